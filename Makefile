@@ -1,0 +1,34 @@
+# Every command works on a fresh checkout: the virtual environment is made on first use.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-all check bench clean
+
+demo: .venv/core
+	@$(BIN)/velocirl demo
+
+test: check
+	$(BIN)/pytest -m "not slow"
+
+test-all: check
+	$(BIN)/pytest
+
+check: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+bench: .venv/peers
+	$(BIN)/velocirl bench --markdown BENCHMARKS.md
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+# Each stamp file says which set of packages is installed; the constraints pin them all.
+.venv/core .venv/test .venv/peers: .venv/bin/pip pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$(if $(filter-out core,$(@F)),[$(@F)])"
+	@touch $@

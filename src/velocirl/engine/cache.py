@@ -1,0 +1,51 @@
+"""The disk cache of compiled functions: numba's own file format, found by what a function depends on."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+
+from velocirl.engine.directories import cache_directory
+
+MOST_FILES = 1024  # two per compiled function; the oldest go first
+
+
+class _Results(CompileResultCacheImpl):
+    """How numba stores a compiled function; ours needs no search for a place to put it."""
+
+    def __init__(self) -> None:
+        pass
+
+
+class ContentCache(FunctionCache):
+    """A numba cache whose key is a fingerprint instead of a source file's date."""
+
+    def __init__(self, function: Any, fingerprint: str) -> None:
+        directory = cache_directory()
+        self._name = repr(function)
+        self._py_func = function
+        self._impl = _Results()
+        self._cache_path = str(directory)
+        self._cache_file = IndexDataCacheFile(str(directory), fingerprint[:40], fingerprint)
+        self.enable()
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return sig, codegen.magic_tuple()
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        if not self._impl.check_cachable(data):
+            return
+        try:
+            self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
+            _prune(Path(self._cache_path))
+        except OSError as error:  # a full or read-only disk costs a compilation next time, not this run
+            warnings.warn(f"compiled code could not be cached in {self._cache_path}: {error}", stacklevel=2)
+
+
+def _prune(directory: Path) -> None:
+    files = sorted(directory.iterdir(), key=lambda file: file.stat().st_mtime)
+    for file in files[: max(0, len(files) - MOST_FILES)]:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""A small software canvas: what the `draw` function of an environment paints on, anti-aliased, with NumPy alone."""
+
+from __future__ import annotations
+
+from math import atan2, ceil, cos, isqrt, pi, sin
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Color = tuple[int, int, int]
+
+WHITE: Color = (255, 255, 255)
+PAPER: Color = (247, 246, 242)
+MIST: Color = (226, 229, 233)
+STONE: Color = (150, 158, 169)
+SLATE: Color = (88, 98, 113)
+INK: Color = (37, 43, 54)
+SKY: Color = (205, 228, 243)
+BLUE: Color = (58, 122, 196)
+TEAL: Color = (42, 150, 146)
+MEADOW: Color = (163, 201, 133)
+GREEN: Color = (92, 158, 92)
+AMBER: Color = (240, 175, 56)
+ORANGE: Color = (229, 123, 58)
+RED: Color = (208, 72, 68)
+VIOLET: Color = (128, 98, 178)
+WOOD: Color = (166, 124, 82)
+
+SCANLINES = 8  # per row of pixels: coverage is exact along x and to 1/8 along y
+SEEN = 1 / 255  # a smaller share of a pixel does not change its colour
+
+
+class Canvas:
+    """Shapes in world coordinates, painted one over the other into `pixels`, (height, width, 3) uint8.
+
+    `view` comes first: it sets the coordinates and clears the picture. What lies outside the view is cut off, and a
+    shape whose coordinates are not finite is left out, so that a state that diverged can still be looked at.
+    """
+
+    def __init__(self) -> None:
+        self.pixels = np.zeros((0, 0, 3), np.uint8)
+        self._corner = np.zeros(2)  # the world coordinates of the top left corner
+        self._scale = np.ones(2)  # pixels per world unit, along x and downwards
+
+    def view(
+        self,
+        left: float,
+        right: float,
+        bottom: float,
+        top: float,
+        width: int = 600,
+        height: int = 400,
+        background: Color = PAPER,
+    ) -> None:
+        """Start a picture that shows this part of the world; y grows downwards where `bottom` is above `top`."""
+        if left == right or bottom == top or width < 1 or height < 1:
+            raise ValueError(f"nothing can be seen in view({left}, {right}, {bottom}, {top}, {width}, {height})")
+        self.pixels = np.empty((height, width, 3), np.uint8)  # a new one: earlier frames belong to their takers
+        self.pixels[:] = np.full((width, 3), background, np.uint8)
+        self._corner = np.array([left, top], np.float64)
+        self._scale = np.array([width / (right - left), height / (bottom - top)], np.float64)
+
+    def rectangle(self, left: float, bottom: float, right: float, top: float, color: Color) -> None:
+        """A rectangle with sides along the axes."""
+        self.polygon([(left, bottom), (right, bottom), (right, top), (left, top)], color)
+
+    def disc(self, x: float, y: float, radius: float, color: Color) -> None:
+        """A filled circle."""
+        self.polygon(self._arc(x, y, radius, 0.0, 2.0 * pi), color)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, width: float, color: Color) -> None:
+        """A straight line with round ends; its width is in world units."""
+        direction = atan2(y2 - y1, x2 - x1)
+        start = self._arc(x1, y1, 0.5 * width, direction + 0.5 * pi, pi)
+        end = self._arc(x2, y2, 0.5 * width, direction - 0.5 * pi, pi)
+        self.polygon(start + end, color)
+
+    def polygon(self, points: ArrayLike, color: Color) -> None:
+        """A filled polygon, convex or not, given by its corners (corners, 2)."""
+        height, width = self._size()
+        corners = (np.asarray(points, np.float64) - self._corner) * self._scale
+        if not np.isfinite(corners).all():
+            return
+        runs, shares = _runs(corners, width, height)
+        row, start, stop = runs[shares > SEEN].T
+        share = shares[shares > SEEN]
+
+        single = stop - start == 1
+        spot = row[single], start[single]
+        self.pixels[spot] = _mix(self.pixels[spot], color, share[single][:, None])
+        paint = np.full((width, 3), color, np.uint8)
+        for y, left, right, part in zip(
+            *(values[~single].tolist() for values in (row, start, stop, share)), strict=True
+        ):
+            run = self.pixels[y, left:right]
+            run[:] = paint[left:right] if part > 1 - SEEN else _mix(run, color, part)
+
+    def ansi(self, columns: int = 60) -> str:
+        """The picture as text for a terminal with 24-bit colours: each half block shows two pixels."""
+        height, width = self._size()
+        columns = max(1, min(columns, width))
+        rows = max(1, round(columns * height / width / 2))
+        tops, heights = _parts(height, 2 * rows)
+        lefts, widths = _parts(width, columns)
+        sums = np.add.reduceat(np.add.reduceat(self.pixels, tops, axis=0, dtype=np.int64), lefts, axis=1)
+        colors = np.rint(sums / (heights[:, None] * widths)[:, :, None]).astype(int)
+        lines = []
+        for upper, lower in zip(colors[0::2], colors[1::2], strict=True):
+            cells = (
+                f"\x1b[38;2;{r};{g};{b};48;2;{R};{G};{B}m▀"
+                for (r, g, b), (R, G, B) in zip(upper.tolist(), lower.tolist(), strict=True)
+            )
+            lines.append("".join(cells) + "\x1b[0m")
+        return "\n".join(lines)
+
+    def _size(self) -> tuple[int, int]:
+        height, width, _ = self.pixels.shape
+        if not self.pixels.size:
+            raise RuntimeError("call canvas.view(left, right, bottom, top) before using the canvas")
+        return height, width
+
+    def _arc(self, x: float, y: float, radius: float, start: float, turn: float) -> list[tuple[float, float]]:
+        """Points on a circle, close enough that the corners do not show."""
+        reach = radius * float(np.abs(self._scale).max())  # in pixels
+        count = ceil(turn * (2 + isqrt(int(min(1e4, reach)))))
+        angles = (start + turn * corner / count for corner in range(count + 1))
+        return [(x + radius * cos(angle), y + radius * sin(angle)) for angle in angles]
+
+
+def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Runs of pixels (row, start, stop) of which a polygon covers the same share, and those shares.
+
+    Each edge is cut by the scanlines. A crossing at x covers all pixels on its right: a part of the one it falls in,
+    the rest with the next one, up to the crossing of an edge that goes the other way and takes it back.
+    """
+    following = np.roll(corners, -1, axis=0)
+    down = following[:, 1] > corners[:, 1]
+    upper = np.where(down[:, None], corners, following)
+    lower = np.where(down[:, None], following, corners)
+
+    first, last = (np.ceil(np.clip(end[:, 1], 0, height) * SCANLINES - 0.5).astype(int) for end in (upper, lower))
+    counts = last - first
+    edge = np.repeat(np.arange(len(corners)), counts)
+    scanline = np.arange(len(edge)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+
+    rise = lower - upper
+    slope = rise[edge, 0] / rise[edge, 1]
+    x = np.clip(upper[edge, 0] + slope * ((scanline + 0.5) / SCANLINES - upper[edge, 1]), 0, width)
+    column = np.minimum(x.astype(int), width - 1)
+    weight = np.where(down, 1 / SCANLINES, -1 / SCANLINES)[edge]
+    rest = weight * (x - column)
+
+    cell = (scanline // SCANLINES) * (width + 1) + column  # one more column: what lies right of the picture
+    cells = np.append(cell, cell + 1)
+    order = np.argsort(cells, kind="stable")
+    cells = cells[order]
+    starts = np.flatnonzero(np.diff(cells, prepend=-1))
+    jumps = np.add.reduceat(np.append(weight - rest, rest)[order], starts)
+    shares = np.minimum(np.abs(np.cumsum(jumps)), 1.0)
+    row, start = np.divmod(cells[starts], width + 1)
+    length = np.diff(cells[starts], append=0)  # of the last one it does not matter: nothing is covered there
+    return np.stack([row, start, start + length], axis=1), shares
+
+
+def _mix(under: NDArray[np.uint8], color: Color, share: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.rint(under + (np.array(color, np.float64) - under) * share)
+
+
+def _parts(length: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The starts and the sizes of `count` nearly equal parts of a length."""
+    edges = np.arange(count + 1) * length // count
+    return np.minimum(edges[:-1], length - 1), np.maximum(np.diff(edges), 1)

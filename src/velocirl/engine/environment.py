@@ -1,0 +1,109 @@
+"""The definition of an environment: records, spaces and scalar functions, checked where they are written."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from velocirl.engine import registry
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.records import NO_PARAMS, Record
+
+SIGNATURES = {
+    "reset": "(state, params, rng)",
+    "step": "(state, params, action, rng)",
+    "observe": "(state, params, observation)",
+    "legal": "(state, params, mask)",
+    "draw": "(state, params, canvas)",
+    "text": "(state, params)",
+}
+COMPILED = ("reset", "step", "observe", "legal")
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """What happens in one copy of an environment; the engine runs it as a fleet, on any target.
+
+    `reset`, `step`, `observe` and `legal` are scalar functions and get compiled; `draw` and `text` are plain Python,
+    for people to look at. `report` names the state fields that are shown at the end of each episode.
+    """
+
+    id: str
+    _: KW_ONLY
+    state: Record
+    observation: gymnasium.Space
+    action: gymnasium.Space
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+    observe: Callable[..., Any]
+    legal: Callable[..., Any] | None = None
+    params: Record = NO_PARAMS
+    max_steps: int | None = None
+    report: tuple[str, ...] = ()
+    draw: Callable[..., Any] | None = None
+    text: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not re.fullmatch(r"[A-Za-z0-9_.]+(-[A-Za-z0-9_.]+)*-v\d+", self.id):
+            raise DefinitionError(f"Environment id {self.id!r} is not of the form Name-v0")
+        for name in ("state", "params"):
+            if not isinstance(getattr(self, name), Record):
+                raise DefinitionError(f"{self.id}: {name}= must be a class decorated with @record")
+        for name, signature in SIGNATURES.items():
+            self._check_signature(name, signature)
+        self._check_space("observation", self.observation, (Box, Discrete, MultiDiscrete))
+        self._check_space("action", self.action, (Box, Discrete, MultiDiscrete))
+        if self.max_steps is not None and not (isinstance(self.max_steps, int) and 0 < self.max_steps < 2**31):
+            raise DefinitionError(f"{self.id}: max_steps must be a positive number of steps or None")
+        if self.legal is not None and isinstance(self.action, Box):
+            raise DefinitionError(f"{self.id}: legal= masks Discrete or MultiDiscrete actions; this action is a Box")
+        for field in self.report:
+            if field not in self.state.fields or self.state.dtype[field].shape:
+                raise DefinitionError(f"{self.id}: report names {field!r}{self.state.suggestion(field)}")
+        registry.register(self)
+
+    @property
+    def double(self) -> bool:
+        """Whether its functions compute in double precision: as soon as one field of its records is float64."""
+        return self.state.double or self.params.double
+
+    @property
+    def source(self) -> str:
+        """The module in which it was defined."""
+        return self.step.__module__
+
+    @property
+    def num_masked(self) -> int:
+        """The width of the action mask: one entry for each choice of each discrete action."""
+        return int(self.action.n if isinstance(self.action, Discrete) else np.sum(self.action.nvec))  # pyright: ignore
+
+    def _check_signature(self, name: str, signature: str) -> None:
+        function = getattr(self, name)
+        if function is None and name in ("legal", "draw", "text"):
+            return
+        if not inspect.isfunction(function):
+            raise DefinitionError(f"{self.id}: {name}= must be a plain function {name}{signature}, got {function!r}")
+        code = function.__code__
+        if code.co_argcount - len(function.__defaults__ or ()) != signature.count(",") + 1:
+            raise DefinitionError(
+                f"{self.id}: {name} must take {signature}, but takes {inspect.signature(function)}"
+                f" ({code.co_filename}:{code.co_firstlineno})"
+            )
+
+    def _check_space(self, name: str, space: gymnasium.Space, kinds: tuple[type, ...]) -> None:
+        if not isinstance(space, kinds):
+            raise DefinitionError(f"{self.id}: {name}= must be a Box, Discrete or MultiDiscrete space, got {space!r}")
+        if isinstance(space, Discrete) and space.start != 0:
+            raise DefinitionError(f"{self.id}: {name}= starts at {space.start}; start at 0 and shift in the functions")
+        if isinstance(space, MultiDiscrete) and (space.nvec.ndim != 1 or np.any(space.start)):
+            raise DefinitionError(f"{self.id}: {name}= must be a flat MultiDiscrete that starts at 0")
+
+    def __repr__(self) -> str:
+        return f"Environment({self.id!r})"

@@ -1,0 +1,97 @@
+"""What a compiled function depends on, as a hash: code, constants, and everything reachable from its globals.
+
+The hash follows the values themselves, not files and dates, so that a helper changed in another file, a constant
+changed in a notebook, or an upgraded compiler each give a new hash, and a moved or reformatted file gives the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+
+_VERSIONS = f"{sys.version_info[:3]} {numba.__version__} {llvmlite.__version__} {np.__version__}"
+
+
+def names_used(code: CodeType) -> set[str]:
+    """The global and attribute names that a function and the functions nested in it may look up."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= names_used(constant)
+    return names
+
+
+def python_function(value: Any) -> FunctionType | None:
+    """The Python function inside a value that the compiler can call: itself, or what a numba decorator wraps."""
+    for candidate in (value, getattr(value, "py_func", None), getattr(value, "_defn", None)):
+        if isinstance(candidate, FunctionType):
+            return candidate
+    return None
+
+
+def fingerprint(*values: Any) -> str:
+    """A hash of functions and constants with all they depend on."""
+    digest = hashlib.sha256(_VERSIONS.encode())
+    seen: dict[int, int] = {}
+    for value in values:
+        for part in _parts(value, seen):
+            digest.update(part.encode() if isinstance(part, str) else part)
+            digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _parts(value: Any, seen: dict[int, int]) -> Iterator[str | bytes]:
+    function = python_function(value)
+    if function is not None:
+        if id(function) in seen:
+            yield f"function {seen[id(function)]}"
+            return
+        seen[id(function)] = len(seen)
+        yield from _parts(function.__code__, seen)
+        yield from _parts(function.__defaults__ or (), seen)
+        for cell in function.__closure__ or ():
+            yield from _parts(cell.cell_contents, seen)
+        used = names_used(function.__code__)
+        for name in sorted(used & function.__globals__.keys()):
+            yield name
+            yield from _referenced(function.__globals__[name], used, seen)
+    elif isinstance(value, CodeType):
+        yield value.co_code
+        yield f"{value.co_names} {value.co_varnames} {value.co_freevars} {value.co_argcount}"
+        yield from _parts(value.co_consts, seen)
+    elif isinstance(value, (tuple, list)):
+        yield f"{type(value).__name__} {len(value)}"
+        for item in value:
+            yield from _parts(item, seen)
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape}"
+        yield value.tobytes()
+    else:
+        yield from _described(value)
+
+
+def _referenced(value: Any, used: set[str], seen: dict[int, int]) -> Iterator[str | bytes]:
+    """A global of a function: of a module, only what the function can reach through the names it uses."""
+    if isinstance(value, ModuleType):
+        yield value.__name__
+        for name in sorted(used & vars(value).keys()):
+            yield name
+            yield from _parts(getattr(value, name), seen)
+    else:
+        yield from _parts(value, seen)
+
+
+def _described(value: Any) -> Iterator[str]:
+    if isinstance(value, (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)):
+        yield f"{type(value).__name__} {value!r}"
+    elif isinstance(value, frozenset):
+        yield f"frozenset {sorted(map(repr, value))}"
+    else:  # classes, built-in functions, modules: known by name; their behaviour is their package's version
+        yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"

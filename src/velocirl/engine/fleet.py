@@ -1,0 +1,128 @@
+"""A fleet: many copies of one environment as arrays, on one target."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.engine.environment import Environment
+from velocirl.engine.lifecycle import Copies
+
+# The arrays that decide a fleet's future, and those that say what is seen now.
+SAVED = ("state", "params", "rng", "elapsed", "total", "observation", "mask")
+TARGETS = {"cpu": "CPUTarget", "cuda": "CUDATarget", "python": "PythonTarget"}
+
+
+class Target(Protocol):
+    """What runs a fleet: the interpreter, CPU cores or a CUDA device."""
+
+    copies: Copies
+
+    def advance(self) -> None:
+        """Every copy takes the step that its action says."""
+        ...
+
+    def begin(self, chosen: NDArray[np.bool_]) -> None:
+        """The chosen copies start a new episode."""
+        ...
+
+    def run_randomly(self, steps: int) -> None:
+        """Every copy takes `steps` steps with random legal actions drawn from its own stream."""
+        ...
+
+
+def make_target(
+    environment: Environment,
+    count: int,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Target:
+    """A fleet of `count` copies on a device, its arrays allocated once."""
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{environment.id}: num_envs must be at least 1, got {count!r}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"{environment.id}: threads must be at least 1, got {threads!r}")
+    if device not in TARGETS:
+        raise ValueError(f"{environment.id}: device must be one of {', '.join(TARGETS)}, got {device!r}")
+    target = getattr(importlib.import_module(f"velocirl.engine.{device}"), TARGETS[device])
+    return target(environment, _allocate(environment, count, params or {}), threads)
+
+
+def _allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:
+    observation, action = environment.observation, environment.action
+    seen = (count, 1) if isinstance(observation, Discrete) else (count, *(observation.shape or ()))
+    seen_dtype = np.int64 if isinstance(observation, Discrete) else observation.dtype
+    try:
+        rows = environment.params.rows(count, params)
+    except ValueError as error:
+        raise ValueError(f"{environment.id}: {error}") from None
+    return Copies(
+        state=environment.state.rows(count),
+        params=rows,
+        rng=np.zeros((count, 2), np.uint64),
+        elapsed=np.zeros(count, np.int32),
+        total=np.zeros(count, np.float32),
+        action=np.zeros((count, *(action.shape or ())), np.float32 if isinstance(action, Box) else np.int32),
+        observation=np.zeros(seen, seen_dtype),
+        final_observation=np.zeros(seen, seen_dtype),
+        reward=np.zeros(count, np.float32),
+        terminated=np.zeros(count, np.bool_),
+        truncated=np.zeros(count, np.bool_),
+        episode_return=np.zeros(count, np.float32),
+        episode_length=np.zeros(count, np.int32),
+        final_state=environment.state.rows(count),
+        mask=np.zeros((count, environment.num_masked if environment.legal else 0), np.int8),
+    )
+
+
+def seed_copies(copies: Copies, seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> int | Sequence[int]:
+    """Give the chosen copies the streams of a seed, or of one seed each; returns the seed that was used."""
+    count = len(chosen)
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+    elif not isinstance(seed, (int, np.integer)) and len(seed) != count:
+        raise ValueError(f"seed: give one number, or one for each of {count} copies; got {len(seed)}")
+    seed = int(seed) if isinstance(seed, (int, np.integer)) else [int(one) for one in seed]
+    copies.rng[chosen] = random.streams(seed, count)[chosen]
+    return seed
+
+
+def accept_actions(environment: Environment, actions: Any, into: NDArray[Any]) -> None:
+    """Check actions against the space and copy them; nothing is copied unless all are legal numbers."""
+    given = np.asarray(actions)
+    space = environment.action
+    if given.shape != into.shape:
+        raise ValueError(
+            f"{environment.id}: actions have shape {given.shape}; give {into.shape}, one action for each copy"
+        )
+    if isinstance(space, Box):
+        if given.dtype.kind not in "fiu":
+            raise ValueError(f"{environment.id}: actions are {given.dtype}; give numbers within {space}")
+        within = (given >= space.low) & (given <= space.high)  # false for NaN
+        if not within.all():
+            _refuse(environment, given, within)
+    else:
+        if given.dtype.kind not in "iu":
+            raise ValueError(f"{environment.id}: actions are {given.dtype}; give integers within {space}")
+        counts = space.n if isinstance(space, Discrete) else space.nvec  # pyright: ignore[reportAttributeAccessIssue]
+        # Read as unsigned, a negative action is a huge one: one comparison finds both kinds.
+        unsigned = given.view(f"u{given.itemsize}")
+        if unsigned.max() >= counts if isinstance(space, Discrete) else (unsigned >= counts).any():
+            _refuse(environment, given, unsigned < counts)
+    np.copyto(into, given, casting="unsafe")
+
+
+def _refuse(environment: Environment, given: NDArray[Any], within: NDArray[np.bool_]) -> None:
+    copy = int(np.argwhere(~within)[0][0])
+    raise ValueError(
+        f"{environment.id}: the action of copy {copy} is {given[copy]}, outside {environment.action};"
+        " clip it, or check the agent for NaN"
+    )

@@ -1,0 +1,99 @@
+"""One step of one copy: time limit, automatic reset, final observation, episode statistics; written once for all.
+
+The functions here are scalar too and take the whole fleet with the index of a copy; every target composes its loop
+from them, so no environment and no target has a lifecycle of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from velocirl.engine.registers import duplicate, load, store
+from velocirl.engine.sampling import sampler
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+
+class Copies(NamedTuple):
+    """The arrays of a fleet, a row for each copy; what decides its future is state, params, rng, elapsed, total."""
+
+    state: NDArray[Any]  # (copies,) record
+    params: NDArray[Any]  # (copies,) record
+    rng: NDArray[Any]  # (copies, 2) uint64
+    elapsed: NDArray[Any]  # (copies,) steps of the episode so far
+    total: NDArray[Any]  # (copies,) reward of the episode so far
+    action: NDArray[Any]  # (copies, ...) what to do next
+    observation: NDArray[Any]  # (copies, ...) what is seen now, after an automatic reset
+    final_observation: NDArray[Any]  # (copies, ...) the last of the episode, where one ended in this step
+    reward: NDArray[Any]  # (copies,)
+    terminated: NDArray[Any]  # (copies,)
+    truncated: NDArray[Any]  # (copies,)
+    episode_return: NDArray[Any]  # (copies,) of the episode that ended last
+    episode_length: NDArray[Any]  # (copies,) of the episode that ended last
+    final_state: NDArray[Any]  # (copies,) record at the end of that episode
+    mask: NDArray[Any]  # (copies, choices) legal actions; no choices unless the environment has a mask
+
+
+class Lifecycle(NamedTuple):
+    """The scalar functions of an environment's life, each for one copy."""
+
+    begin: Callable[..., Any]
+    move: Callable[..., Any]
+    conclude: Callable[..., Any]
+    show: Callable[..., Any]
+    choose: Callable[..., Any]
+
+
+def lifecycle(environment: Environment) -> Lifecycle:
+    """Compose an environment's functions into its life; the result is as compilable as they are."""
+    reset, step, observe = environment.reset, environment.step, environment.observe
+    legal = environment.legal or no_mask
+    sample = sampler(environment)
+    max_steps = environment.max_steps or 2**31 - 1
+
+    def begin(copies, i):
+        """Start a new episode."""
+        copies.elapsed[i] = 0
+        copies.total[i] = 0.0
+        reset(copies.state[i], copies.params[i], copies.rng[i])
+
+    def move(copies, i):
+        """Take one step and record what came of it."""
+        state = load(copies.state[i])
+        params = load(copies.params[i])
+        reward, terminated = step(state, params, copies.action[i], copies.rng[i])
+        store(copies.state[i], state)
+        elapsed = copies.elapsed[i] + 1
+        copies.elapsed[i] = elapsed
+        copies.reward[i] = reward
+        copies.total[i] += reward
+        copies.terminated[i] = terminated
+        copies.truncated[i] = elapsed >= max_steps
+
+    def conclude(copies, i):
+        """Where the episode ended: keep its last observation and statistics, then begin the next."""
+        if copies.terminated[i] or copies.truncated[i]:
+            observe(copies.state[i], copies.params[i], copies.final_observation[i])
+            copies.episode_return[i] = copies.total[i]
+            copies.episode_length[i] = copies.elapsed[i]
+            duplicate(copies.final_state[i], copies.state[i])
+            begin(copies, i)
+
+    def show(copies, i):
+        """Write what is seen and what may be done."""
+        observe(copies.state[i], copies.params[i], copies.observation[i])
+        legal(copies.state[i], copies.params[i], copies.mask[i])
+
+    def choose(copies, i):
+        """Draw a random legal action for the next step."""
+        sample(copies.action, i, copies.mask[i], copies.rng[i])
+
+    return Lifecycle(begin, move, conclude, show, choose)
+
+
+def no_mask(state, params, mask):  # noqa: ARG001
+    """The `legal` of an environment in which every action is legal."""

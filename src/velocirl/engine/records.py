@@ -1,0 +1,125 @@
+"""Records: the named fields of one environment copy, held as one row of a structured array per copy."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.errors import DefinitionError
+
+
+class FieldType:
+    """A scalar field type, `float32`; indexing it gives a small array, `int8[9]` or `float32[3, 3]`.
+
+    Called, it is a cast that works in plain Python and in compiled functions alike: `int32(state.angle)`.
+    """
+
+    def __init__(self, scalar: type[np.generic], shape: tuple[int, ...] = ()) -> None:
+        self.scalar = scalar
+        self.shape = shape
+
+    def __getitem__(self, shape: int | tuple[int, ...]) -> FieldType:
+        """The type of an array field of this shape."""
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        if self.shape or not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise DefinitionError(f"{self}[{shape}] is not a field type: write {self.scalar.__name__}[9] or [3, 3]")
+        return FieldType(self.scalar, sizes)
+
+    def __call__(self, value: Any) -> Any:
+        return self.scalar(value)
+
+    def __repr__(self) -> str:
+        return self.scalar.__name__ + (f"[{', '.join(map(str, self.shape))}]" if self.shape else "")
+
+
+if TYPE_CHECKING:
+    # For a type checker a field of a record is simply a NumPy scalar.
+    from numpy import bool_, float32, float64, int8, int16, int32, int64, uint8
+else:
+    float32 = FieldType(np.float32)
+    float64 = FieldType(np.float64)
+    int8 = FieldType(np.int8)
+    int16 = FieldType(np.int16)
+    int32 = FieldType(np.int32)
+    int64 = FieldType(np.int64)
+    uint8 = FieldType(np.uint8)
+    bool_ = FieldType(np.bool_)
+
+_INSTEAD = {"float": "float32", "int": "int32 or int64", "bool": "bool_", "str": "an integer code"}
+
+
+class Record:
+    """The type of a record: its fields, their defaults, and how to make rows of it."""
+
+    def __init__(self, name: str, dtype: np.dtype, defaults: Mapping[str, Any]) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.defaults = dict(defaults)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields, in the order in which they were written."""
+        return self.dtype.names or ()
+
+    @property
+    def double(self) -> bool:
+        """Whether any field asks for double precision."""
+        return any(self.dtype[name].base == np.float64 for name in self.fields)
+
+    def rows(self, count: int, values: Mapping[str, Any] | None = None) -> NDArray[Any]:
+        """An array of `count` rows, filled with the defaults and then with `values` (scalars, or one per row)."""
+        array = np.zeros(count, self.dtype)
+        for name, value in {**self.defaults, **(values or {})}.items():
+            if name not in self.fields:
+                raise ValueError(f"{self.name} has no field {name!r}{self.suggestion(name)}")
+            column = array[name]
+            given = np.asarray(value)
+            if given.dtype.kind not in "biuf" or not np.all(np.isfinite(given)):
+                raise ValueError(f"{self.name}.{name} must be finite numbers, got {value!r}")
+            try:
+                column[...] = given
+            except ValueError:
+                raise ValueError(
+                    f"{self.name}.{name} has shape {given.shape}; give one value, or one for each of {count} copies"
+                ) from None
+        return array
+
+    def suggestion(self, name: str) -> str:
+        """What to say of a field that does not exist: the nearest name, or all of them."""
+        near = difflib.get_close_matches(name, self.fields, n=1)
+        return f": did you mean {near[0]!r}?" if near else f"; its fields are {', '.join(self.fields)}"
+
+    def __repr__(self) -> str:
+        return f"Record({self.name}: {', '.join(self.fields)})"
+
+
+NO_PARAMS = Record("Params", np.dtype([("_unused", np.uint8)]), {})
+
+
+def record(cls: type) -> Record:
+    """Turn a class of annotated fields into a record type: `position: float32`, `gravity: float32 = 9.8`."""
+    place = f"record {cls.__name__} ({cls.__module__})"
+    fields: list[tuple[Any, ...]] = []
+    defaults: dict[str, Any] = {}
+    for name, annotation in inspect.get_annotations(cls, eval_str=True).items():
+        if name.startswith("_"):
+            raise DefinitionError(f"{place}: field {name!r} may not start with an underscore")
+        if not isinstance(annotation, FieldType):
+            if not (isinstance(annotation, type) and issubclass(annotation, np.generic)):
+                written = getattr(annotation, "__name__", repr(annotation))
+                advice = _INSTEAD.get(written, "a velocirl field type such as float32 or int8[9]")
+                raise DefinitionError(f"{place}: field {name!r} is annotated {written}; write {advice} instead")
+            annotation = FieldType(annotation)
+        fields.append((name, annotation.scalar, annotation.shape))
+        if hasattr(cls, name):
+            defaults[name] = getattr(cls, name)
+    if not fields:
+        raise DefinitionError(f"{place} has no fields: write at least one, such as `position: float32`")
+    result = Record(cls.__name__, np.dtype(fields, align=True), defaults)
+    result.rows(1)  # a default that does not fit its field is refused here, where it was written
+    return result

@@ -1,0 +1,68 @@
+"""The names of environments. Defining an environment registers it; the built-in ones are found by themselves."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+import warnings
+from typing import TYPE_CHECKING
+
+import gymnasium
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+BUILT_IN = "velocirl.environments"
+_environments: dict[str, Environment] = {}
+_loaded = False
+
+
+def register(environment: Environment) -> None:
+    """Make an environment known by its id, here and to Gymnasium; the latest definition wins, as when a notebook cell is run again."""
+    earlier = _environments.get(environment.id)
+    if earlier is not None and _built_in(earlier) and not _built_in(environment):
+        warnings.warn(f"{environment.id} now means the one defined in {environment.source}", stacklevel=4)
+    if earlier is None or not (_built_in(environment) and not _built_in(earlier)):
+        _environments[environment.id] = environment
+        gymnasium.registry.pop(f"velocirl/{environment.id}", None)
+        gymnasium.register(
+            f"velocirl/{environment.id}",
+            entry_point="velocirl.vector.making:make_registered",
+            vector_entry_point="velocirl.vector.making:make_vec_registered",
+            kwargs={"environment": environment.id},
+        )
+
+
+def list_envs() -> list[str]:
+    """The ids of all known environments, sorted: the built-in ones and those defined so far."""
+    load_built_in()
+    return sorted(_environments)
+
+
+def find(environment: str | Environment) -> Environment:
+    """The environment of an id (an Environment is given back as it is)."""
+    if not isinstance(environment, str):
+        return environment
+    if environment not in _environments:
+        load_built_in()
+    if environment not in _environments:
+        near = difflib.get_close_matches(environment, list_envs(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "velocirl.list_envs() shows those there are"
+        raise ValueError(
+            f"there is no environment {environment!r}: {hint} (Gymnasium's own are written 'gym:{environment}')"
+        )
+    return _environments[environment]
+
+
+def load_built_in() -> None:
+    """Import every module of the environments room, once; each registers what it defines."""
+    global _loaded
+    if not _loaded:
+        _loaded = True
+        for module in pkgutil.iter_modules(importlib.import_module(BUILT_IN).__path__):
+            importlib.import_module(f"{BUILT_IN}.{module.name}")
+
+
+def _built_in(environment: Environment) -> bool:
+    return environment.source.startswith(f"{BUILT_IN}.")

@@ -1,0 +1,98 @@
+"""Identity: do what is shown. Each step shows something new, chosen at random, whatever was done.
+
+Identity-v0 shows one of four symbols, one-hot; the action must be its number and pays 1 if it is: a perfect policy
+earns 16, a random one 4. IdentityContinuous-v0 shows a number in [-1, 1); the action must be that number and costs
+the square of the difference: a perfect policy earns 0, one that always says 0 earns -16/3 on average.
+"""
+
+from velocirl import Box, Discrete, Environment, float32, int32, random, record
+from velocirl.engine.canvas import BLUE, MIST, STONE
+
+SYMBOLS = 4
+
+
+@record
+class State:
+    symbol: int32
+
+
+def reset(state, params, rng):
+    state.symbol = random.integer(rng, 0, SYMBOLS)
+
+
+def step(state, params, action, rng):
+    reward = 1.0 if action == state.symbol else 0.0
+    state.symbol = random.integer(rng, 0, SYMBOLS)
+    return reward, False
+
+
+def observe(state, params, observation):
+    for symbol in range(SYMBOLS):
+        observation[symbol] = 1.0 if symbol == state.symbol else 0.0
+
+
+def draw(state, params, canvas):
+    canvas.view(0, SYMBOLS, 0, 1, width=80 * SYMBOLS, height=80)
+    for symbol in range(SYMBOLS):
+        canvas.disc(symbol + 0.5, 0.5, 0.35, BLUE if symbol == state.symbol else MIST)
+
+
+def text(state, params):
+    return f"shown {state.symbol}"
+
+
+environment = Environment(
+    "Identity-v0",
+    state=State,
+    observation=Box(0, 1, shape=(SYMBOLS,)),
+    action=Discrete(SYMBOLS),
+    max_steps=16,
+    reset=reset,
+    step=step,
+    observe=observe,
+    draw=draw,
+    text=text,
+)
+
+
+@record
+class ContinuousState:
+    number: float32
+
+
+def reset_continuous(state, params, rng):
+    state.number = random.uniform(rng, -1.0, 1.0)
+
+
+def step_continuous(state, params, action, rng):
+    difference = action[0] - state.number
+    state.number = random.uniform(rng, -1.0, 1.0)
+    return -difference * difference, False
+
+
+def observe_continuous(state, params, observation):
+    observation[0] = state.number
+
+
+def draw_continuous(state, params, canvas):
+    canvas.view(-1.2, 1.2, -0.3, 0.3, width=320, height=80)
+    canvas.line(-1, 0, 1, 0, 0.04, STONE)
+    canvas.disc(state.number, 0, 0.12, BLUE)
+
+
+def text_continuous(state, params):
+    return f"shown {state.number:+.2f}"
+
+
+continuous_environment = Environment(
+    "IdentityContinuous-v0",
+    state=ContinuousState,
+    observation=Box(-1, 1, shape=(1,)),
+    action=Box(-1, 1, shape=(1,)),
+    max_steps=16,
+    reset=reset_continuous,
+    step=step_continuous,
+    observe=observe_continuous,
+    draw=draw_continuous,
+    text=text_continuous,
+)

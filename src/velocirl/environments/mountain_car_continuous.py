@@ -1,0 +1,38 @@
+"""Continuous mountain car: leave the valley with as little force as possible (Moore, 1990, with a continuous force)."""
+
+import numpy as np
+
+from velocirl import Box, Environment, float32, record
+from velocirl.environments.mountain_car import State, arrived, draw, observe, reset, roll
+
+
+@record
+class Params:
+    gravity: float32 = 0.0025
+    power: float32 = 0.0015
+    max_speed: float32 = 0.07
+    left_end: float32 = -1.2
+    right_end: float32 = 0.6
+    goal_position: float32 = 0.45
+    goal_velocity: float32 = 0.0
+
+
+def step(state, params, action, rng):
+    roll(state, params, params.power * action[0])
+    terminated = arrived(state, params)
+    prize = 100.0 if terminated else 0.0
+    return prize - 0.1 * action[0] ** 2, terminated
+
+
+environment = Environment(
+    "MountainCarContinuous-v0",
+    state=State,
+    params=Params,
+    observation=Box(np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)),
+    action=Box(-1.0, 1.0, (1,)),
+    max_steps=999,
+    reset=reset,
+    step=step,
+    observe=observe,
+    draw=draw,
+)

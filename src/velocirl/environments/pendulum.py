@@ -1,0 +1,94 @@
+"""Pendulum: swing a pendulum up and hold it there with too little torque to lift it at once (after Doya, 1996)."""
+
+from math import cos, pi, sin
+
+import numpy as np
+
+from velocirl import Box, Environment, float32, random, record
+from velocirl.engine.canvas import BLUE, INK, MIST, RED
+
+HIGH = np.array([1.0, 1.0, 8.0], np.float32)
+
+
+@record
+class State:
+    angle: float32
+    angular_velocity: float32
+    torque: float32
+
+
+@record
+class Params:
+    gravity: float32 = 10.0
+    mass: float32 = 1.0
+    length: float32 = 1.0
+    max_speed: float32 = 8.0
+    time_step: float32 = 0.05
+
+
+def reset(state, params, rng):
+    state.angle = random.uniform(rng, -pi, pi)
+    state.angular_velocity = random.uniform(rng, -1.0, 1.0)
+    state.torque = 0.0
+
+
+def step(state, params, action, rng):
+    angle = wrap(state.angle)
+    state.torque = action[0]
+    cost = angle**2 + 0.1 * state.angular_velocity**2 + 0.001 * state.torque**2
+
+    swing = 1.5 * params.gravity / params.length * sin(angle)
+    drive = 3.0 / (params.mass * params.length**2) * state.torque
+    velocity = state.angular_velocity + params.time_step * (swing + drive)
+    state.angular_velocity = min(max(velocity, -params.max_speed), params.max_speed)
+    state.angle = angle + params.time_step * state.angular_velocity
+    return -cost, False
+
+
+def wrap(angle):
+    """The same angle between -pi and pi; one that is there already is not touched."""
+    return angle if abs(angle) <= pi else (angle + pi) % (2.0 * pi) - pi
+
+
+def observe(state, params, observation):
+    observation[0] = cos(state.angle)
+    observation[1] = sin(state.angle)
+    observation[2] = state.angular_velocity
+
+
+def draw(state, params, canvas):
+    reach = 1.3 * params.length
+    canvas.view(-reach, reach, -reach, reach, 500, 500)
+    canvas.disc(0.0, 0.0, 1.15 * params.length, MIST)
+    canvas.line(0.0, 0.0, *on_circle(params.length, state.angle), 0.16, RED)
+    canvas.disc(0.0, 0.0, 0.045, INK)
+    if state.torque != 0.0:
+        draw_torque(state.torque, canvas)
+
+
+def draw_torque(torque, canvas):
+    """An arrow around the pivot, the longer the stronger the torque."""
+    turns = [0.75 * torque * index / 12 for index in range(13)]
+    inner, outer = ([on_circle(radius, turn) for turn in turns] for radius in (0.385, 0.415))
+    canvas.polygon(inner + outer[::-1], BLUE)
+    tip = turns[-1] + (0.25 if torque > 0.0 else -0.25)
+    canvas.polygon([on_circle(0.33, turns[-1]), on_circle(0.47, turns[-1]), on_circle(0.4, tip)], BLUE)
+
+
+def on_circle(radius, angle):
+    """A point at an angle that is 0 upwards and grows counterclockwise."""
+    return -radius * sin(angle), radius * cos(angle)
+
+
+environment = Environment(
+    "Pendulum-v1",
+    state=State,
+    params=Params,
+    observation=Box(-HIGH, HIGH),
+    action=Box(-2.0, 2.0, (1,)),
+    max_steps=200,
+    reset=reset,
+    step=step,
+    observe=observe,
+    draw=draw,
+)

@@ -1,0 +1,70 @@
+"""Any Gymnasium environment as a vector environment in this process."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+
+from velocirl.vector.host_copies import Arrays, Copies, Description, Records, make_environments
+from velocirl.vector.host_interface import HostInterface
+
+
+class HostVectorEnv(HostInterface):
+    """Copies of a Gymnasium environment, stepped one after another in this process.
+
+    When episodes end, infos hold `episode` (returns `r`, lengths `l`) and, with SAME_STEP autoreset, `final_obs`, both
+    dense arrays with a mask of the same name after an underscore. An `action_mask` is always passed on. All other
+    infos are dropped unless `infos=True`: merging them, and sending them between processes, takes longer than many
+    environments' steps. Rows of `copy=False` results are overwritten by the next step.
+    """
+
+    def __init__(
+        self,
+        environment: str | EnvSpec | Callable[..., gymnasium.Env],
+        num_envs: int,
+        *,
+        seed: int | None = None,
+        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        infos: bool = False,
+        **make_kwargs: Any,
+    ) -> None:
+        super().__init__(environment, num_envs, seed, autoreset_mode, copy, infos)
+        self.envs = make_environments(self._source, range(self.num_envs), make_kwargs)
+        try:
+            description = Description.of(self.envs)
+            self._adopt(description)
+        except ValueError:
+            self.close()
+            raise
+        self._arrays = Arrays.allocate(description, self.num_envs)
+        self._copies = Copies(self.envs, self._arrays, 0, self.autoreset_mode, infos)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Each copy's attribute of that name or, where it is a method, what it returns."""
+        self._require_open()
+        return tuple(self._copies.call(name, args, kwargs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every copy."""
+        for environment in self.envs:
+            environment.close()
+
+    def _reset_copies(
+        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+    ) -> tuple[Records, np.ndarray | None]:
+        return self._named(lambda: self._copies.reset(seeds, options)), None
+
+    def _step_copies(self) -> tuple[Records, np.ndarray | None]:
+        return self._named(self._copies.step), None
+
+    def _named(self, work: Callable[[], Records]) -> Records:
+        try:
+            return work()
+        except Exception as error:
+            error.add_note(f"raised by copy {self._arrays.current[0]} of {self.name}")
+            self._resets_needed = True  # the copies before it have moved on, the others have not
+            raise

@@ -1,0 +1,281 @@
+"""Copies of one Gymnasium environment stepped into given arrays, in this process and in worker processes alike.
+
+Imports nothing of velocirl: a worker process loads this file by itself, so that it starts without numba.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import create_empty_array
+
+Nested = Any  # an array, or dicts and tuples of arrays nested like the space they hold
+Source = EnvSpec | Callable[..., gymnasium.Env]
+Records = list[tuple[int, dict[str, Any]]]  # (copy, its info), in the order in which they happened
+
+
+def make_environments(source: Source, copies: Iterable[int], arguments: dict[str, Any]) -> list[gymnasium.Env]:
+    """Make the environment once per copy; when one cannot be made, the earlier ones are closed."""
+    environments: list[gymnasium.Env] = []
+    try:
+        for copy in copies:
+            if isinstance(source, EnvSpec):
+                # Gymnasium's checker watches the first copy only: one report is enough, and it costs time in each step.
+                checker = {"disable_env_checker": True} if copy > 0 else {}
+                environment = gymnasium.make(source, **{**checker, **arguments})
+            else:
+                environment = source(**arguments)
+            if not isinstance(environment, gymnasium.Env):
+                raise TypeError(f"{source!r} returned {environment!r}; it must return a gymnasium.Env")
+            environments.append(environment)
+    except BaseException:
+        for environment in environments:
+            environment.close()
+        raise
+    return environments
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a caller must know of the environment before it can be stepped."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    @classmethod
+    def of(cls, environments: Sequence[gymnasium.Env]) -> "Description":
+        """Describe the copies, after making sure that they agree."""
+        first = environments[0]
+        for environment in environments:
+            if (environment.observation_space, environment.action_space) != (first.observation_space, first.action_space):
+                raise ValueError(
+                    "the copies have different spaces: "
+                    f"{first.observation_space}, {first.action_space} and "
+                    f"{environment.observation_space}, {environment.action_space}; make them all alike"
+                )
+        return cls(first.observation_space, first.action_space, dict(first.metadata), first.render_mode)
+
+
+def require_fixed_size(space: gymnasium.Space, name: str) -> None:
+    """Refuse spaces whose samples have no fixed size, naming the part of the space that is to blame."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            require_fixed_size(part, f"{name}[{key!r}]")
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            require_fixed_size(part, f"{name}[{index}]")
+    elif not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise ValueError(
+            f"the {name} is {space}, whose samples do not fit into arrays of fixed size; "
+            "wrap the environment so that it is made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
+        )
+
+
+def map_arrays(function: Callable[[np.ndarray], np.ndarray], nested: Nested) -> Nested:
+    """Apply the function to every array, keeping the nesting."""
+    if isinstance(nested, dict):
+        return {key: map_arrays(function, part) for key, part in nested.items()}
+    if isinstance(nested, tuple):
+        return tuple(map_arrays(function, part) for part in nested)
+    return function(nested)
+
+
+def write_row(nested: Nested, index: int, value: Any) -> None:
+    """Write one copy's value into its row of every array."""
+    if isinstance(nested, dict):
+        for key, part in nested.items():
+            write_row(part, index, value[key])
+    elif isinstance(nested, tuple):
+        for part, part_value in zip(nested, value, strict=True):
+            write_row(part, index, part_value)
+    else:
+        nested[index] = value
+
+
+def read_row(nested: Nested, index: int) -> Any:
+    """One copy's value, independent of the arrays: an environment may keep the action that it was given."""
+    if isinstance(nested, dict):
+        return {key: read_row(part, index) for key, part in nested.items()}
+    if isinstance(nested, tuple):
+        return tuple(read_row(part, index) for part in nested)
+    return nested[index] if nested.ndim == 1 else nested[index].copy()
+
+
+def require_shape(nested: Nested, value: Any) -> None:
+    """Refuse an observation of another shape, which numpy would silently broadcast into its row."""
+    if isinstance(nested, dict):
+        for key, part in nested.items():
+            require_shape(part, value[key])
+    elif isinstance(nested, tuple):
+        for part, part_value in zip(nested, value, strict=True):
+            require_shape(part, part_value)
+    elif np.shape(value) != nested.shape[1:]:
+        raise ValueError(f"observation of shape {np.shape(value)}, but the observation space says {nested.shape[1:]}")
+
+
+class Carver:
+    """Hands out arrays one after another from one block of memory; without a block it only counts the bytes."""
+
+    def __init__(self, memory: Any = None) -> None:
+        self.memory = memory
+        self.size = 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        start = -(-self.size // 64) * 64
+        self.size = start + math.prod(shape) * np.dtype(dtype).itemsize
+        return np.empty(shape, dtype) if self.memory is None else np.ndarray(shape, dtype, self.memory, start)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Everything that passes between the copies and their caller, one row per copy."""
+
+    observations: Nested
+    final_observations: Nested
+    actions: Nested
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    episode_returns: np.ndarray
+    episode_lengths: np.ndarray
+    action_masks: np.ndarray  # (num_envs, number of actions)
+    has_mask: np.ndarray
+    current: np.ndarray  # in the first row of a group of copies: the copy at work, else -1
+
+    @classmethod
+    def allocate(cls, description: Description, num_envs: int, new: Callable[..., np.ndarray] = np.zeros) -> "Arrays":
+        """Allocate all arrays with `new(shape, dtype=...)`, always in the same order."""
+        action_space = description.action_space
+        num_actions = 0
+        if isinstance(action_space, spaces.Discrete):
+            num_actions = int(action_space.n)
+        elif isinstance(action_space, spaces.MultiDiscrete):
+            num_actions = int(action_space.nvec.sum())
+        return cls(
+            observations=create_empty_array(description.observation_space, num_envs, new),
+            final_observations=create_empty_array(description.observation_space, num_envs, new),
+            actions=create_empty_array(action_space, num_envs, new),
+            rewards=new((num_envs,), dtype=np.float64),
+            terminated=new((num_envs,), dtype=np.bool_),
+            truncated=new((num_envs,), dtype=np.bool_),
+            episode_returns=new((num_envs,), dtype=np.float64),
+            episode_lengths=new((num_envs,), dtype=np.int64),
+            action_masks=new((num_envs, num_actions), dtype=np.int8),
+            has_mask=new((num_envs,), dtype=np.bool_),
+            current=new((num_envs,), dtype=np.int64),
+        )
+
+    def rows(self, copies: range) -> "Arrays":
+        """The same memory, seen by a group of neighbouring copies."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Arrays(**{
+            name: map_arrays(lambda array: array[copies.start : copies.stop], part) for name, part in parts.items()
+        })
+
+
+class Copies:
+    """Steps a group of environments into arrays: automatic resets, final observations and episode statistics."""
+
+    def __init__(
+        self,
+        environments: Sequence[gymnasium.Env],
+        arrays: Arrays,  # the rows of these environments only
+        first: int,  # the number of the first of these copies in the whole vector
+        autoreset_mode: AutoresetMode,
+        keep_infos: bool,
+    ) -> None:
+        self.environments = environments
+        self.arrays = arrays
+        self.first = first
+        self.same_step = autoreset_mode == AutoresetMode.SAME_STEP
+        self.next_step = autoreset_mode == AutoresetMode.NEXT_STEP
+        self.keep_infos = keep_infos
+        self.finished = [True] * len(environments)
+        self.returns = [0.0] * len(environments)
+        self.lengths = [0] * len(environments)
+        self.records: Records = []
+        arrays.action_masks[:] = 1
+        arrays.current[0] = -1
+
+    def reset(self, seeds: dict[int, int | None], options: dict[str, Any] | None) -> Records:
+        """Start new episodes in the copies that are given a seed (None: the copy's own random stream goes on)."""
+        self.records = []
+        for index, seed in seeds.items():
+            self.arrays.current[0] = self.first + index
+            self.arrays.terminated[index] = self.arrays.truncated[index] = False
+            self._record(index, self._begin(index, seed, options))
+        self.arrays.current[0] = -1
+        return self.records
+
+    def step(self) -> Records:
+        """Apply the actions in the arrays, one to each copy."""
+        arrays = self.arrays
+        self.records = []
+        for index, environment in enumerate(self.environments):
+            arrays.current[0] = self.first + index
+            if self.next_step and self.finished[index]:
+                arrays.rewards[index] = 0.0
+                arrays.terminated[index] = arrays.truncated[index] = False
+                self._record(index, self._begin(index))
+                continue
+            observation, reward, terminated, truncated, info = environment.step(read_row(arrays.actions, index))
+            arrays.rewards[index] = reward
+            arrays.terminated[index] = terminated
+            arrays.truncated[index] = truncated
+            self.returns[index] += float(reward)
+            self.lengths[index] += 1
+            if terminated or truncated:
+                self.finished[index] = True
+                arrays.episode_returns[index] = self.returns[index]
+                arrays.episode_lengths[index] = self.lengths[index]
+                if self.same_step:
+                    write_row(arrays.final_observations, index, observation)
+                    if self.keep_infos:
+                        self.records.append((self.first + index, {"final_info": dict(info)}))
+                    self._record(index, self._begin(index))
+                    continue
+            write_row(arrays.observations, index, observation)
+            self._record(index, info)
+        arrays.current[0] = -1
+        return self.records
+
+    def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        """Each environment's attribute of that name or, where it is a method, what it returns."""
+        attributes = [environment.get_wrapper_attr(name) for environment in self.environments]
+        return [attribute(*arguments, **keywords) if callable(attribute) else attribute for attribute in attributes]
+
+    def close(self) -> None:
+        """Close every environment."""
+        for environment in self.environments:
+            environment.close()
+
+    def _begin(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
+        observation, info = self.environments[index].reset(seed=seed, options=options)
+        require_shape(self.arrays.observations, observation)
+        write_row(self.arrays.observations, index, observation)
+        self.finished[index] = False
+        self.returns[index] = 0.0
+        self.lengths[index] = 0
+        return info
+
+    def _record(self, index: int, info: dict[str, Any]) -> None:
+        mask = info.get("action_mask")
+        if mask is not None and self.arrays.action_masks.shape[1] > 0:
+            # A MultiDiscrete space has one mask per dimension; they lie side by side in the row.
+            flat = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
+            if flat.shape != self.arrays.action_masks.shape[1:]:
+                raise ValueError(f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}")
+            self.arrays.action_masks[index] = flat
+            self.arrays.has_mask[index] = True
+        elif self.arrays.has_mask[index]:
+            self.arrays.action_masks[index] = 1
+        if self.keep_infos:
+            self.records.append((self.first + index, dict(info)))

@@ -1,0 +1,228 @@
+"""What the caller of a Gymnasium environment's copies sees, wherever they run: seeds, masks, checks and results."""
+
+import difflib
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ClosedEnvironmentError, Error, ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from velocirl.vector.host_copies import Arrays, Description, Nested, Records, Source, map_arrays, require_fixed_size
+
+Seeds = int | Sequence[int | None] | None
+
+
+def find_source(environment: str | EnvSpec | Callable[..., gymnasium.Env]) -> Source:
+    """What copies are made from: a registered id becomes its specification, which other processes can use too."""
+    if not isinstance(environment, str):
+        if isinstance(environment, EnvSpec) or callable(environment):
+            return environment
+        raise ValueError(f"expected a Gymnasium id, an EnvSpec or a callable that makes one, got {environment!r}")
+    module, _, name = environment.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    try:
+        return gymnasium.spec(name)
+    except Error as error:
+        nearest = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
+        hint = f" The nearest ids are {', '.join(nearest)}." if nearest else ""
+        raise ValueError(f"no Gymnasium environment {name!r}: {error}{hint}") from error
+
+
+def copy_seeds(entropy: int | Sequence[int], num_envs: int) -> list[int]:
+    """A seed for every copy, mixed from (entropy, copy): neighbouring seeds share no stream, and no two copies do.
+
+    Copy i has the same seed however many copies there are. 31 bits, because some simulators take no more.
+    """
+    words = np.random.SeedSequence(entropy).generate_state(2 * num_envs + 64) & np.uint32(0x7FFFFFFF)
+    return list(dict.fromkeys(words.tolist()))[:num_envs]
+
+
+def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: str = "actions") -> None:
+    """Copy the caller's actions into the arrays; wrong shapes and impossible values are refused by name and copy."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            store_actions(part, arrays[key], actions[key], f"{name}[{key!r}]")
+        return
+    if isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            store_actions(part, arrays[index], actions[index], f"{name}[{index}]")
+        return
+    values = np.asarray(actions)
+    if values.shape != arrays.shape or not np.can_cast(values.dtype, arrays.dtype, "same_kind"):
+        raise ValueError(
+            f"{name} must be an array of shape {arrays.shape} and type {arrays.dtype}, "
+            f"got shape {values.shape} and type {values.dtype}"
+        )
+    if isinstance(space, spaces.Discrete):
+        possible = (values >= space.start) & (values < space.start + space.n)
+    elif isinstance(space, spaces.MultiDiscrete):
+        possible = (values >= space.start) & (values < space.start + space.nvec)
+    elif isinstance(space, spaces.MultiBinary):
+        possible = (values == 0) | (values == 1)
+    else:
+        possible = np.isfinite(values)
+    if not possible.all():
+        copy = int(np.argwhere(~possible)[0][0])
+        raise ValueError(f"{name} of copy {copy} is {values[copy]}, which is not in {space}")
+    arrays[...] = values
+
+
+class HostInterface(VectorEnv):
+    """A VectorEnv over `Arrays` that someone else fills: a subclass says where the copies run."""
+
+    _arrays: Arrays
+
+    def __init__(
+        self,
+        environment: str | EnvSpec | Callable[..., gymnasium.Env],
+        num_envs: int,
+        seed: int | None,
+        autoreset_mode: AutoresetMode,
+        copy: bool,
+        infos: bool,
+    ) -> None:
+        if not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
+            raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
+        self._source = find_source(environment)
+        self.num_envs = int(num_envs)
+        self.spec = self._source if isinstance(self._source, EnvSpec) else None
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.copy = copy
+        self._keep_infos = infos
+        self._seed = seed
+        self._entropy: list[int] | None = None
+        self._resets_needed = True
+        self._closed_because = "close() was called"
+        if seed is not None:
+            self._seeds(seed)
+
+    @property
+    def name(self) -> str:
+        """The environment's id or, for a callable, its name: what errors call it."""
+        return self._source.id if isinstance(self._source, EnvSpec) else getattr(self._source, "__qualname__", "env")
+
+    @abstractmethod
+    def _reset_copies(
+        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+    ) -> tuple[Records, np.ndarray | None]:
+        """Start new episodes in the copies named; return infos, and which copies had to be restarted (or None)."""
+
+    @abstractmethod
+    def _step_copies(self) -> tuple[Records, np.ndarray | None]:
+        """Apply the actions in the arrays; return infos, and which copies had to be restarted (or None)."""
+
+    @abstractmethod
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Each copy's attribute of that name or, where it is a method, what it returns."""
+
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Nested, dict[str, Any]]:
+        """Start new episodes, in all copies or in those of `options["reset_mask"]` (bool array).
+
+        An int seeds every copy differently, a list gives each its own seed, None lets the random streams go on.
+        """
+        self._require_open()
+        mask, options = self._split_options(options)
+        seeds = self._seeds(self._seed if seed is None else seed)
+        records, restarted = self._reset_copies({int(copy): seeds[copy] for copy in np.flatnonzero(mask)}, options)
+        self._seed = None
+        self._resets_needed = False
+        return self._result(self._arrays.observations), self._infos(records, restarted)
+
+    def step(self, actions: Any) -> tuple[Nested, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Apply one action to every copy: (observations, rewards, terminated, truncated, infos)."""
+        self._require_open()
+        arrays = self._arrays
+        if self._resets_needed:
+            raise ResetNeeded(f"{self.name}: call reset() before step()")
+        if self.autoreset_mode == AutoresetMode.DISABLED and (finished := arrays.terminated | arrays.truncated).any():
+            raise ResetNeeded(
+                f"{self.name}: the episodes of copies {np.flatnonzero(finished).tolist()} are over and autoreset is "
+                "disabled; reset them with reset(options={'reset_mask': terminated | truncated})"
+            )
+        store_actions(self.single_action_space, arrays.actions, actions)
+        infos = self._infos(*self._step_copies(), stepped=True)
+        return (
+            self._result(arrays.observations),
+            self._result(arrays.rewards),
+            self._result(arrays.terminated),
+            self._result(arrays.truncated),
+            infos,
+        )
+
+    def render(self) -> tuple[Any, ...]:
+        """One frame per copy."""
+        return self.call("render")
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Each copy's attribute of that name."""
+        return self.call(name)
+
+    def _adopt(self, description: Description) -> None:
+        require_fixed_size(description.observation_space, "observation space")
+        require_fixed_size(description.action_space, "action space")
+        self.single_observation_space = description.observation_space
+        self.single_action_space = description.action_space
+        self.observation_space = batch_space(description.observation_space, self.num_envs)
+        self.action_space = batch_space(description.action_space, self.num_envs)
+        self.metadata = {**description.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = description.render_mode
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"{self.name} is closed ({self._closed_because}); make a new one")
+
+    def _result(self, nested: Nested) -> Nested:
+        return map_arrays(np.copy, nested) if self.copy else nested
+
+    def _seeds(self, seed: Seeds) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        given = [seed] if isinstance(seed, (int, np.integer)) else list(seed)
+        if any(entry is not None and (not isinstance(entry, (int, np.integer)) or entry < 0) for entry in given):
+            raise ValueError(f"a seed is a whole number of at least 0, got {seed!r}")
+        self._entropy = [int(entry) for entry in given if entry is not None]
+        if isinstance(seed, (int, np.integer)):
+            return list(copy_seeds(int(seed), self.num_envs))
+        if len(given) != self.num_envs:
+            raise ValueError(f"{len(given)} seeds for num_envs={self.num_envs}; give one per copy, or one int for all")
+        return [None if entry is None else int(entry) for entry in given]
+
+    def _split_options(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
+        if options is None or "reset_mask" not in options:
+            return np.ones(self.num_envs, np.bool_), options
+        mask = options["reset_mask"]
+        if not isinstance(mask, np.ndarray) or mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise ValueError(f"options['reset_mask'] must be a bool array of shape ({self.num_envs},), got {mask!r}")
+        if not mask.any():
+            raise ValueError("options['reset_mask'] names no copy; give at least one True, or do not reset")
+        if self._resets_needed and not mask.all():
+            raise ValueError("the first reset must reset every copy: call reset() without options['reset_mask']")
+        return mask, {key: value for key, value in options.items() if key != "reset_mask"}
+
+    def _infos(self, records: Records, restarted: np.ndarray | None, stepped: bool = False) -> dict[str, Any]:
+        arrays = self._arrays
+        infos: dict[str, Any] = {}
+        for copy, info in records:
+            infos = self._add_info(infos, info, copy)
+        if stepped and (ended := arrays.terminated | arrays.truncated).any():
+            if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                infos["final_obs"] = self._result(arrays.final_observations)
+                infos["_final_obs"] = ended
+            completed = ended if restarted is None else ended & ~restarted
+            if completed.any():
+                returns, lengths = self._result(arrays.episode_returns), self._result(arrays.episode_lengths)
+                infos["episode"] = {"r": returns, "l": lengths}
+                infos["_episode"] = completed.copy()
+        if arrays.has_mask.any():
+            infos["action_mask"] = self._result(arrays.action_masks)
+        if restarted is not None:
+            infos["restarted"] = restarted
+        return infos

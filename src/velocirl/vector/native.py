@@ -1,0 +1,143 @@
+"""A fleet of one environment behind Gymnasium's vector interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from velocirl.engine.environment import Environment
+from velocirl.engine.fleet import SAVED, accept_actions, make_target, seed_copies
+from velocirl.vector.rendering import Renderer
+
+Infos = dict[str, Any]
+
+
+class FleetVectorEnv(VectorEnv):
+    """Copies of a native environment, stepped together by compiled code.
+
+    A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
+    the new episode, its row of `infos["final_obs"]` the last of the old one. With `copy=False`, `step` gives the
+    engine's own arrays, which the next step overwrites.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        num_envs: int,
+        *,
+        seed: int | Sequence[int] | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        copy: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        self.environment = environment
+        self.target = make_target(environment, num_envs, device=device, threads=threads, params=params)
+        self.copies = self.target.copies
+        self.renderer = Renderer(environment, render_mode)
+        self.metadata = {**self.renderer.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.num_envs = num_envs
+        self.device = device
+        self.copy = copy
+        self.render_mode = render_mode
+        self.single_observation_space = environment.observation
+        self.single_action_space = environment.action
+        self.observation_space = batch_space(environment.observation, num_envs)
+        self.action_space = batch_space(environment.action, num_envs)
+        self._everyone = np.ones(num_envs, np.bool_)
+        self._first_seed = seed
+        self._seeded = False
+        self._scalar_observation = isinstance(environment.observation, Discrete)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[NDArray[Any], Infos]:
+        """Start new episodes in all copies, or in those of `options["reset_mask"]`.
+
+        A seed gives every copy a stream of its own; without one the streams go on (the first time, the constructor's
+        seed is used, or entropy of the system).
+        """
+        chosen = self._everyone
+        if options is not None and "reset_mask" in options:
+            chosen = np.asarray(options["reset_mask"])
+            if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
+                raise ValueError(f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {chosen.shape}")
+        if seed is not None or not self._seeded:
+            first = self._first_seed if seed is None else seed
+            self._np_random_seed = seed_copies(self.copies, first, chosen if self._seeded else self._everyone)
+            self._seeded = True
+        self.target.begin(chosen)
+        return self._given(self.seen(self.copies.observation)), self._mask_info()
+
+    def step(
+        self, actions: Any
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Infos]:
+        """Every copy takes one step. `terminated` and `truncated` are never merged."""
+        if not self._seeded:
+            raise RuntimeError(f"{self.environment.id}: call reset() before step()")
+        copies = self.copies
+        accept_actions(self.environment, actions, copies.action)
+        self.target.advance()
+        infos = self._mask_info()
+        ended = copies.terminated | copies.truncated
+        if ended.any():
+            infos["final_obs"] = self._given(self.seen(copies.final_observation))
+            infos["episode"] = {"r": self._given(copies.episode_return), "l": self._given(copies.episode_length)}
+            for field in self.environment.report:
+                infos["episode"][field] = self._given(copies.final_state[field])
+            infos["_final_obs"] = infos["_episode"] = ended
+        return (
+            self._given(self.seen(copies.observation)),
+            self._given(copies.reward),
+            self._given(copies.terminated),
+            self._given(copies.truncated),
+            infos,
+        )
+
+    def run_randomly(self, steps: int) -> None:
+        """Take `steps` steps with random legal actions in one compiled loop, drawn from each copy's own stream."""
+        if not self._seeded:
+            self.reset()
+        self.target.run_randomly(steps)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
+        return {name: getattr(self.copies, name).copy() for name in SAVED}
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
+        if set(state) != set(SAVED):
+            raise ValueError(f"a fleet's state has {', '.join(SAVED)}; got {', '.join(sorted(state))}")
+        for name in SAVED:
+            own, given = getattr(self.copies, name), np.asarray(state[name])
+            if own.shape != given.shape or own.dtype != given.dtype:
+                raise ValueError(f"{name} is {given.dtype} {given.shape}; this fleet has {own.dtype} {own.shape}")
+        for name in SAVED:
+            getattr(self.copies, name)[...] = state[name]
+        self._seeded = True
+        return self._given(self.seen(self.copies.observation))
+
+    def render(self) -> tuple[Any, ...] | None:
+        """A picture of every copy, as the render mode says."""
+        return tuple(self.renderer.render(self.copies, copy) for copy in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
+        """Close the window, where there is one."""
+        self.renderer.close()
+
+    def seen(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Rows of the engine's observations in the shape of the observation space."""
+        return observation[:, 0] if self._scalar_observation else observation
+
+    def _given(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.copy() if self.copy else array
+
+    def _mask_info(self) -> Infos:
+        return {"action_mask": self._given(self.copies.mask)} if self.environment.legal else {}

@@ -1,0 +1,57 @@
+"""Showing a copy to a person: as text, as a picture, or in a window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from velocirl.engine.canvas import Canvas
+from velocirl.engine.environment import Environment
+from velocirl.engine.lifecycle import Copies
+
+FRAMES_PER_SECOND = 30
+
+
+class Renderer:
+    """Renders copies of one environment in one mode."""
+
+    def __init__(self, environment: Environment, render_mode: str | None) -> None:
+        self.modes = ["ansi", "rgb_array", "human"] if environment.draw else ["ansi"]
+        if render_mode is not None and render_mode not in self.modes:
+            raise ValueError(f"{environment.id} renders as {', '.join(self.modes)}; got {render_mode!r}")
+        self.metadata = {"render_modes": self.modes, "render_fps": FRAMES_PER_SECOND}
+        self._environment = environment
+        self._mode = render_mode
+        self._canvas = Canvas()
+        self._window: Any = None
+
+    def render(self, copies: Copies, copy: int, *, ended: bool = False) -> Any:
+        """Show copy number `copy`, as it is or as its last episode ended: a string, an RGB array, or a window."""
+        state = (copies.final_state if ended else copies.state).view(np.recarray)[copy]
+        params = copies.params.view(np.recarray)[copy]
+        if self._mode == "ansi":
+            return self._environment.text(state, params) if self._environment.text else _fields(state)
+        if self._mode is None or self._environment.draw is None:
+            return None
+        self._environment.draw(state, params, self._canvas)
+        if self._mode == "rgb_array":
+            return self._canvas.pixels.copy()
+        if self._window is None:
+            from velocirl.vector.window import Window  # opened only when somebody looks
+
+            self._window = Window(self._environment.id)
+        self._window.show(self._canvas.pixels, FRAMES_PER_SECOND)
+        return None
+
+    def close(self) -> None:
+        """Close the window, where there is one."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+
+def _fields(state: Any) -> str:
+    """The fields of the state in one line, for environments that have no text of their own."""
+    values = [f"{name} {np.array2string(np.asarray(state[name]), precision=3)}" for name in state.dtype.names]
+    return ", ".join(values)
