@@ -1,6 +1,7 @@
 """The grid worlds: FrozenLake and CliffWalking against Gymnasium's transition tables, GridWorld against its map."""
 
 from collections import deque
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -11,11 +12,16 @@ from velocirl.engine import random
 from velocirl.engine.canvas import BLUE, GREEN, INK, PAPER, RED, SKY, SLATE
 from velocirl.environments import cliff_walking, frozen_lake, grid_world
 
-# A random stream whose first draw is a slip to the left, none, and a slip to the right: the order of Gymnasium's tables.
+# Random streams whose first draw is a slip to one side, none, and to the other: the order of Gymnasium's tables.
 SLIPS = [
     next(stream for stream in random.streams(0, 100) if random.integer(stream.copy(), -1, 2) == slip)
     for slip in (-1, 0, 1)
 ]
+
+
+def make(name, **options) -> Any:
+    """An environment in plain Python, whose state a test can set."""
+    return velocirl.make(name, device="python", **options)
 
 
 def move(env, row, column, action, stream=None):
@@ -35,16 +41,17 @@ def move(env, row, column, action, stream=None):
     ids=lambda value: getattr(value, "id", ""),
 )
 def test_every_transition_equals_gymnasium(environment, columns, is_slippery):
-    table = gymnasium.make(environment.id, is_slippery=is_slippery).unwrapped.P
-    env = velocirl.make(environment, device="python", is_slippery=is_slippery)
+    table = cast(Any, gymnasium.make(environment.id, is_slippery=is_slippery).unwrapped).P
+    env = make(environment, is_slippery=is_slippery)
     compared = 0
     for cell, actions in table.items():
+        row, column = divmod(cell, columns)
         for action, outcomes in actions.items():
             if outcomes == [(1.0, cell, 0, True)]:  # a hole or the goal of the lake: the episode is over there
                 continue
             assert [probability for probability, *_ in outcomes] == pytest.approx([1 / len(outcomes)] * len(outcomes))
             for (_, *expected), stream in zip(outcomes, SLIPS, strict=is_slippery):
-                assert list(move(env, *divmod(cell, columns), action, stream)) == expected
+                assert list(move(env, row, column, action, stream)) == expected
                 compared += 1
     cells = {4: 11, 8: 53, 12: 48}[columns]
     assert compared == cells * 4 * (3 if is_slippery else 1)
@@ -52,8 +59,8 @@ def test_every_transition_equals_gymnasium(environment, columns, is_slippery):
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1"])
 def test_spaces_start_and_time_limit_equal_gymnasium(name):
-    theirs = gymnasium.make(name)
-    ours = velocirl.make(name, device="python")
+    theirs = cast(Any, gymnasium.make(name))
+    ours = make(name)
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.reset(seed=0)[0] == theirs.reset(seed=0)[0]
@@ -61,7 +68,7 @@ def test_spaces_start_and_time_limit_equal_gymnasium(name):
 
 
 def test_frozen_lake_slips_to_each_side_a_third_of_the_time():
-    env = velocirl.make("FrozenLake-v1", device="python")
+    env = make("FrozenLake-v1")
     env.reset(seed=1)
     cells = [int(move(env, 2, 1, frozen_lake.DOWN)[0]) for _ in range(6000)]
     counts = np.bincount(cells, minlength=16)
@@ -71,14 +78,14 @@ def test_frozen_lake_slips_to_each_side_a_third_of_the_time():
 
 def test_frozen_lake_takes_another_map():
     lake = frozen_lake.tiles("SHFF", "FFFF", "FFFF", "FFGF")
-    env = velocirl.make("FrozenLake-v1", device="python", is_slippery=False, tiles=lake)
+    env = make("FrozenLake-v1", is_slippery=False, tiles=lake)
     assert move(env, 0, 0, frozen_lake.RIGHT) == (1, 0.0, True)
     assert move(env, 3, 1, frozen_lake.RIGHT) == (14, 1.0, True)
     assert move(env, 1, 0, frozen_lake.RIGHT) == (5, 0.0, False)
 
 
 def test_cliff_walking_shortest_path_earns_minus_13():
-    env = velocirl.make("CliffWalking-v1", device="python")
+    env = make("CliffWalking-v1")
     env.reset(seed=0)
     path = [cliff_walking.UP] + [cliff_walking.RIGHT] * 11 + [cliff_walking.DOWN]
     steps = [env.step(action) for action in path]
@@ -87,7 +94,7 @@ def test_cliff_walking_shortest_path_earns_minus_13():
 
 
 def test_grid_world_steps_cost_walls_block_and_the_goal_pays():
-    env = velocirl.make("GridWorld-v0", device="python", step_cost=0.25, goal_reward=2.0)
+    env = make("GridWorld-v0", step_cost=0.25, goal_reward=2.0)
     assert move(env, 1, 0, grid_world.UP) == (0, -0.25, False)
     assert move(env, 0, 0, grid_world.UP) == (0, -0.25, False)  # the edge
     assert move(env, 0, 0, grid_world.LEFT) == (0, -0.25, False)
@@ -98,7 +105,7 @@ def test_grid_world_steps_cost_walls_block_and_the_goal_pays():
 
 
 def test_grid_world_starts_evenly_on_free_cells():
-    env = velocirl.make("GridWorld-v0", device="python")
+    env = make("GridWorld-v0")
     env.reset(seed=2)
     starts = np.bincount([env.reset()[0] for _ in range(3600)], minlength=25)
     free = [cell for cell, tile in enumerate("".join(grid_world.ROOM)) if tile == "."]
@@ -107,7 +114,7 @@ def test_grid_world_starts_evenly_on_free_cells():
 
 
 def test_grid_world_perfect_policy_earns_what_its_docstring_says():
-    env = velocirl.make("GridWorld-v0", device="python")
+    env = make("GridWorld-v0")
     moves = {cell: [move(env, *divmod(cell, 5), action)[0] for action in range(4)] for cell in range(24)}
     steps, queue = {24: 0}, deque([24])
     while queue:
@@ -124,7 +131,7 @@ def test_grid_world_perfect_policy_earns_what_its_docstring_says():
 def test_text_shows_the_map_and_the_walker():
     texts = {name: [] for name in ("FrozenLake-v1", "CliffWalking-v1", "GridWorld-v0")}
     for name in texts:
-        env = velocirl.make(name, device="python", render_mode="ansi")
+        env = make(name, render_mode="ansi")
         env.reset(seed=0)
         env.copies.state["row"], env.copies.state["column"] = 2, 3
         texts[name] = env.render().split("\n")
@@ -143,7 +150,7 @@ def test_text_shows_the_map_and_the_walker():
     ],
 )
 def test_picture_shows_each_tile_and_the_walker(name, cells, tiles):
-    env = velocirl.make(name, device="python", render_mode="rgb_array")
+    env = make(name, render_mode="rgb_array")
     env.reset(seed=0)
     env.copies.state["row"], env.copies.state["column"] = 2, 0
     picture = env.render()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ class _Results(CompileResultCacheImpl):
 class ContentCache(FunctionCache):
     """A numba cache whose key is a fingerprint instead of a source file's date."""
 
-    def __init__(self, function: Any, fingerprint: str) -> None:
+    def __init__(self, function: Any, fingerprint: str, on_miss: Callable[[], None]) -> None:
         directory = cache_directory()
         self._name = repr(function)
         self._py_func = function
+        self._on_miss = on_miss
         self._impl = _Results()
         self._cache_path = str(directory)
         self._cache_file = IndexDataCacheFile(str(directory), fingerprint[:40], fingerprint)
@@ -34,6 +36,13 @@ class ContentCache(FunctionCache):
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return sig, codegen.magic_tuple()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function from disk, or None after telling that it has to be compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            self._on_miss()
+        return found
 
     def _save_overload(self, sig: Any, data: Any) -> None:
         if not self._impl.check_cachable(data):

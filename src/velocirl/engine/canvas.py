@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import atan2, ceil, cos, isqrt, pi, sin
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,42 +62,38 @@ class Canvas:
         self._scale = np.array([width / (right - left), height / (bottom - top)], np.float64)
 
     def rectangle(self, left: float, bottom: float, right: float, top: float, color: Color) -> None:
-        """A rectangle with sides along the axes."""
+        """Fill a rectangle with sides along the axes."""
         self.polygon([(left, bottom), (right, bottom), (right, top), (left, top)], color)
 
     def disc(self, x: float, y: float, radius: float, color: Color) -> None:
-        """A filled circle."""
+        """Fill a circle."""
         self.polygon(self._arc(x, y, radius, 0.0, 2.0 * pi), color)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, width: float, color: Color) -> None:
-        """A straight line with round ends; its width is in world units."""
+        """Draw a straight line with round ends; its width is in world units."""
         direction = atan2(y2 - y1, x2 - x1)
         start = self._arc(x1, y1, 0.5 * width, direction + 0.5 * pi, pi)
         end = self._arc(x2, y2, 0.5 * width, direction - 0.5 * pi, pi)
         self.polygon(start + end, color)
 
     def polygon(self, points: ArrayLike, color: Color) -> None:
-        """A filled polygon, convex or not, given by its corners (corners, 2)."""
+        """Fill a polygon, convex or not, given by its corners, (corners, 2)."""
         height, width = self._size()
         corners = (np.asarray(points, np.float64) - self._corner) * self._scale
         if not np.isfinite(corners).all():
             return
-        runs, shares = _runs(corners, width, height)
-        row, start, stop = runs[shares > SEEN].T
-        share = shares[shares > SEEN]
-
+        row, start, stop, share = _runs(corners, width, height)
         single = stop - start == 1
         spot = row[single], start[single]
         self.pixels[spot] = _mix(self.pixels[spot], color, share[single][:, None])
         paint = np.full((width, 3), color, np.uint8)
-        for y, left, right, part in zip(
-            *(values[~single].tolist() for values in (row, start, stop, share)), strict=True
-        ):
+        longer = (values[~single].tolist() for values in (row, start, stop, share))
+        for y, left, right, part in zip(*longer, strict=True):
             run = self.pixels[y, left:right]
             run[:] = paint[left:right] if part > 1 - SEEN else _mix(run, color, part)
 
     def ansi(self, columns: int = 60) -> str:
-        """The picture as text for a terminal with 24-bit colours: each half block shows two pixels."""
+        """Write the picture as text for a terminal with 24-bit colours: each half block shows two pixels."""
         height, width = self._size()
         columns = max(1, min(columns, width))
         rows = max(1, round(columns * height / width / 2))
@@ -120,15 +117,15 @@ class Canvas:
         return height, width
 
     def _arc(self, x: float, y: float, radius: float, start: float, turn: float) -> list[tuple[float, float]]:
-        """Points on a circle, close enough that the corners do not show."""
+        """Go round a circle in steps so small that the corners do not show."""
         reach = radius * float(np.abs(self._scale).max())  # in pixels
         count = ceil(turn * (2 + isqrt(int(min(1e4, reach)))))
         angles = (start + turn * corner / count for corner in range(count + 1))
         return [(x + radius * cos(angle), y + radius * sin(angle)) for angle in angles]
 
 
-def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Runs of pixels (row, start, stop) of which a polygon covers the same share, and those shares.
+def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArray[Any], ...]:
+    """Find the runs of pixels of which a polygon covers the same share: their row, start, stop and share.
 
     Each edge is cut by the scanlines. A crossing at x covers all pixels on its right: a part of the one it falls in,
     the rest with the next one, up to the crossing of an edge that goes the other way and takes it back.
@@ -156,10 +153,11 @@ def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArra
     cells = cells[order]
     starts = np.flatnonzero(np.diff(cells, prepend=-1))
     jumps = np.add.reduceat(np.append(weight - rest, rest)[order], starts)
-    shares = np.minimum(np.abs(np.cumsum(jumps)), 1.0)
+    share = np.minimum(np.abs(np.cumsum(jumps)), 1.0)
     row, start = np.divmod(cells[starts], width + 1)
-    length = np.diff(cells[starts], append=0)  # of the last one it does not matter: nothing is covered there
-    return np.stack([row, start, start + length], axis=1), shares
+    stop = start + np.diff(cells[starts], append=0)  # the last one is wrong and not seen: nothing is covered there
+    seen = share > SEEN
+    return row[seen], start[seen], stop[seen], share[seen]
 
 
 def _mix(under: NDArray[np.uint8], color: Color, share: float | NDArray[np.float64]) -> NDArray[np.float64]:
@@ -167,6 +165,6 @@ def _mix(under: NDArray[np.uint8], color: Color, share: float | NDArray[np.float
 
 
 def _parts(length: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The starts and the sizes of `count` nearly equal parts of a length."""
+    """Cut a length into `count` nearly equal parts: their starts and their sizes."""
     edges = np.arange(count + 1) * length // count
     return np.minimum(edges[:-1], length - 1), np.maximum(np.diff(edges), 1)

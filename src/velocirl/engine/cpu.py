@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import Translator, compile_loop
+from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.engine.diagnosis import diagnose
+from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.lifecycle import Copies, lifecycle
 from velocirl.engine.loops import BLOCK, advance_loop, begin_loop, random_loop
+from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.threads import TEAM
 
 if TYPE_CHECKING:
@@ -26,9 +30,11 @@ class CPUTarget:
     """Runs a fleet on CPU cores."""
 
     def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:
+        self._environment = environment
+        self._rehearsed = False
         self.copies = copies
         self._life = lifecycle(environment)
-        self._translator = Translator(double=environment.double, target="cpu")
+        self._translator = cpu_translator(environment.id, double=environment.double)
         count = len(copies.elapsed)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.threads = min(threads or max(1, min(cores, count // COPIES_PER_THREAD)), count)
@@ -56,7 +62,17 @@ class CPUTarget:
         return self._compile(random_loop(self._life), self.copies, 1)
 
     def _compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
-        return compile_loop(loop, arguments, self._translator)
+        try:
+            return compile_loop(loop, arguments, self._translator, before=self._rehearse)
+        except (DefinitionError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - numba fails in many ways; all are told as the user's line
+            raise diagnose(self._environment, error) from (error if debugging() else None)
+
+    def _rehearse(self) -> None:
+        if not self._rehearsed:
+            rehearse(self._environment, self.copies.params)
+            self._rehearsed = True
 
     def _split(self, block: int) -> list[list[Copies]]:
         """The copies in blocks, an even share of them for each thread."""
@@ -64,7 +80,7 @@ class CPUTarget:
         bounds = [count * thread // self.threads for thread in range(self.threads + 1)]
         return [
             [_rows(self.copies, first, min(first + block, stop)) for first in range(start, stop, block)]
-            for start, stop in zip(bounds, bounds[1:], strict=False)
+            for start, stop in pairwise(bounds)
         ]
 
 

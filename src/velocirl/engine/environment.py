@@ -60,6 +60,8 @@ class Environment:
             self._check_signature(name, signature)
         self._check_space("observation", self.observation, (Box, Discrete, MultiDiscrete))
         self._check_space("action", self.action, (Box, Discrete, MultiDiscrete))
+        if isinstance(self.action, Box) and len(self.action.shape) != 1:
+            raise DefinitionError(f"{self.id}: action= must be a flat Box, such as Box(-1, 1, (3,)), got {self.action}")
         if self.max_steps is not None and not (isinstance(self.max_steps, int) and 0 < self.max_steps < 2**31):
             raise DefinitionError(f"{self.id}: max_steps must be a positive number of steps or None")
         if self.legal is not None and isinstance(self.action, Box):

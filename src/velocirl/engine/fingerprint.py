@@ -1,7 +1,7 @@
 """What a compiled function depends on, as a hash: code, constants, and everything reachable from its globals.
 
-The hash follows the values themselves, not files and dates, so that a helper changed in another file, a constant
-changed in a notebook, or an upgraded compiler each give a new hash, and a moved or reformatted file gives the old one.
+The hash follows the values themselves, not files and dates: a helper changed in another file, a constant changed in a
+notebook, an upgraded compiler or engine each give a new hash, and a moved or reformatted file gives the old one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -16,7 +18,13 @@ import llvmlite
 import numba
 import numpy as np
 
-_VERSIONS = f"{sys.version_info[:3]} {numba.__version__} {llvmlite.__version__} {np.__version__}"
+
+@cache
+def _compiler() -> bytes:
+    """What turns functions into machine code: Python, numba, LLVM, NumPy, and every source file of this engine."""
+    versions = f"{sys.version_info[:3]} {numba.__version__} {llvmlite.__version__} {np.__version__}"
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(versions.encode() + b"".join(source.read_bytes() for source in sources)).digest()
 
 
 def names_used(code: CodeType) -> set[str]:
@@ -38,7 +46,7 @@ def python_function(value: Any) -> FunctionType | None:
 
 def fingerprint(*values: Any) -> str:
     """A hash of functions and constants with all they depend on."""
-    digest = hashlib.sha256(_VERSIONS.encode())
+    digest = hashlib.sha256(_compiler())
     seen: dict[int, int] = {}
     for value in values:
         for part in _parts(value, seen):

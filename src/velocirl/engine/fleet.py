@@ -83,15 +83,18 @@ def _allocate(environment: Environment, count: int, params: Mapping[str, Any]) -
     )
 
 
-def seed_copies(copies: Copies, seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> int | Sequence[int]:
-    """Give the chosen copies the streams of a seed, or of one seed each; returns the seed that was used."""
+def seed_copies(rng: NDArray[Any], seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> Any:
+    """Give the chosen copies the streams of a seed, or of one seed each; returns the seed that was used.
+
+    `rng` is the fleet's array of streams, (copies, 2).
+    """
     count = len(chosen)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     elif not isinstance(seed, (int, np.integer)) and len(seed) != count:
         raise ValueError(f"seed: give one number, or one for each of {count} copies; got {len(seed)}")
     seed = int(seed) if isinstance(seed, (int, np.integer)) else [int(one) for one in seed]
-    copies.rng[chosen] = random.streams(seed, count)[chosen]
+    rng[chosen] = random.streams(seed, count)[chosen]
     return seed
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from velocirl.engine.registers import duplicate, load, store
+from velocirl.engine.registers import load, store
 from velocirl.engine.sampling import sampler
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def lifecycle(environment: Environment) -> Lifecycle:
         elapsed = copies.elapsed[i] + 1
         copies.elapsed[i] = elapsed
         copies.reward[i] = reward
-        copies.total[i] += reward
+        copies.total[i] += copies.reward[i]
         copies.terminated[i] = terminated
         copies.truncated[i] = elapsed >= max_steps
 
@@ -80,7 +80,7 @@ def lifecycle(environment: Environment) -> Lifecycle:
             observe(copies.state[i], copies.params[i], copies.final_observation[i])
             copies.episode_return[i] = copies.total[i]
             copies.episode_length[i] = copies.elapsed[i]
-            duplicate(copies.final_state[i], copies.state[i])
+            copies.final_state[i] = copies.state[i]
             begin(copies, i)
 
     def show(copies, i):
@@ -95,5 +95,5 @@ def lifecycle(environment: Environment) -> Lifecycle:
     return Lifecycle(begin, move, conclude, show, choose)
 
 
-def no_mask(state, params, mask):  # noqa: ARG001
+def no_mask(state, params, mask):
     """The `legal` of an environment in which every action is legal."""

@@ -17,7 +17,6 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 
 _ARITHMETIC = {
@@ -46,7 +45,7 @@ def single(value: Any) -> Any:
     return value
 
 
-def _promoted(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _promoted(types: Any, function: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The argument types of a call after the rule: an integer beside a float32 is a float32."""
     integers = [isinstance(types.unliteral(argument), (types.Integer, types.Boolean)) for argument in arguments]
     if function in _DIVISIONS or function in _REAL_FUNCTIONS:
@@ -59,15 +58,18 @@ def _promoted(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def single_precision(typing_context: Any) -> Iterator[None]:
-    """While this lasts, numba's typing follows the rule above; its compiler lock keeps other threads out."""
+def single_precision(typing_context: Any, types: Any) -> Iterator[None]:
+    """While this lasts, a target's typing follows the rule above; numba's compiler lock keeps other threads out.
+
+    `types` is the target's own module of types: numba-cuda has a set apart from numba's.
+    """
     resolve, unify = typing_context.resolve_function_type, typing_context.unify_pairs
 
     def resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
         if isinstance(function, types.Function):
-            arguments = _promoted(function.typing_key, tuple(arguments))
+            arguments = _promoted(types, function.typing_key, tuple(arguments))
         elif callable(function):
-            arguments = _promoted(function, tuple(arguments))
+            arguments = _promoted(types, function, tuple(arguments))
         return resolve(function, arguments, keywords)
 
     def unify_pairs(first: Any, second: Any) -> Any:

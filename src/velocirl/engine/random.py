@@ -45,7 +45,7 @@ def normal(rng, mean=0.0, deviation=1.0):
 
 def integer(rng, low, high):
     """An integer in [low, high), for ranges below 2^31; the bias is below range / 2^32."""
-    return low + np.int64(((bits(rng) >> 32) * (high - low)) >> 32)
+    return low + np.int64(((bits(rng) >> 32) * int(high - low)) >> 32)
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -28,9 +28,12 @@ class FieldType:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if self.shape or not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
             raise DefinitionError(f"{self}[{shape}] is not a field type: write {self.scalar.__name__}[9] or [3, 3]")
+        if self.scalar is np.bool_:
+            raise DefinitionError(f"bool_[{shape}] has no compiled form: write int8[{shape}] with 0 and 1")
         return FieldType(self.scalar, sizes)
 
     def __call__(self, value: Any) -> Any:
+        """The value as a scalar of this type."""
         return self.scalar(value)
 
     def __repr__(self) -> str:

@@ -21,12 +21,6 @@ def store(row, held):
     """Write what `load` gave back into its row."""
 
 
-def duplicate(target, source):
-    """Copy a row of a record array into a row of another."""
-    for name in source.dtype.names:
-        target[name] = source[name]
-
-
 def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
     cgutils.raw_memcpy(builder, target, source, ir.Constant(ir.IntType(64), size), 1)
 
@@ -51,4 +45,4 @@ def store_compiled(typing_context: Any, row: Any, held: Any) -> Any:  # noqa: AR
     return types.void(row, held), generate
 
 
-COMPILED = {load: load_compiled, store: store_compiled, duplicate: store_compiled}
+COMPILED = {load: load_compiled, store: store_compiled}

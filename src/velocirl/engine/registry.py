@@ -19,7 +19,7 @@ _loaded = False
 
 
 def register(environment: Environment) -> None:
-    """Make an environment known by its id, here and to Gymnasium; the latest definition wins, as when a notebook cell is run again."""
+    """Make an environment known by its id, here and to Gymnasium; the latest definition wins, as in a notebook."""
     earlier = _environments.get(environment.id)
     if earlier is not None and _built_in(earlier) and not _built_in(environment):
         warnings.warn(f"{environment.id} now means the one defined in {environment.source}", stacklevel=4)

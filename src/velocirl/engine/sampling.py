@@ -21,10 +21,10 @@ def sampler(environment: Environment) -> Callable[..., Any]:
         return _masked_discrete(int(space.n)) if masked else _discrete(int(space.n))
     if isinstance(space, MultiDiscrete):
         return _multi_discrete(tuple(int(count) for count in space.nvec), masked)
-    assert isinstance(space, Box)
+    bounds: Box = space  # pyright: ignore[reportAssignmentType] - the only kind left
     # Where the space has no bounds, "uniform" has no meaning; a unit interval keeps the action finite.
-    low = tuple(float(bound) for bound in np.where(np.isfinite(space.low), space.low, -1.0))
-    high = tuple(float(bound) for bound in np.where(np.isfinite(space.high), space.high, 1.0))
+    low = tuple(float(bound) for bound in np.where(np.isfinite(bounds.low), bounds.low, -1.0))
+    high = tuple(float(bound) for bound in np.where(np.isfinite(bounds.high), bounds.high, 1.0))
     return _box(low, high)
 
 

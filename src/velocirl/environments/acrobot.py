@@ -1,6 +1,6 @@
 """Acrobot: swing the tip of a two-link arm above a line with a motor at the elbow only (Sutton, 1996)."""
 
-from math import cos, pi, sin
+from math import cos, floor, pi, sin
 
 import numpy as np
 
@@ -102,8 +102,8 @@ def ahead(point, slope, time):
 
 
 def wrap(angle):
-    """The same angle between -pi and pi; one that is there already is not touched."""
-    return angle if abs(angle) <= pi else (angle + pi) % (2.0 * pi) - pi
+    """Give the same angle, between -pi and pi."""
+    return angle - 2.0 * pi * floor(angle / (2.0 * pi) + 0.5)
 
 
 def observe(state, params, observation):

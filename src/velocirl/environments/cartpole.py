@@ -62,8 +62,8 @@ def observe(state, params, observation):
 
 def draw(state, params, canvas):
     reach = 1.2 * params.position_limit
-    canvas.view(-reach, reach, -0.4 * reach, 14.0 * reach / 15.0)
-    canvas.rectangle(-reach, -0.4 * reach, reach, -0.3, MIST)
+    canvas.view(-reach, reach, -reach / 3.0, reach)
+    canvas.rectangle(-reach, -reach / 3.0, reach, -0.3, MIST)
     canvas.line(-params.position_limit, -0.2, params.position_limit, -0.2, 0.04, STONE)
     for end in (-params.position_limit, params.position_limit):
         canvas.rectangle(end - 0.03, -0.3, end + 0.03, 0.0, RED)

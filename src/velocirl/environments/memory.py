@@ -1,7 +1,7 @@
 """Memory: a few bits are shown one by one; after a delay they must be repeated (after PufferLib's Memory).
 
-While bits are shown and during the delay, actions mean nothing; then each action is the answer to one bit and pays
-1/length if it is right. Only a memory can solve it: a perfect policy earns 1, any policy without memory 0.5.
+While bits are shown and during the delay, actions mean nothing; then each action is the answer to one bit and pays 1
+if it is right. Only a memory can solve it: a perfect policy earns 3, the length, any policy without memory 1.5.
 """
 
 from velocirl import Box, Discrete, Environment, int32, random, record
@@ -17,7 +17,7 @@ class State:
 
 @record
 class Params:
-    length: int32 = 3  # of the sequence, at most 30
+    length: int32 = 3  # of the sequence, 1 to 30
     delay: int32 = 2
 
 
@@ -36,7 +36,7 @@ def step(state, params, action, rng):
         return 0.0, False
     state.answers |= action << question
     right = action == state.bits >> question & 1
-    return 1.0 / params.length if right else 0.0, question == params.length - 1
+    return 1.0 if right else 0.0, question == params.length - 1
 
 
 def observe(state, params, observation):

@@ -1,6 +1,6 @@
 """Pendulum: swing a pendulum up and hold it there with too little torque to lift it at once (after Doya, 1996)."""
 
-from math import cos, pi, sin
+from math import cos, floor, pi, sin
 
 import numpy as np
 
@@ -46,8 +46,8 @@ def step(state, params, action, rng):
 
 
 def wrap(angle):
-    """The same angle between -pi and pi; one that is there already is not touched."""
-    return angle if abs(angle) <= pi else (angle + pi) % (2.0 * pi) - pi
+    """Give the same angle, between -pi and pi."""
+    return angle - 2.0 * pi * floor(angle / (2.0 * pi) + 0.5)
 
 
 def observe(state, params, observation):
@@ -67,7 +67,7 @@ def draw(state, params, canvas):
 
 
 def draw_torque(torque, canvas):
-    """An arrow around the pivot, the longer the stronger the torque."""
+    """Draw an arrow around the pivot, the longer the stronger the torque."""
     turns = [0.75 * torque * index / 12 for index in range(13)]
     inner, outer = ([on_circle(radius, turn) for turn in turns] for radius in (0.385, 0.415))
     canvas.polygon(inner + outer[::-1], BLUE)
@@ -76,7 +76,7 @@ def draw_torque(torque, canvas):
 
 
 def on_circle(radius, angle):
-    """A point at an angle that is 0 upwards and grows counterclockwise."""
+    """Find the point at an angle that is 0 upwards and grows counterclockwise."""
     return -radius * sin(angle), radius * cos(angle)
 
 

@@ -25,7 +25,7 @@ def with_autoreset(fleet: FleetVectorEnv, mode: AutoresetMode) -> VectorEnv:
 class _Adapter(VectorWrapper):
     """Shows the last observation of a finished episode in its place, and remembers which copies wait for a reset."""
 
-    env: FleetVectorEnv
+    env: FleetVectorEnv  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, fleet: FleetVectorEnv, mode: AutoresetMode) -> None:
         super().__init__(fleet)

@@ -1,6 +1,6 @@
 """Any Gymnasium environment as a vector environment in this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -26,7 +26,7 @@ class HostVectorEnv(HostInterface):
         environment: str | EnvSpec | Callable[..., gymnasium.Env],
         num_envs: int,
         *,
-        seed: int | None = None,
+        seed: int | Sequence[int | None] | None = None,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         infos: bool = False,
@@ -48,7 +48,7 @@ class HostVectorEnv(HostInterface):
         self._require_open()
         return tuple(self._copies.call(name, args, kwargs))
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close every copy."""
         for environment in self.envs:
             environment.close()

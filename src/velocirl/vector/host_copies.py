@@ -22,6 +22,8 @@ Records = list[tuple[int, dict[str, Any]]]  # (copy, its info), in the order in 
 
 def make_environments(source: Source, copies: Iterable[int], arguments: dict[str, Any]) -> list[gymnasium.Env]:
     """Make the environment once per copy; when one cannot be made, the earlier ones are closed."""
+    if arguments.get("render_mode", ...) is None:  # not every environment has this argument
+        arguments = {name: value for name, value in arguments.items() if name != "render_mode"}
     environments: list[gymnasium.Env] = []
     try:
         for copy in copies:
@@ -55,7 +57,10 @@ class Description:
         """Describe the copies, after making sure that they agree."""
         first = environments[0]
         for environment in environments:
-            if (environment.observation_space, environment.action_space) != (first.observation_space, first.action_space):
+            if (environment.observation_space, environment.action_space) != (
+                first.observation_space,
+                first.action_space,
+            ):
                 raise ValueError(
                     "the copies have different spaces: "
                     f"{first.observation_space}, {first.action_space} and "
@@ -81,44 +86,45 @@ def require_fixed_size(space: gymnasium.Space, name: str) -> None:
 
 def map_arrays(function: Callable[[np.ndarray], np.ndarray], nested: Nested) -> Nested:
     """Apply the function to every array, keeping the nesting."""
+    if isinstance(nested, np.ndarray):
+        return function(nested)
     if isinstance(nested, dict):
         return {key: map_arrays(function, part) for key, part in nested.items()}
-    if isinstance(nested, tuple):
-        return tuple(map_arrays(function, part) for part in nested)
-    return function(nested)
+    return tuple(map_arrays(function, part) for part in nested)
 
 
 def write_row(nested: Nested, index: int, value: Any) -> None:
     """Write one copy's value into its row of every array."""
-    if isinstance(nested, dict):
+    if isinstance(nested, np.ndarray):
+        nested[index] = value
+    elif isinstance(nested, dict):
         for key, part in nested.items():
             write_row(part, index, value[key])
-    elif isinstance(nested, tuple):
+    else:
         for part, part_value in zip(nested, value, strict=True):
             write_row(part, index, part_value)
-    else:
-        nested[index] = value
 
 
 def read_row(nested: Nested, index: int) -> Any:
     """One copy's value, independent of the arrays: an environment may keep the action that it was given."""
+    if isinstance(nested, np.ndarray):
+        return nested[index] if nested.ndim == 1 else nested[index].copy()
     if isinstance(nested, dict):
         return {key: read_row(part, index) for key, part in nested.items()}
-    if isinstance(nested, tuple):
-        return tuple(read_row(part, index) for part in nested)
-    return nested[index] if nested.ndim == 1 else nested[index].copy()
+    return tuple(read_row(part, index) for part in nested)
 
 
 def require_shape(nested: Nested, value: Any) -> None:
     """Refuse an observation of another shape, which numpy would silently broadcast into its row."""
-    if isinstance(nested, dict):
+    if isinstance(nested, np.ndarray):
+        if np.shape(value) != nested.shape[1:]:
+            raise ValueError(f"observation of shape {np.shape(value)}; the observation space says {nested.shape[1:]}")
+    elif isinstance(nested, dict):
         for key, part in nested.items():
             require_shape(part, value[key])
-    elif isinstance(nested, tuple):
+    else:
         for part, part_value in zip(nested, value, strict=True):
             require_shape(part, part_value)
-    elif np.shape(value) != nested.shape[1:]:
-        raise ValueError(f"observation of shape {np.shape(value)}, but the observation space says {nested.shape[1:]}")
 
 
 class Carver:
@@ -129,6 +135,7 @@ class Carver:
         self.size = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Take the next array, at the start of a cache line."""
         start = -(-self.size // 64) * 64
         self.size = start + math.prod(shape) * np.dtype(dtype).itemsize
         return np.empty(shape, dtype) if self.memory is None else np.ndarray(shape, dtype, self.memory, start)
@@ -174,11 +181,11 @@ class Arrays:
         )
 
     def rows(self, copies: range) -> "Arrays":
-        """The same memory, seen by a group of neighbouring copies."""
+        """View the same memory as a group of neighbouring copies does."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Arrays(**{
-            name: map_arrays(lambda array: array[copies.start : copies.stop], part) for name, part in parts.items()
-        })
+        return Arrays(
+            **{name: map_arrays(lambda array: array[copies.start : copies.stop], part) for name, part in parts.items()}
+        )
 
 
 class Copies:
@@ -272,7 +279,9 @@ class Copies:
             # A MultiDiscrete space has one mask per dimension; they lie side by side in the row.
             flat = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
             if flat.shape != self.arrays.action_masks.shape[1:]:
-                raise ValueError(f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}")
+                raise ValueError(
+                    f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}"
+                )
             self.arrays.action_masks[index] = flat
             self.arrays.has_mask[index] = True
         elif self.arrays.has_mask[index]:

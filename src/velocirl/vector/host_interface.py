@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import ClosedEnvironmentError, Error, ResetNeeded
+from gymnasium.error import ClosedEnvironmentError, Error
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -20,7 +20,7 @@ Seeds = int | Sequence[int | None] | None
 
 
 def find_source(environment: str | EnvSpec | Callable[..., gymnasium.Env]) -> Source:
-    """What copies are made from: a registered id becomes its specification, which other processes can use too."""
+    """Find what copies are made from: an id becomes its specification, which other processes can use too."""
     if not isinstance(environment, str):
         if isinstance(environment, EnvSpec) or callable(environment):
             return environment
@@ -37,7 +37,7 @@ def find_source(environment: str | EnvSpec | Callable[..., gymnasium.Env]) -> So
 
 
 def copy_seeds(entropy: int | Sequence[int], num_envs: int) -> list[int]:
-    """A seed for every copy, mixed from (entropy, copy): neighbouring seeds share no stream, and no two copies do.
+    """Mix a seed for every copy from (entropy, copy): neighbouring seeds share no stream, and no two copies do.
 
     Copy i has the same seed however many copies there are. 31 bits, because some simulators take no more.
     """
@@ -84,7 +84,7 @@ class HostInterface(VectorEnv):
         self,
         environment: str | EnvSpec | Callable[..., gymnasium.Env],
         num_envs: int,
-        seed: int | None,
+        seed: Seeds,
         autoreset_mode: AutoresetMode,
         copy: bool,
         infos: bool,
@@ -141,9 +141,9 @@ class HostInterface(VectorEnv):
         self._require_open()
         arrays = self._arrays
         if self._resets_needed:
-            raise ResetNeeded(f"{self.name}: call reset() before step()")
+            raise RuntimeError(f"{self.name}: call reset() before step()")
         if self.autoreset_mode == AutoresetMode.DISABLED and (finished := arrays.terminated | arrays.truncated).any():
-            raise ResetNeeded(
+            raise RuntimeError(
                 f"{self.name}: the episodes of copies {np.flatnonzero(finished).tolist()} are over and autoreset is "
                 "disabled; reset them with reset(options={'reset_mask': terminated | truncated})"
             )

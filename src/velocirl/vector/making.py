@@ -64,7 +64,12 @@ def make_vec(
     if options or workers is not None:
         wrong = next(iter(options), "workers")
         raise TypeError(f"{found.id} is compiled and has no {wrong}=; set its parameters with params={{...}}")
-    fleet = FleetVectorEnv(
+    fleet_class = FleetVectorEnv
+    if device == "cuda":
+        from velocirl.vector.native_cuda import CUDAFleetVectorEnv  # needs numba-cuda
+
+        fleet_class = CUDAFleetVectorEnv
+    fleet = fleet_class(
         found, num_envs, seed=seed, device=device, threads=threads, params=params, copy=copy, render_mode=render_mode
     )
     return with_autoreset(fleet, AutoresetMode(autoreset_mode))

@@ -39,9 +39,9 @@ class FleetVectorEnv(VectorEnv):
         render_mode: str | None = None,
     ) -> None:
         self.environment = environment
+        self.renderer = Renderer(environment, render_mode)
         self.target = make_target(environment, num_envs, device=device, threads=threads, params=params)
         self.copies = self.target.copies
-        self.renderer = Renderer(environment, render_mode)
         self.metadata = {**self.renderer.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs = num_envs
         self.device = device
@@ -51,14 +51,14 @@ class FleetVectorEnv(VectorEnv):
         self.single_action_space = environment.action
         self.observation_space = batch_space(environment.observation, num_envs)
         self.action_space = batch_space(environment.action, num_envs)
+        self.scalar_observation = isinstance(environment.observation, Discrete)
         self._everyone = np.ones(num_envs, np.bool_)
         self._first_seed = seed
         self._seeded = False
-        self._scalar_observation = isinstance(environment.observation, Discrete)
 
     def reset(
-        self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[NDArray[Any], Infos]:
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Infos]:
         """Start new episodes in all copies, or in those of `options["reset_mask"]`.
 
         A seed gives every copy a stream of its own; without one the streams go on (the first time, the constructor's
@@ -70,34 +70,31 @@ class FleetVectorEnv(VectorEnv):
             if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
                 raise ValueError(f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {chosen.shape}")
         if seed is not None or not self._seeded:
-            first = self._first_seed if seed is None else seed
-            self._np_random_seed = seed_copies(self.copies, first, chosen if self._seeded else self._everyone)
+            first: Any = self._first_seed if seed is None else seed
+            self.seed(first, chosen if self._seeded else self._everyone)
             self._seeded = True
         self.target.begin(chosen)
-        return self._given(self.seen(self.copies.observation)), self._mask_info()
+        return self.given(self.seen(self.copies.observation)), self.mask_info()
 
-    def step(
-        self, actions: Any
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Infos]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Every copy takes one step. `terminated` and `truncated` are never merged."""
-        if not self._seeded:
-            raise RuntimeError(f"{self.environment.id}: call reset() before step()")
+        self.check_ready()
         copies = self.copies
         accept_actions(self.environment, actions, copies.action)
         self.target.advance()
-        infos = self._mask_info()
+        infos = self.mask_info()
         ended = copies.terminated | copies.truncated
         if ended.any():
-            infos["final_obs"] = self._given(self.seen(copies.final_observation))
-            infos["episode"] = {"r": self._given(copies.episode_return), "l": self._given(copies.episode_length)}
+            infos["final_obs"] = self.given(self.seen(copies.final_observation))
+            infos["episode"] = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
             for field in self.environment.report:
-                infos["episode"][field] = self._given(copies.final_state[field])
+                infos["episode"][field] = self.given(copies.final_state[field])
             infos["_final_obs"] = infos["_episode"] = ended
         return (
-            self._given(self.seen(copies.observation)),
-            self._given(copies.reward),
-            self._given(copies.terminated),
-            self._given(copies.truncated),
+            self.given(self.seen(copies.observation)),
+            self.given(copies.reward),
+            self.given(copies.terminated),
+            self.given(copies.truncated),
             infos,
         )
 
@@ -109,9 +106,9 @@ class FleetVectorEnv(VectorEnv):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
-        return {name: getattr(self.copies, name).copy() for name in SAVED}
+        return {name: np.array(getattr(self.copies, name)) for name in SAVED}
 
-    def set_state(self, state: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
         if set(state) != set(SAVED):
             raise ValueError(f"a fleet's state has {', '.join(SAVED)}; got {', '.join(sorted(state))}")
@@ -119,10 +116,9 @@ class FleetVectorEnv(VectorEnv):
             own, given = getattr(self.copies, name), np.asarray(state[name])
             if own.shape != given.shape or own.dtype != given.dtype:
                 raise ValueError(f"{name} is {given.dtype} {given.shape}; this fleet has {own.dtype} {own.shape}")
-        for name in SAVED:
-            getattr(self.copies, name)[...] = state[name]
+        self.write(state)
         self._seeded = True
-        return self._given(self.seen(self.copies.observation))
+        return self.given(self.seen(self.copies.observation))
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of every copy, as the render mode says."""
@@ -132,12 +128,28 @@ class FleetVectorEnv(VectorEnv):
         """Close the window, where there is one."""
         self.renderer.close()
 
-    def seen(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """Rows of the engine's observations in the shape of the observation space."""
-        return observation[:, 0] if self._scalar_observation else observation
+    def check_ready(self) -> None:
+        """Refuse to step before the first reset."""
+        if not self._seeded:
+            raise RuntimeError(f"{self.environment.id}: call reset() before step()")
 
-    def _given(self, array: NDArray[Any]) -> NDArray[Any]:
+    def seed(self, seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> None:
+        """Give the chosen copies the streams of a seed."""
+        self._np_random_seed = seed_copies(self.copies.rng, seed, chosen)
+
+    def seen(self, observation: Any) -> Any:
+        """The engine's observations in the shape of the observation space."""
+        return observation[:, 0] if self.scalar_observation else observation
+
+    def given(self, array: Any) -> Any:
+        """What the caller gets: a copy, or with `copy=False` the engine's own array."""
         return array.copy() if self.copy else array
 
-    def _mask_info(self) -> Infos:
-        return {"action_mask": self._given(self.copies.mask)} if self.environment.legal else {}
+    def write(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Replace what decides the future."""
+        for name in SAVED:
+            getattr(self.copies, name)[...] = state[name]
+
+    def mask_info(self) -> Infos:
+        """The legal actions, where the environment has a mask."""
+        return {"action_mask": self.given(self.copies.mask)} if self.environment.legal else {}

@@ -36,7 +36,7 @@ class Renderer:
             return None
         self._environment.draw(state, params, self._canvas)
         if self._mode == "rgb_array":
-            return self._canvas.pixels.copy()
+            return self._canvas.pixels
         if self._window is None:
             from velocirl.vector.window import Window  # opened only when somebody looks
 

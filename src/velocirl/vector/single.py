@@ -42,7 +42,7 @@ class SingleEnv(gymnasium.Env):
         """Start a new episode, with the stream of a seed or going on with the present one."""
         super().reset(seed=seed, options=options)
         if seed is not None or not self._seeded:
-            seed_copies(self.copies, seed, self._everyone)
+            seed_copies(self.copies.rng, seed, self._everyone)
             self._seeded = True
         self.target.begin(self._everyone)
         self._running = True

@@ -32,10 +32,11 @@ class Window:
         height, width, _ = pixels.shape
         enlarge = max(1, SMALLEST // max(height, width))
         size = (width * enlarge, height * enlarge)
-        if self._screen is None or self._screen.get_size() != size:
-            self._open(pygame, size)
+        screen = self._screen
+        if screen is None or screen.get_size() != size:
+            screen = self._open(pygame, size)
         frame = pygame.surfarray.make_surface(pixels.swapaxes(0, 1))
-        self._screen.blit(pygame.transform.scale(frame, size), (0, 0))
+        screen.blit(pygame.transform.scale(frame, size), (0, 0))
         pygame.display.flip()
         self._clock.tick(fps)
         if any(event.type == pygame.QUIT for event in pygame.event.get()):
@@ -48,7 +49,7 @@ class Window:
             self._screen = None
             _pygame().display.quit()
 
-    def _open(self, pygame: Any, size: tuple[int, int]) -> None:
+    def _open(self, pygame: Any, size: tuple[int, int]) -> Any:
         advice = 'there is no display to open a window on; use render_mode="rgb_array" and save or show the frames'
         try:
             pygame.display.init()
@@ -61,6 +62,7 @@ class Window:
             raise RuntimeError(f"{advice} ({error})") from error
         pygame.display.set_caption(self.title)
         self._clock = pygame.time.Clock()
+        return self._screen
 
 
 def _pygame() -> Any:

@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import cloudpickle
+import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from velocirl.vector import worker_process
@@ -62,20 +63,21 @@ def pickled_by_value(creator: Any) -> Iterator[None]:
 
 
 def pickle_source(source: Source, arguments: dict[str, Any]) -> bytes:
-    """The environment as bytes from which a worker can make it, wherever it was defined."""
+    """Turn the environment into bytes from which a worker can make it, wherever it was defined."""
     creator = source
     if isinstance(source, EnvSpec):
         creator = source.entry_point
         if isinstance(creator, str) and (creator.startswith("__main__:") or not importable(creator.split(":")[0])):
             source = copy.copy(source)  # the registry's own specification stays as it is
-            source.entry_point = creator = load_env_creator(creator)
+            creator = load_env_creator(creator)
+            source.entry_point = cast("Callable[..., gymnasium.Env]", creator)
     try:
         with pickled_by_value(creator):
             return cloudpickle.dumps((source, arguments))
     except Exception as error:
         raise ValueError(
             f"{source!r} cannot be sent to worker processes ({error}); "
-            "let the callable build what it needs inside, or use no workers"
+            "let the callable build what it needs inside, or leave workers= out"
         ) from error
 
 

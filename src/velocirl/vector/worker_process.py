@@ -116,7 +116,8 @@ class Worker:
                 self.environments, arrays, self.numbers.start, self.mode, self.keep_infos
             )
             return None
-        assert self.copies is not None, "the parent attaches the memory first"
+        if self.copies is None:
+            raise RuntimeError("a worker cannot work before its memory is attached")
         if command == STEP:
             result = self.copies.step()
         else:

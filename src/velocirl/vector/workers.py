@@ -7,14 +7,13 @@ import tempfile
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from velocirl.vector.host_copies import Arrays, Carver, Description, Records, map_arrays, read_row, write_row
@@ -26,7 +25,7 @@ START_TIMEOUT = 60.0  # seconds that a worker may take to import and to make its
 
 
 def open_memory() -> int:
-    """A file without a name: whatever dies, nothing stays behind."""
+    """Open a file without a name: whatever dies, nothing stays behind."""
     if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm, which is small in containers
         return os.memfd_create("velocirl")
     with tempfile.TemporaryFile() as file:
@@ -57,7 +56,7 @@ class WorkerVectorEnv(HostInterface):
         workers: int,
         timeout: float = 60.0,
         restarts: int = 0,
-        seed: int | None = None,
+        seed: int | Sequence[int | None] | None = None,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         infos: bool = False,
@@ -65,7 +64,7 @@ class WorkerVectorEnv(HostInterface):
     ) -> None:
         super().__init__(environment, num_envs, seed, autoreset_mode, copy, infos)
         if os.name != "posix":
-            raise ValueError("worker processes need Linux or macOS; use workers=0 here")
+            raise ValueError("worker processes need Linux or macOS; leave workers= out here")
         if not isinstance(workers, (int, np.integer)) or not 1 <= workers <= self.num_envs:
             raise ValueError(f"workers must be from 1 to num_envs={self.num_envs}, one copy each, got {workers!r}")
         if not timeout > 0:
@@ -87,7 +86,7 @@ class WorkerVectorEnv(HostInterface):
         """Each copy's attribute of that name or, where it is a method, what it returns; results are pickled."""
         self._require_open()
         if not self._workers:
-            raise ResetNeeded(f"{self.name}: call reset() after an interrupt")
+            raise RuntimeError(f"{self.name} was interrupted: call reset() first")
         payload = cloudpickle.dumps((name, args, kwargs))
         replies = self._exchange(CALL, [payload] * len(self._workers))
         for number, reply in enumerate(replies):
@@ -97,7 +96,7 @@ class WorkerVectorEnv(HostInterface):
                 raise WorkerError(self._report(number, reply))
         return tuple(itertools.chain(*replies))
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """End all workers."""
         self._finalizer()
 
@@ -224,6 +223,7 @@ class WorkerVectorEnv(HostInterface):
     def _fail(self, number: int, error: WorkerError) -> NoReturn:
         report = self._report(number, error)
         self._closed_because = f"after a failure of worker {number}"
+        self._workers[number].kill()  # it may hang: only the others are worth waiting for
         self.close()
         raise WorkerError(report) from None
 

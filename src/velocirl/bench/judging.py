@@ -1,0 +1,45 @@
+"""From samples to findings: the figure of each claim, and whether it reached its target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from velocirl.bench.comparison import Claim
+from velocirl.bench.results import MET, MISSED, NO_TARGET, NOT_MEASURED, UNDECIDED, Finding, Measured
+from velocirl.bench.statistics import Estimate, estimate
+from velocirl.bench.units import TIMES, Unit
+
+STATEMENTS = {"value": "{of}", "ratio": "{of} / {to}", "difference": "{of} − {to}"}  # noqa: RUF001 - a minus
+
+
+def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit) -> Finding:
+    """What the samples say of a claim."""
+    samples = {one.name: one.samples for one in contestants}
+    statement = STATEMENTS[claim.by].format(of=claim.of, to=claim.to)
+    at_most = claim.at_most is not None
+    target = claim.at_most if at_most else claim.at_least
+    shown = TIMES if claim.by == "ratio" else unit
+    if not samples[claim.of] or (claim.to and not samples[claim.to]):
+        return Finding(statement, shown, target, at_most, None, NOT_MEASURED)
+    found = estimate(figures(claim, samples[claim.of], samples.get(claim.to, ()), unit))
+    return Finding(statement, shown, target, at_most, found, _verdict(found, target, at_most))
+
+
+def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) -> list[float]:
+    """The claim's figure in every round: what slowed the whole machine in one of them cancels there."""
+    ours, theirs = np.asarray(of, np.float64), np.asarray(to, np.float64)
+    if claim.by == "value":
+        return ours.tolist()
+    if claim.by == "difference":
+        return (ours - theirs).tolist()
+    return (ours / theirs if unit.more_is_better else theirs / ours).tolist()
+
+
+def _verdict(found: Estimate, target: float | None, at_most: bool) -> str:
+    if target is None:
+        return NO_TARGET
+    if at_most:
+        return MET if found.high <= target else MISSED if found.low > target else UNDECIDED
+    return MET if found.low >= target else MISSED if found.high < target else UNDECIDED

@@ -1,0 +1,55 @@
+"""Samplers that step vector environments with actions prepared beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from velocirl.bench.comparison import UnavailableError
+from velocirl.bench.machine import available_cores
+from velocirl.bench.measuring import Timed
+
+ACTION_ARRAYS = 16  # enough that no branch predictor learns them by heart
+
+
+def vector_steps(make: Callable[[], VectorEnv]) -> Callable[[], Timed]:
+    """A contestant that takes steps of a fleet through `VectorEnv.step`, with actions drawn from its action space."""
+
+    def contestant() -> Timed:
+        env = make()
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        return timed_steps(env, [env.action_space.sample() for _ in range(ACTION_ARRAYS)], env.num_envs)
+
+    return contestant
+
+
+def envpool_steps(environment: str, num_envs: int) -> Callable[[], Timed]:
+    """A contestant that takes steps of EnvPool's environment of that name, whose interface is almost Gymnasium's."""
+
+    def contestant() -> Timed:
+        import envpool  # pyright: ignore[reportMissingImports] - a peer, where installed
+
+        env = envpool.make_gymnasium(environment, num_envs=num_envs)
+        env.reset()
+        choices = np.random.default_rng(0).integers(0, env.action_space.n, (ACTION_ARRAYS, num_envs), np.int32)
+        return timed_steps(env, list(choices), num_envs)
+
+    return contestant
+
+
+def timed_steps(env: Any, actions: list[NDArray[Any]], num_envs: int) -> Timed:
+    """Time `step` with these actions, over and over."""
+    step, following = env.step, cycle(actions).__next__
+    return Timed(lambda: step(following()), amount=num_envs, closing=env.close)
+
+
+def require_cores(count: int) -> None:
+    """Stop where this process may not use that many cores."""
+    if available_cores() < count:
+        raise UnavailableError(f"needs {count} cores, has {available_cores()}")

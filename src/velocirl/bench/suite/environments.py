@@ -1,0 +1,31 @@
+"""Every built-in environment as a fleet."""
+
+from __future__ import annotations
+
+import gymnasium
+
+import velocirl
+from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.registry import benchmark
+from velocirl.bench.samplers import vector_steps
+from velocirl.bench.units import STEPS
+from velocirl.engine import registry
+
+COPIES = 4096
+
+
+@benchmark(category="environments")
+def built_in_environments() -> Comparison:
+    """Built-in environments through VectorEnv.step, 4096 copies.
+
+    Threads as velocirl chooses them; actions are drawn from the action space, whatever an action mask says. Gymnasium
+    is beside those that it has in vectorised form.
+    """
+    ids = [one for one in velocirl.list_envs() if registry.find(one).source.startswith(f"{registry.BUILT_IN}.")]
+    vectorised = [one for one in ids if one in gymnasium.registry and gymnasium.registry[one].vector_entry_point]
+    contestants = {one: vector_steps(lambda one=one: velocirl.make_vec(one, COPIES)) for one in ids}
+    for one in vectorised:
+        contestants[f"Gymnasium's {one}"] = vector_steps(
+            lambda one=one: gymnasium.make_vec(one, num_envs=COPIES, vectorization_mode="vector_entry_point")
+        )
+    return Comparison(STEPS, contestants, [ratio(one, f"Gymnasium's {one}") for one in vectorised])

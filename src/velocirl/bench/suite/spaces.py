@@ -1,0 +1,77 @@
+"""Structured observations as rows, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
+
+from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.measuring import Timed
+from velocirl.bench.registry import benchmark
+from velocirl.bench.units import ROWS
+from velocirl.vector.structured import RowLayout
+
+ROWS_PER_BATCH = 4096
+SPACE = spaces.Dict(
+    {
+        "joints": spaces.Box(-1.0, 1.0, (12,), np.float32),
+        "camera": spaces.Box(0, 255, (8, 8), np.uint8),
+        "task": spaces.Tuple((spaces.Discrete(5), spaces.MultiBinary(6))),
+    }
+)
+
+
+@benchmark(category="spaces")
+def flatten() -> Comparison:
+    """Structured observations into rows, batches of 4096.
+
+    A Dict of joints, a small image and a Tuple. Gymnasium flattens one value at a time; it converts all to one dtype
+    and writes Discrete parts as one-hot, where velocirl keeps their bytes.
+    """
+    layout = RowLayout(SPACE)
+    batch = _batch()
+    values = list(iterate(batch_space(SPACE, ROWS_PER_BATCH), batch))
+    rows = layout.empty(ROWS_PER_BATCH)
+    peer_rows = np.empty((ROWS_PER_BATCH, spaces.flatdim(SPACE)), spaces.flatten_space(SPACE).dtype)
+
+    def one_by_one() -> None:
+        for row, value in zip(peer_rows, values, strict=True):
+            row[:] = spaces.flatten(SPACE, value)
+
+    return _comparison(
+        Timed(lambda: layout.flatten_batch(batch, out=rows), amount=ROWS_PER_BATCH),
+        Timed(one_by_one, amount=ROWS_PER_BATCH),
+    )
+
+
+@benchmark(category="spaces")
+def unflatten() -> Comparison:
+    """Rows back into structured observations, batches of 4096.
+
+    velocirl gives views into the rows, so its time does not depend on their number; Gymnasium makes one value at a
+    time.
+    """
+    layout = RowLayout(SPACE)
+    batch = _batch()
+    values = iterate(batch_space(SPACE, ROWS_PER_BATCH), batch)
+    rows = layout.flatten_batch(batch)
+    peer_rows = [spaces.flatten(SPACE, value) for value in values]
+    return _comparison(
+        Timed(lambda: layout.unflatten_batch(rows), amount=ROWS_PER_BATCH),
+        Timed(lambda: [spaces.unflatten(SPACE, row) for row in peer_rows], amount=ROWS_PER_BATCH),
+    )
+
+
+def _batch() -> dict[str, object]:
+    space = batch_space(SPACE, ROWS_PER_BATCH)
+    space.seed(0)
+    return space.sample()
+
+
+def _comparison(ours: Timed, theirs: Timed) -> Comparison:
+    return Comparison(
+        unit=ROWS,
+        contestants={"velocirl": lambda: ours, "Gymnasium": lambda: theirs},
+        claims=(ratio("velocirl", "Gymnasium"),),
+    )

@@ -1,0 +1,61 @@
+"""CartPole fleets through `VectorEnv.step`, beside the vectorised CartPoles of others."""
+
+from __future__ import annotations
+
+import gymnasium
+from gymnasium.vector import VectorEnv
+
+import velocirl
+from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.registry import benchmark
+from velocirl.bench.samplers import envpool_steps, require_cores, vector_steps
+from velocirl.bench.units import STEPS
+
+ENVIRONMENT = "CartPole-v1"
+
+
+def gymnasium_fleet(num_envs: int) -> VectorEnv:
+    """Gymnasium's own CartPole on arrays: the fastest it has."""
+    return gymnasium.make_vec(ENVIRONMENT, num_envs=num_envs, vectorization_mode="vector_entry_point")
+
+
+def two_threads(num_envs: int) -> VectorEnv:
+    """A fleet on two cores."""
+    require_cores(2)
+    return velocirl.make_vec(ENVIRONMENT, num_envs, threads=2)
+
+
+@benchmark(category="stepping")
+def cartpole_4096() -> Comparison:
+    """CartPole-v1 through VectorEnv.step, 4096 copies.
+
+    Gymnasium steps all copies at once on arrays. EnvPool chooses its threads by itself. velocirl also keeps final
+    observations and episode statistics, which Gymnasium's does not.
+    """
+    return Comparison(
+        unit=STEPS,
+        contestants={
+            "velocirl, 1 thread": vector_steps(lambda: velocirl.make_vec(ENVIRONMENT, 4096, threads=1)),
+            "velocirl, 2 threads": vector_steps(lambda: two_threads(4096)),
+            "Gymnasium, vectorised": vector_steps(lambda: gymnasium_fleet(4096)),
+            "EnvPool": envpool_steps(ENVIRONMENT, 4096),
+        },
+        claims=(
+            ratio("velocirl, 1 thread", "Gymnasium, vectorised", at_least=3.0),
+            ratio("velocirl, 2 threads", "Gymnasium, vectorised", at_least=5.0),
+            ratio("velocirl, 1 thread", "EnvPool", at_least=40.0),
+        ),
+    )
+
+
+@benchmark(category="stepping")
+def cartpole_64() -> Comparison:
+    """CartPole-v1 through VectorEnv.step, 64 copies."""
+    return Comparison(
+        unit=STEPS,
+        contestants={
+            "velocirl": vector_steps(lambda: velocirl.make_vec(ENVIRONMENT, 64)),
+            "Gymnasium, vectorised": vector_steps(lambda: gymnasium_fleet(64)),
+        },
+        claims=(ratio("velocirl", "Gymnasium, vectorised", at_least=5.0),),
+    )

@@ -1,0 +1,49 @@
+"""The units of samples: which direction is better, and how a person reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from velocirl.bench.statistics import Estimate
+
+PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit, whether more of it is better, and how it is written; without `{prefix}`, numbers are not abbreviated."""
+
+    name: str
+    more_is_better: bool
+    template: str
+
+    def say(self, value: float) -> str:
+        """A value for a table: 35.6M steps/s, 115 µs, 138 bytes."""
+        factor, prefix = self._prefix(value)
+        return self.template.format(number=significant(value / factor), prefix=prefix)
+
+    def say_interval(self, estimate: Estimate) -> str:
+        """The interval of an estimate, in the unit that its median is written in: 35.1 to 36.0."""
+        factor, _ = self._prefix(estimate.median)
+        return f"{significant(estimate.low / factor)} to {significant(estimate.high / factor)}"
+
+    def _prefix(self, value: float) -> tuple[float, str]:
+        if "{prefix}" in self.template:
+            for factor, prefix in PREFIXES:
+                if abs(value) >= factor * 0.9995:  # rounds to 1 of the larger unit, not to 1000 of the smaller
+                    return factor, prefix
+        return 1.0, ""
+
+
+def significant(value: float) -> str:
+    """Three significant digits, without an exponent; whole numbers from 100 on."""
+    size = abs(value)
+    decimals = 0 if size >= 99.95 or size == 0.0 else 1 if size >= 9.995 else 2
+    return f"{value:,.{decimals}f}"
+
+
+STEPS = Unit("steps/s", True, "{number}{prefix} steps/s")
+ROWS = Unit("rows/s", True, "{number}{prefix} rows/s")
+SECONDS = Unit("s", False, "{number} {prefix}s")
+BYTES = Unit("bytes", False, "{number} bytes")
+TIMES = Unit("x", True, "{number}x")

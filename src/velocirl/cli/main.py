@@ -1,0 +1,45 @@
+"""The command `velocirl`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import tyro
+
+from velocirl import DefinitionError, __version__
+from velocirl.cli.bench import bench
+from velocirl.cli.console import make_console
+from velocirl.cli.demo import demo
+from velocirl.cli.envs import envs
+from velocirl.engine.errors import debugging
+
+DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled.\n\n`velocirl --version` tells the version."
+WRONG_USE, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; what a person did wrong is one line on stderr and exit code 2, an interrupt is 130."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments) == ["--version"]:
+        print(f"velocirl {__version__}")
+        return
+    app = tyro.extras.SubcommandApp()
+    for command in (envs, demo, bench):
+        app.command(command)
+    try:
+        app.cli(prog="velocirl", description=DESCRIPTION, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (ValueError, OSError, DefinitionError) as error:
+        if debugging():
+            raise
+        message = " ".join(str(error).split())
+        make_console(stderr=True).print(
+            f"error: {message} (VELOCIRL_DEBUG=1 shows where)",
+            style="red",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+        sys.exit(WRONG_USE)

@@ -1,0 +1,48 @@
+"""The disk cache of CUDA kernels: as for the CPU, found by what a kernel depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba_cuda
+from numba.cuda.core.caching import IndexDataCacheFile
+from numba.cuda.dispatcher import CUDACache, CUDACacheImpl
+
+from velocirl.engine.directories import cache_directory
+
+
+class _Kernels(CUDACacheImpl):
+    """How numba-cuda stores a kernel; ours needs no search for a place to put it."""
+
+    def __init__(self) -> None:
+        pass
+
+
+class CUDAContentCache(CUDACache):
+    """A cache of kernels whose key is a fingerprint instead of a source file's date."""
+
+    def __init__(self, fingerprint: str, on_miss: Callable[[], None]) -> None:
+        self._cache_path = str(cache_directory())
+        self._name = fingerprint
+        self._impl = _Kernels()
+        self._on_miss = on_miss
+        stamp = f"{fingerprint} {numba_cuda.__version__}"
+        self._cache_file = IndexDataCacheFile(self._cache_path, f"cuda-{fingerprint[:40]}", stamp)
+        self._launch_config_key = None
+        self._launch_config_sensitive_flag = False
+        self._launch_config_marker_path = ""
+        self.enable()
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return sig, codegen.magic_tuple()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel from disk, or None after telling that it has to be compiled."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            self._on_miss()
+        return found
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))

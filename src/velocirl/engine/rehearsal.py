@@ -1,0 +1,162 @@
+"""A short run in plain Python before an environment is compiled.
+
+Compiled code has no bounds checks and numba's messages speak of its own types. Plain Python finds a field that does
+not exist, an index out of range or a wrong return at the very line, so an environment is compiled only after that.
+"""
+
+from __future__ import annotations
+
+import linecache
+import numbers
+import re
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from velocirl.engine import random
+from velocirl.engine.errors import DefinitionError, debugging
+from velocirl.engine.records import Record
+from velocirl.engine.sampling import sampler
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+STEPS = 32
+
+
+def rehearse(environment: Environment, params: np.ndarray) -> None:
+    """Run one copy for some random steps and raise the first problem, with its line and what to write instead."""
+    with np.errstate(all="ignore"):
+        for problem in problems(environment, params, STEPS):
+            raise problem
+
+
+def problems(environment: Environment, params: np.ndarray, steps: int, seed: int = 0) -> list[DefinitionError]:
+    """What is wrong in a run of `steps` random steps; after an exception in a function the run ends."""
+    try:
+        return _Run(environment, params, seed).run(steps)
+    except DefinitionError as problem:
+        return [problem]
+
+
+class _Run:
+    """One copy in plain Python, each call watched."""
+
+    def __init__(self, environment: Environment, params: np.ndarray, seed: int) -> None:
+        self.environment = environment
+        self.state = environment.state.rows(1).view(np.recarray)[0]
+        self.params = params[:1].copy().view(np.recarray)[0]
+        self.rng = random.streams(seed, 1)[0]
+        self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
+
+    def run(self, steps: int) -> list[DefinitionError]:
+        draw = sampler(self.environment)
+        action_space = self.environment.action
+        actions = np.zeros((1, *(action_space.shape or ())), np.float32 if isinstance(action_space, Box) else np.int32)
+        mask = self._begin()
+        for _ in range(steps):
+            draw(actions, 0, mask, self.rng)
+            mask = self._begin() if self._step(actions[0]) else self._look()
+        return list(self.found.values())
+
+    def _begin(self) -> np.ndarray:
+        if (returned := self._call("reset", self.state, self.params, self.rng)) is not None:
+            self._report("reset", f"returns {returned!r}; it writes into state and returns nothing")
+        return self._look()
+
+    def _step(self, action: Any) -> bool:
+        returned = self._call("step", self.state, self.params, action, self.rng)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise self._problem("step", f"returns {returned!r}; write `return reward, terminated`")
+        reward, terminated = returned
+        if not isinstance(reward, (numbers.Real, np.number)):
+            raise self._problem("step", f"returns the reward {reward!r}; return a number")
+        if not np.isfinite(float(reward)):
+            self._report("step", f"returns the reward {reward!r}; a reward must be finite")
+        if not isinstance(terminated, (bool, np.bool_)):
+            raise self._problem("step", f"returns terminated as {terminated!r}; return a bool, such as `x > limit`")
+        return bool(terminated)
+
+    def _look(self) -> np.ndarray:
+        space = self.environment.observation
+        shape = (1,) if isinstance(space, Discrete) else (space.shape or ())
+        dtype = np.dtype(np.int64) if isinstance(space, Discrete) else np.dtype(space.dtype)
+        unwritten = np.nan if dtype.kind == "f" else np.iinfo(str(dtype)).max
+        row = np.full(shape, unwritten, dtype)
+        self._call("observe", self.state, self.params, row)
+        self._check_observation(row)
+        mask = np.zeros(self.environment.num_masked if self.environment.legal else 0, np.int8)
+        if self.environment.legal:
+            self._call("legal", self.state, self.params, mask)
+            if not mask.any():
+                self._report("legal", "leaves no action legal; an episode in which nothing can be done must end")
+        return mask
+
+    def _check_observation(self, row: np.ndarray) -> None:
+        space = self.environment.observation
+        if space.contains(np.int64(row[0]) if isinstance(space, Discrete) else row):
+            return
+        if isinstance(space, Box):
+            low, high = space.low, space.high
+        else:
+            low, high = np.zeros_like(row), np.asarray(getattr(space, "nvec", getattr(space, "n", 0))) - 1
+        wrong = np.argwhere(~((row >= low) & (row <= high)))[0]
+        where = ", ".join(map(str, wrong))
+        value = row[tuple(wrong)]
+        if np.isnan(value):
+            self._report("observe", f"leaves observation[{where}] unwritten or NaN; write every element")
+        else:
+            lowest, highest = (np.broadcast_to(bound, row.shape)[tuple(wrong)] for bound in (low, high))
+            what = f"writes {value} into observation[{where}], whose space goes from {lowest} to {highest}"
+            self._report("observe", f"{what}; widen the space, or scale what is written")
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        function = getattr(self.environment, name)
+        try:
+            return function(*arguments)
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told with its line
+            frames = traceback.extract_tb(error.__traceback__)
+            # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
+            own = [frame for frame in frames if frame.filename == function.__code__.co_filename] or frames
+            place = f"{own[-1].filename}:{own[-1].lineno}"
+            problem = self._problem(name, f"fails with {_explain(error, self.environment)}", place, own[-1].line)
+            raise problem from (error if debugging() else None)
+
+    def _report(self, name: str, what: str) -> None:
+        problem = self._problem(name, what)
+        # Numbers differ from step to step; the same complaint about another value is not a new one.
+        self.found.setdefault(re.sub(r"[-\d.e+]+", "#", str(problem)), problem)
+
+    def _problem(self, name: str, what: str, place: str | None = None, line: str | None = None) -> DefinitionError:
+        code = getattr(self.environment, name).__code__
+        place = place or f"{code.co_filename}:{code.co_firstlineno}"
+        return DefinitionError(described(self.environment.id, name, what, place, line))
+
+
+def described(environment: str, function: str, what: str, place: str, line: str | None = None) -> str:
+    """One message of one shape: environment, function, what is wrong, where."""
+    if line is None:
+        filename, _, number = place.rpartition(":")
+        line = linecache.getline(filename, int(number)).strip()
+    return f"{environment}: {function} {what}\n  at {place}" + (f": {line}" if line else "")
+
+
+def missing_field(name: str, environment: Environment) -> str:
+    """What to say when a function uses a field that no record has."""
+    records: tuple[Record, ...] = (environment.state, environment.params)
+    best = max(records, key=lambda record: ": did you mean" in record.suggestion(name))
+    return f"no field {name!r} in its records ({best.name} has {', '.join(best.fields)}){_nearest(best, name)}"
+
+
+def _nearest(record: Record, name: str) -> str:
+    suggestion = record.suggestion(name)
+    return suggestion if "did you mean" in suggestion else f"; add `{name}: float32` to the record, or remove it here"
+
+
+def _explain(error: Exception, environment: Environment) -> str:
+    found = re.search(r"rec\w+ has no attribute '?(\w+)", str(error))
+    if isinstance(error, AttributeError) and found:
+        return missing_field(found.group(1), environment)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,90 @@
+"""A fleet on a GPU behind Gymnasium's vector interface: what goes in and out are arrays of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from velocirl.engine import cuda as engine
+from velocirl.engine.fleet import SAVED, accept_actions, seed_copies
+from velocirl.engine.lifecycle import Copies
+from velocirl.vector.native import FleetVectorEnv, Infos
+
+
+class CUDAFleetVectorEnv(FleetVectorEnv):
+    """Observations, rewards and flags stay on the device.
+
+    They have `__cuda_array_interface__`, so `torch.as_tensor(observations, device="cuda")` shares their memory. Actions
+    may be of the device (a torch tensor, a CuPy or numba array) or of the host. `infos` always holds the arrays of the
+    last episodes' ends, with their masks, since asking whether any copy has ended would wait for the device.
+    """
+
+    target: engine.CUDATarget
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
+        """Every copy takes one step. `terminated` and `truncated` are never merged."""
+        self.check_ready()
+        copies = self.copies
+        if hasattr(actions, "__cuda_array_interface__"):
+            self._accept_from_device(actions)
+        else:
+            host = np.empty(copies.action.shape, copies.action.dtype)
+            accept_actions(self.environment, actions, host)
+            copies.action.copy_to_device(host)
+        self.target.advance()
+        ended = self.target.ended()
+        episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
+        infos = self.mask_info() | {"final_obs": self.given(self.seen(copies.final_observation)), "episode": episode}
+        infos["_final_obs"] = infos["_episode"] = ended
+        return (
+            self.given(self.seen(copies.observation)),
+            self.given(copies.reward),
+            self.given(copies.terminated),
+            self.given(copies.truncated),
+            infos,
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """All that decides the future of the fleet, as arrays of the host."""
+        return {name: getattr(self.copies, name).copy_to_host() for name in SAVED}
+
+    def render(self) -> tuple[Any, ...] | None:
+        """A picture of every copy, as the render mode says."""
+        host = Copies(*(array.copy_to_host() for array in self.copies))
+        return tuple(self.renderer.render(host, copy) for copy in range(self.num_envs))
+
+    def seed(self, seed: Any, chosen: Any) -> Any:
+        """Give the chosen copies the streams of a seed."""
+        rng = self.copies.rng.copy_to_host()
+        used = seed_copies(rng, seed, chosen)
+        self.copies.rng.copy_to_device(rng)
+        return used
+
+    def seen(self, observation: Any) -> Any:
+        """The engine's observations in the shape of the observation space."""
+        return observation.reshape(self.num_envs) if self.scalar_observation else observation
+
+    def given(self, array: Any) -> Any:
+        """What the caller gets: a copy on the device, or with `copy=False` the engine's own array."""
+        return engine.duplicate(array) if self.copy else array
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Replace what decides the future."""
+        for name in SAVED:
+            getattr(self.copies, name).copy_to_device(np.ascontiguousarray(state[name]))
+
+    def _accept_from_device(self, actions: Any) -> None:
+        interface = actions.__cuda_array_interface__
+        if tuple(interface["shape"]) != self.copies.action.shape:
+            raise ValueError(
+                f"{self.environment.id}: actions have shape {tuple(interface['shape'])};"
+                f" give {self.copies.action.shape}, one action for each copy"
+            )
+        bad = self.target.accept(actions)
+        if bad >= 0:
+            raise ValueError(
+                f"{self.environment.id}: the action of copy {bad} is outside {self.environment.action};"
+                " clip it, or check the agent for NaN"
+            )

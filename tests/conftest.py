@@ -1,0 +1,95 @@
+"""What all tests share: small environments, scripts in processes of their own, and CUDA only where there is a device.
+
+The compile cache is the user's own, so that a second run of the tests compiles nothing; tests of the cache itself give
+their processes a VELOCIRL_HOME of their own.
+"""
+
+import itertools
+import os
+import subprocess
+import sys
+import warnings
+from math import inf
+
+import gymnasium
+import pytest
+
+from velocirl import Box, Discrete, Environment, float32, record
+from velocirl.engine import registry
+
+
+def pytest_collection_modifyitems(items):
+    needs_cuda = [item for item in items if item.get_closest_marker("cuda")]
+    if needs_cuda and not cuda_is_available():
+        for item in needs_cuda:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def cuda_is_available():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from numba import cuda
+
+        return cuda.is_available()
+
+
+@pytest.fixture(autouse=True)
+def _known_environments_are_restored():
+    """Definitions of one test are not seen by the next."""
+    before = dict(registry._environments)
+    yield
+    for name in registry._environments.keys() - before.keys():
+        gymnasium.registry.pop(f"velocirl/{name}", None)
+    registry._environments.clear()
+    registry._environments.update(before)
+
+
+@record
+class Value:
+    value: float32
+
+
+def keep(state, params, rng):
+    """A reset that changes nothing."""
+
+
+def stand(state, params, action, rng):
+    return state.value, False
+
+
+def show(state, params, observation):
+    observation[0] = state.value
+
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def define():
+    """Define an environment of one float32 field, `value`, with whatever is given in place of the defaults."""
+
+    def define(**given):
+        given.setdefault("id", f"Small{next(numbers)}-v0")
+        defaults = {"state": Value, "reset": keep, "step": stand, "observe": show}
+        spaces = {"observation": Box(-inf, inf, (1,)), "action": Discrete(2)}
+        return Environment(**{**defaults, **spaces, **given})
+
+    return define
+
+
+@pytest.fixture(scope="session")
+def run_script():
+    """Run a Python script in a process of its own, with warnings as errors, and give back what it printed."""
+
+    def run_script(path, *arguments, home, python=("-W", "error"), **environment):
+        finished = subprocess.run(
+            [sys.executable, *python, str(path), *arguments],
+            env={**os.environ, "VELOCIRL_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    return run_script
