@@ -7,6 +7,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import bool_, float32, float64, int8, int16, int32, int64, record, uint8
 from velocirl.engine.registry import list_envs, load_built_in
+from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
 __version__ = "0.1.0.dev0"
@@ -18,6 +19,7 @@ __all__ = [
     "Environment",
     "MultiDiscrete",
     "bool_",
+    "check_env",
     "float32",
     "float64",
     "int8",

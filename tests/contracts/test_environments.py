@@ -91,7 +91,7 @@ def test_plain_python_and_compiled_code_begin_alike(name):
 
 
 def test_a_single_environment_lives_through_what_copy_0_of_a_fleet_does(name):
-    single, fleet = velocirl.make(name), velocirl.make_vec(name, 5, seed=6)
+    single, fleet = velocirl.make(name), velocirl.make_vec(name, 67, seed=6)
     draws = np.random.default_rng(7)
     seen, infos = single.reset(seed=6)
     all_seen, all_infos = fleet.reset()

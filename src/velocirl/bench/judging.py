@@ -8,7 +8,7 @@ import numpy as np
 
 from velocirl.bench.comparison import Claim
 from velocirl.bench.results import MET, MISSED, NO_TARGET, NOT_MEASURED, UNDECIDED, Finding, Measured
-from velocirl.bench.statistics import Estimate, estimate
+from velocirl.bench.statistics import NOISY_FROM, estimate, spread
 from velocirl.bench.units import TIMES, Unit
 
 STATEMENTS = {"value": "{of}", "ratio": "{of} / {to}", "difference": "{of} − {to}"}  # noqa: RUF001 - a minus
@@ -23,8 +23,8 @@ def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit) -> Finding:
     shown = TIMES if claim.by == "ratio" else unit
     if not samples[claim.of] or (claim.to and not samples[claim.to]):
         return Finding(statement, shown, target, at_most, None, NOT_MEASURED)
-    found = estimate(figures(claim, samples[claim.of], samples.get(claim.to, ()), unit))
-    return Finding(statement, shown, target, at_most, found, _verdict(found, target, at_most))
+    found = figures(claim, samples[claim.of], samples.get(claim.to, ()), unit)
+    return Finding(statement, shown, target, at_most, estimate(found), _verdict(found, target, at_most))
 
 
 def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) -> list[float]:
@@ -37,9 +37,12 @@ def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) 
     return (ours / theirs if unit.more_is_better else theirs / ours).tolist()
 
 
-def _verdict(found: Estimate, target: float | None, at_most: bool) -> str:
+def _verdict(found: Sequence[float], target: float | None, at_most: bool) -> str:
+    """Met or missed where the whole interval says so. Noisy figures only ever meet a target, all of them together."""
     if target is None:
         return NO_TARGET
-    if at_most:
-        return MET if found.high <= target else MISSED if found.low > target else UNDECIDED
-    return MET if found.low >= target else MISSED if found.high < target else UNDECIDED
+    sign = -1.0 if at_most else 1.0
+    better = estimate([sign * figure for figure in found])
+    if spread(found) > NOISY_FROM:
+        return MET if min(sign * figure for figure in found) >= sign * target else UNDECIDED
+    return MET if better.low >= sign * target else MISSED if better.high < sign * target else UNDECIDED

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from velocirl.bench.files import write_whole
-from velocirl.bench.machine import BUSY_FROM
 from velocirl.bench.results import Report, Result
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
 
@@ -49,11 +48,12 @@ def section(report: Report) -> str:
         f"- Versions: {versions}",
         *([f"- Commit: {machine.commit}"] if machine.commit else []),
         "",
-        f"Contestants of a table took turns in the same run. Figures are medians of samples of"
-        f" {report.settings.sample_seconds:g} s or more, with {CONFIDENCE:.0%} bootstrap intervals; a ratio is the"
-        " median over rounds, so that what slowed the whole machine cancels. A target is met where the whole interval"
-        " reaches it, missed where none of it does, else undecided. Samples are noisy where their interquartile range"
-        f" is above {NOISY_FROM:.0%} of the median, the machine where its load average is above {BUSY_FROM:g} per core.",
+        f"Contestants of a table took turns in the same run. Figures are medians of samples of about"
+        f" {report.settings.sample_seconds:g} s (or one call), with {CONFIDENCE:.0%} bootstrap intervals; a ratio or a"
+        " difference is taken in every round, so that what slowed the whole machine cancels. The spread is the"
+        " interquartile range over the median. A target is met or missed where the whole interval is on that side of"
+        f" it, else undecided; where figures are noisy, which is a spread above {NOISY_FROM:.0%}, it is met if every"
+        " round reached it, else undecided.",
         *(f"\n> **Warning:** {warning}" for warning in machine.warnings),
         "",
         "### Targets",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -57,17 +56,13 @@ class Timed:
     iterations: int = field(default=1, init=False)
 
     def prepare(self, settings: Settings) -> None:
-        """Call until warm, then find how many calls fill a sample."""
-        end = time.perf_counter() + settings.warm_up_seconds
-        seconds = self._seconds(1)
-        while time.perf_counter() < end:
-            seconds = self._seconds(1)
-        self.iterations = 1
-        while seconds < 0.5 * settings.sample_seconds:  # one call says little about a thousand: approach in steps
-            growth = min(10.0, settings.sample_seconds / max(seconds, 1e-9))
-            self.iterations = math.ceil(self.iterations * growth)
-            seconds = self._seconds(self.iterations)
-        self.iterations = max(1, round(self.iterations * settings.sample_seconds / seconds))
+        """Call until warm; how many calls were made in that time tells how many fill a sample."""
+        self.call()  # the first may compile or load something, so it does not count
+        calls, seconds = 0, 0.0
+        while seconds < settings.warm_up_seconds or not calls:
+            seconds += self._seconds(1)
+            calls += 1
+        self.iterations = max(1, round(calls * settings.sample_seconds / seconds))
 
     def sample(self) -> float:
         """Time one series of calls."""
@@ -109,9 +104,9 @@ class Counted:
 
 
 def measure(
-    samplers: Mapping[str, Sampler], settings: Settings, progress: Callable[[float], None] = lambda share: None
+    samplers: Mapping[str, Sampler], settings: Settings, progress: Callable[[float], None]
 ) -> dict[str, list[float]]:
-    """The samples of every contestant, sample i of each from round i.
+    """The samples of every contestant, sample i of each from round i; `progress` is told the share that is done.
 
     What slows the machine for a while so slows all of them; each round has an order of its own, so that nobody always
     runs in the wake of the same other one.

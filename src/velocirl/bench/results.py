@@ -44,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a claim came to; undecided where its interval holds the target."""
+    """What a claim came to."""
 
     statement: str
     unit: Unit
@@ -76,13 +76,9 @@ class Result:
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each contestant whose samples disagree too much."""
-        return [
-            f"{one.name}: the middle half of its samples spans {one.spread:.0%} of the median, more than"
-            f" {NOISY_FROM:.0%}: too noisy to conclude from"
-            for one in self.contestants
-            if one.noisy
-        ]
+        """A line where samples disagree too much."""
+        noisy = ", ".join(f"{one.name} {one.spread:.0%}" for one in self.contestants if one.noisy)
+        return [f"too noisy to conclude from (spread above {NOISY_FROM:.0%}): {noisy}"] if noisy else []
 
 
 @dataclass(frozen=True)

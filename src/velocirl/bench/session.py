@@ -24,7 +24,7 @@ class Watcher(Protocol):
         ...
 
     def advance(self, share: float) -> None:
-        """This share of it is done."""
+        """Of its measuring, this share is done."""
         ...
 
     def finish(self, result: Result) -> None:

@@ -73,8 +73,6 @@ def show_machine(console: Console, machine: Machine) -> None:
 def show_result(console: Console, result: Result) -> None:
     """The table of one benchmark, what was claimed, and how noisy it was."""
     table = new_table(console)
-    table.title = f"[bold]{escape(result.title)}[/bold]"
-    table.title_justify = "left"
     table.add_column("")
     for heading in ("median", "95% interval", "spread"):
         table.add_column(heading, justify="right")
@@ -85,6 +83,8 @@ def show_result(console: Console, result: Result) -> None:
         else:
             figure, interval = result.unit.say(found.median), result.unit.say_interval(found)
             table.add_row(escape(one.name), figure, interval, f"{one.spread:.1%}")
+    if console.is_terminal:
+        console.print(result.title, style="bold", highlight=False, markup=False)
     console.print(table)
     for finding in result.findings:
         measured = finding.unit.say(finding.estimate.median) if finding.estimate else ""

@@ -17,13 +17,16 @@ from velocirl.bench.session import run_benchmarks
 from velocirl.bench.terminal import TerminalWatcher, new_table, show_machine, show_summary
 from velocirl.cli.console import make_console
 
+CATEGORY = tyro.conf.arg(metavar="[CATEGORY ...]", help_behavior_hint="")
+FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
+
 
 def bench(
-    categories: tyro.conf.Positional[tuple[str, ...]] = (),
-    list_only: Annotated[bool, tyro.conf.arg(name="list")] = False,
-    quick: bool = False,
-    json: Path | None = None,
-    markdown: Path | None = None,
+    categories: Annotated[tuple[str, ...], tyro.conf.Positional, CATEGORY] = (),
+    list_only: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
+    quick: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False,
+    json: Annotated[Path | None, FILE] = None,
+    markdown: Annotated[Path | None, FILE] = None,
 ) -> None:
     """Measure speed, start-up and memory, in turns with Gymnasium and, where installed, EnvPool.
 

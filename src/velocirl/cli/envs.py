@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json as json_format
+from pathlib import Path
+from typing import Annotated
 
 import gymnasium
 import numpy as np
+import tyro
 from gymnasium.spaces import Box, Discrete
 
 from velocirl.bench.terminal import new_table
@@ -14,7 +18,7 @@ from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 
 
-def envs(json: bool = False) -> None:
+def envs(json: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False) -> None:
     """List the environments that velocirl runs compiled.
 
     Args:
@@ -29,9 +33,14 @@ def envs(json: bool = False) -> None:
     for name in _described(found[0]):
         table.add_column(name.replace("_", " "), justify="right" if name == "max_steps" else "left")
     for environment in found:
-        table.add_row(*("" if value is None else str(value) for value in _described(environment).values()))
+        row = _described(environment)
+        if environment.source.startswith(f"{registry.BUILT_IN}."):
+            row["source"] = "built in"  # the full name of its module is in the JSON
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
     console.print(table)
-    console.print("Any of Gymnasium's, too: [bold]gym:ID[/bold]", highlight=False)
+    room = Path(importlib.import_module(registry.BUILT_IN).__path__[0])
+    console.print(f"Each built-in one is a file in {room}", highlight=False, soft_wrap=True)
+    console.print("Gymnasium's environments run too, as gym:ID", highlight=False)
 
 
 def _described(environment: Environment) -> dict[str, str | int | None]:
@@ -45,13 +54,15 @@ def _described(environment: Environment) -> dict[str, str | int | None]:
 
 
 def describe_space(space: gymnasium.Space) -> str:
-    """A space in a few words: Box(4) float32, Box(1) -2..2, Discrete(6)."""
+    """A space in a few words: Box(4), Box(1) -2..2, Box(84x84) 0..255 uint8, Discrete(6), MultiDiscrete(9 of 3)."""
     if isinstance(space, Discrete):
         return f"Discrete({space.n})"
     if not isinstance(space, Box):
-        return f"MultiDiscrete({', '.join(map(str, space.nvec))})"  # pyright: ignore[reportAttributeAccessIssue]
-    shape = "x".join(map(str, space.shape))
+        counts = space.nvec.tolist()  # pyright: ignore[reportAttributeAccessIssue] - the third kind: MultiDiscrete
+        same = len(set(counts)) == 1
+        return f"MultiDiscrete({f'{len(counts)} of {counts[0]}' if same else ', '.join(map(str, counts))})"
     low, high = np.unique(space.low), np.unique(space.high)
     bounded = len(low) == len(high) == 1 and np.isfinite((low[0], high[0])).all()
     bounds = f" {low[0]:g}..{high[0]:g}" if bounded else ""
-    return f"Box({shape}){bounds} {space.dtype}"
+    dtype = "" if space.dtype == np.float32 else f" {space.dtype}"
+    return f"Box({'x'.join(map(str, space.shape))}){bounds}{dtype}"

@@ -14,7 +14,10 @@ from velocirl.cli.demo import demo
 from velocirl.cli.envs import envs
 from velocirl.engine.errors import debugging
 
-DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled.\n\n`velocirl --version` tells the version."
+DESCRIPTION = (
+    "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
+    " (velocirl --version tells the version.)"
+)
 WRONG_USE, INTERRUPTED = 2, 130
 
 

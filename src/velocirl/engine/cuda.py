@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.cuda_cache import CUDAContentCache
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fingerprint import fingerprint
@@ -20,16 +22,11 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still imports the name that NumPy 2.5 removed
-    np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
+    setattr(np, "row_stack", np.vstack)  # noqa: B010 - by name, since no NumPy that we may use declares it
 
-try:
-    from numba import cuda
-    from numba.cuda import types
-    from numba.cuda.descriptor import cuda_target
-
-    from velocirl.engine.cuda_cache import CUDAContentCache
-except ImportError as missing:
-    raise ImportError('device="cuda" needs numba-cuda: pip install "velocirl[cuda]"') from missing
+# Imported by name: numba brings a numba.cuda of its own, which numba-cuda replaces, and type checkers know only that.
+cuda: Any = importlib.import_module("numba.cuda")
+types: Any = importlib.import_module("numba.cuda.types")
 
 THREADS_PER_BLOCK = 128
 
@@ -91,7 +88,7 @@ class CUDATarget:
             fingerprint(function, self._environment.double, "cuda"),
             lambda: rehearse(self._environment, self._params),
         )
-        rule = single_precision(cuda_target.typing_context, types)
+        rule = single_precision(cuda.descriptor.cuda_target.typing_context, types)
         try:
             with nullcontext() if self._environment.double else rule:
                 # Compiled by a first launch over no copies, so that numba derives the types from the arguments.

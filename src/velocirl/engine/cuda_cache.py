@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
-import numba_cuda
-from numba.cuda.core.caching import IndexDataCacheFile
-from numba.cuda.dispatcher import CUDACache, CUDACacheImpl
-
 from velocirl.engine.directories import cache_directory
 
+try:
+    numba_cuda: Any = importlib.import_module("numba_cuda")
+    caching: Any = importlib.import_module("numba.cuda.core.caching")
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+except ImportError as missing:
+    raise ImportError('device="cuda" needs numba-cuda: pip install "velocirl[cuda]"') from missing
 
-class _Kernels(CUDACacheImpl):
+
+class _Kernels(dispatcher.CUDACacheImpl):
     """How numba-cuda stores a kernel; ours needs no search for a place to put it."""
 
     def __init__(self) -> None:
         pass
 
 
-class CUDAContentCache(CUDACache):
+class CUDAContentCache(dispatcher.CUDACache):
     """A cache of kernels whose key is a fingerprint instead of a source file's date."""
 
     def __init__(self, fingerprint: str, on_miss: Callable[[], None]) -> None:
@@ -28,7 +32,7 @@ class CUDAContentCache(CUDACache):
         self._impl = _Kernels()
         self._on_miss = on_miss
         stamp = f"{fingerprint} {numba_cuda.__version__}"
-        self._cache_file = IndexDataCacheFile(self._cache_path, f"cuda-{fingerprint[:40]}", stamp)
+        self._cache_file = caching.IndexDataCacheFile(self._cache_path, f"cuda-{fingerprint[:40]}", stamp)
         self._launch_config_key = None
         self._launch_config_sensitive_flag = False
         self._launch_config_marker_path = ""

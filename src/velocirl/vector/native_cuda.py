@@ -21,7 +21,8 @@ class CUDAFleetVectorEnv(FleetVectorEnv):
     last episodes' ends, with their masks, since asking whether any copy has ended would wait for the device.
     """
 
-    target: engine.CUDATarget
+    target: engine.CUDATarget  # pyright: ignore[reportIncompatibleVariableOverride]
+    copies: Any
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Every copy takes one step. `terminated` and `truncated` are never merged."""

@@ -41,10 +41,13 @@ class SingleEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start a new episode, with the stream of a seed or going on with the present one."""
         super().reset(seed=seed, options=options)
+        # Where an episode has ended, the engine has begun the next one already; to begin again would skip it.
+        begun = self._seeded and not self._running and seed is None
         if seed is not None or not self._seeded:
             seed_copies(self.copies.rng, seed, self._everyone)
             self._seeded = True
-        self.target.begin(self._everyone)
+        if not begun:
+            self.target.begin(self._everyone)
         self._running = True
         self._show_window()
         return self._seen(self.copies.observation), self._infos()

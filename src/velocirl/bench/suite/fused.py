@@ -19,8 +19,8 @@ def random_loop() -> Comparison:
     """CartPole-v1 with random actions in one compiled loop, 4096 copies."""
     return Comparison(
         unit=STEPS,
-        contestants={"1 thread": lambda: _loop(1), "2 threads": lambda: _loop(2)},
-        claims=(value("1 thread", at_least=PER_CORE), value("2 threads", at_least=2 * PER_CORE)),
+        contestants={"velocirl, 1 thread": lambda: _loop(1), "velocirl, 2 threads": lambda: _loop(2)},
+        claims=(value("velocirl, 1 thread", at_least=PER_CORE), value("velocirl, 2 threads", at_least=2 * PER_CORE)),
     )
 
 

@@ -1,0 +1,133 @@
+"""Checking an environment before trusting it: everything that is wrong with it, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine import random, registry
+from velocirl.engine.environment import Environment
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.fleet import SAVED
+from velocirl.engine.rehearsal import problems
+from velocirl.vector.native import FleetVectorEnv
+
+COMPARED = (*SAVED, "reward", "terminated", "truncated")
+COPIES = 64
+STEPS = 64
+TOLERANCE = 1e-4  # relative to the larger of the value and one; single steps agree to about 1e-6
+
+
+def check_env(environment: str | Environment) -> None:
+    """Run an environment in plain Python and compiled, and raise one DefinitionError that lists all problems.
+
+    Checked: exceptions and wrong returns, observations and rewards in range, fields that reset leaves as they were,
+    observe or legal changing the state, plain Python against compiled results step by step, and determinism.
+    """
+    found = registry.find(environment)
+    with np.errstate(all="ignore"):
+        faults = list(_faults(found))
+    if faults:
+        listing = "\n".join(f"- {fault}" for fault in faults)
+        raise DefinitionError(f"{found.id} has {len(faults)} problem{'s'[: len(faults) > 1]}:\n{listing}")
+
+
+def _faults(environment: Environment) -> Iterator[str]:
+    params = environment.params.rows(1)
+    broken = False
+    for seed in range(4):
+        for problem in problems(environment, params, STEPS, seed):
+            broken = True
+            yield str(problem)
+        if broken:
+            break
+    else:
+        yield from _impurities(environment)
+    try:
+        compiled = FleetVectorEnv(environment, COPIES, seed=1)
+    except DefinitionError as error:
+        if not broken:  # otherwise it is the problem above, told again
+            yield str(error)
+        return
+    yield from _differences(environment, compiled)
+    yield from _indeterminism(environment)
+
+
+def _impurities(environment: Environment) -> Iterator[str]:
+    """Functions that write what is not theirs, or leave unwritten what is."""
+    rows = environment.state.rows(2)
+    rows[1:].view(np.uint8)[:] = 1  # a state that no reset would leave behind
+    states, params = rows.view(np.recarray), environment.params.rows(1).view(np.recarray)[0]
+    for state in states:
+        environment.reset(state, params, random.streams(0, 1)[0])
+    for field in environment.state.fields:
+        if not np.array_equal(rows[field][0], rows[field][1]):
+            yield f"reset leaves {environment.state.name}.{field} as it was; write every field that a function reads"
+    shape = environment.observation.shape or (1,)
+    writers: list[tuple[str, Any, NDArray[Any]]] = [
+        ("observe", environment.observe, np.zeros(shape, environment.observation.dtype))
+    ]
+    if environment.legal:
+        writers.append(("legal", environment.legal, np.zeros(environment.num_masked, np.int8)))
+    for name, function, row in writers:
+        before = rows[0].copy()
+        function(states[0], params, row)
+        if before.tobytes() != rows[0].tobytes():
+            yield f"{name} changes the state; only reset and step may do that"
+
+
+def _differences(environment: Environment, compiled: FleetVectorEnv) -> Iterator[str]:
+    """What compiled code does otherwise than plain Python, in single steps from the same states."""
+    compiled.reset()
+    python = FleetVectorEnv(environment, COPIES, device="python")
+    told: set[str] = set()
+    for _ in range(STEPS):
+        compiled.run_randomly(1)  # goes to other states, by actions that the comparison repeats
+        python.set_state(compiled.get_state())
+        actions = compiled.copies.action.copy()
+        for fleet in (python, compiled):
+            fleet.step(actions)
+        for name in COMPARED:
+            for place, one, other in _columns(name, getattr(python.copies, name), getattr(compiled.copies, name)):
+                copy = _first_difference(one, other)
+                if copy is not None and place not in told:
+                    told.add(place)
+                    yield f"{place} is {one[copy]} in plain Python and {other[copy]} compiled, from the same state"
+        if told:
+            return
+
+
+def _columns(name: str, one: NDArray[Any], other: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    if one.dtype.names is None:
+        yield name, one, other
+    else:
+        for field in one.dtype.names:
+            yield f"{name}.{field}", one[field], other[field]
+
+
+def _first_difference(one: NDArray[Any], other: NDArray[Any]) -> int | None:
+    """The first copy in which two columns differ beyond rounding."""
+    if one.dtype.kind == "f":
+        apart = np.abs(one.astype(float) - other) > TOLERANCE * np.maximum(1.0, np.abs(one))
+    else:
+        apart = one != other
+    copies = np.flatnonzero(apart.reshape(len(one), -1).any(axis=1)) if apart.size else ()
+    return int(copies[0]) if len(copies) else None
+
+
+def _indeterminism(environment: Environment) -> Iterator[str]:
+    ends = []
+    for _ in range(2):
+        fleet = FleetVectorEnv(environment, COPIES, seed=7)
+        fleet.run_randomly(STEPS)
+        ends.append(fleet.get_state())
+    for name in ends[0]:
+        if ends[0][name].tobytes() != ends[1][name].tobytes():
+            yield (
+                f"two runs with the same seed differ in {name}: what decides must be in state, params or rng, not in"
+                " globals or another generator"
+            )
+            return
