@@ -152,13 +152,13 @@ def test_workers_start_without_numba(marker):
 
 
 def test_calls_reach_every_copy_and_closing_is_final(marker):
-    vector = WorkerVectorEnv(Walker, 3, workers=2)
+    vector = WorkerVectorEnv(Faulty, 3, workers=2)
     vector.reset()
     vector.step([0, 0, 0])
     assert vector.get_attr("steps") == (1, 1, 1)
     with pytest.raises(WorkerError, match="no_such_thing"):
         vector.get_attr("no_such_thing")
-    assert vector.step([0, 0, 0])[0]["steps"].tolist() == [[2], [2], [2]]
+    assert vector.step([0, 0, 0])[0].tolist() == [[2], [2], [2]]
     vector.close()
     vector.close()
     with pytest.raises(ClosedEnvironmentError, match=r"closed \(close\(\) was called\)"):
@@ -267,7 +267,7 @@ def test_after_an_interrupt_reset_starts_anew(marker):
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         vector.step([0, 4])
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 8
     assert processes(marker) == []
     with pytest.raises(RuntimeError, match=r"call reset\(\)"):
         vector.step([0, 0])
@@ -370,7 +370,7 @@ def test_control_c_in_the_terminal_ends_all(busy, marker, tmp_path):
     assert len(processes(marker)) >= 3
     time.sleep(0.2)
     os.killpg(script.pid, signal.SIGINT)
-    _, errors = script.communicate(timeout=5)
+    _, errors = script.communicate(timeout=8)
     assert script.returncode == -signal.SIGINT
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1  # the workers are silent
@@ -385,6 +385,6 @@ def test_workers_end_when_their_parent_is_killed(busy, marker, tmp_path):
     assert len(workers) == 2
     time.sleep(0.2)
     script.kill()
-    wait_until(lambda: not set(workers) & set(processes(marker)), 4)
+    wait_until(lambda: not set(workers) & set(processes(marker)), 8)
     _, errors = script.communicate(timeout=5)
     assert errors == ""

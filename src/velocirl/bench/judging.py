@@ -11,7 +11,7 @@ from velocirl.bench.results import MET, MISSED, NO_TARGET, NOT_MEASURED, UNDECID
 from velocirl.bench.statistics import NOISY_FROM, estimate, spread
 from velocirl.bench.units import TIMES, Unit
 
-STATEMENTS = {"value": "{of}", "ratio": "{of} / {to}", "difference": "{of} − {to}"}  # noqa: RUF001 - a minus
+STATEMENTS = {"value": "{of}", "ratio": "{of} / {to}", "difference": "{of} minus {to}"}
 
 
 def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit) -> Finding:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
-import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -25,20 +24,6 @@ def vector_steps(make: Callable[[], VectorEnv]) -> Callable[[], Timed]:
         env.reset(seed=0)
         env.action_space.seed(0)
         return timed_steps(env, [env.action_space.sample() for _ in range(ACTION_ARRAYS)], env.num_envs)
-
-    return contestant
-
-
-def envpool_steps(environment: str, num_envs: int) -> Callable[[], Timed]:
-    """A contestant that takes steps of EnvPool's environment of that name, whose interface is almost Gymnasium's."""
-
-    def contestant() -> Timed:
-        import envpool  # pyright: ignore[reportMissingImports] - a peer, where installed
-
-        env = envpool.make_gymnasium(environment, num_envs=num_envs)
-        env.reset()
-        choices = np.random.default_rng(0).integers(0, env.action_space.n, (ACTION_ARRAYS, num_envs), np.int32)
-        return timed_steps(env, list(choices), num_envs)
 
     return contestant
 

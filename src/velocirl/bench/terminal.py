@@ -50,7 +50,7 @@ class TerminalWatcher:
         title = f"{self._begun}/{self._total} {benchmark.title}"
         self._progress.reset(self._task, description=escape(title))
         if not self._console.is_terminal:
-            self._console.print(f"measuring {title}", highlight=False, markup=False)
+            self._console.print(f"measuring {title}", markup=False)
 
     def advance(self, share: float) -> None:
         """Move the bar."""
@@ -65,8 +65,8 @@ def show_machine(console: Console, machine: Machine) -> None:
     """What the figures were taken on, in two lines."""
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    console.print(f"{machine.processor}, {machine.cores} cores, {memory}, load {machine.load:.2f}", highlight=False)
-    console.print(versions, style="dim", highlight=False)
+    console.print(f"{machine.processor}, {machine.cores} cores, {memory}, load {machine.load:.2f}")
+    console.print(versions, style="dim")
     _warn(console, machine.warnings)
 
 
@@ -84,12 +84,12 @@ def show_result(console: Console, result: Result) -> None:
             figure, interval = result.unit.say(found.median), result.unit.say_interval(found)
             table.add_row(escape(one.name), figure, interval, f"{one.spread:.1%}")
     if console.is_terminal:
-        console.print(result.title, style="bold", highlight=False, markup=False)
+        console.print(result.title, style="bold", markup=False)
     console.print(table)
     for finding in result.findings:
         measured = finding.unit.say(finding.estimate.median) if finding.estimate else ""
         parts = (f"[bold]{measured}[/bold]" if measured else "", finding.says_target, _colored(finding.verdict))
-        console.print(f"  {escape(finding.statement)}: {', '.join(part for part in parts if part)}", highlight=False)
+        console.print(f"  {escape(finding.statement)}: {', '.join(part for part in parts if part)}")
     _warn(console, result.warnings)
     console.print()
 
@@ -99,7 +99,7 @@ def show_summary(console: Console, report: Report) -> None:
     verdicts = [finding.verdict for result in report.results for finding in result.findings]
     counts = [f"{verdicts.count(verdict)} {_colored(verdict)}" for verdict in COLORS if verdict in verdicts]
     seconds = sum(result.seconds for result in report.results)
-    console.print(f"targets: {', '.join(counts) or 'none'} ({seconds:.0f} s)", highlight=False)
+    console.print(f"targets: {', '.join(counts) or 'none'} ({seconds:.0f} s)")
 
 
 def new_table(console: Console) -> Table:
@@ -115,4 +115,4 @@ def _colored(verdict: str) -> str:
 
 def _warn(console: Console, warnings: list[str]) -> None:
     for warning in warnings:
-        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
+        console.print(f"warning: {warning}", style="yellow", markup=False)

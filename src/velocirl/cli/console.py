@@ -9,5 +9,5 @@ PIPE_WIDTH = 200  # what another program reads is not wrapped at the width of a 
 
 def make_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr; NO_COLOR is obeyed, and without a terminal lines are plain."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_WIDTH)
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)

@@ -39,8 +39,8 @@ def envs(json: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False) ->
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     console.print(table)
     room = Path(importlib.import_module(registry.BUILT_IN).__path__[0])
-    console.print(f"Each built-in one is a file in {room}", highlight=False, soft_wrap=True)
-    console.print("Gymnasium's environments run too, as gym:ID", highlight=False)
+    console.print(f"Each built-in one is a file in {room}", soft_wrap=True)
+    console.print("Gymnasium's environments run too, as gym:ID")
 
 
 def _described(environment: Environment) -> dict[str, str | int | None]:

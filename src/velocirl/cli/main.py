@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if list(arguments) == ["--version"]:
         print(f"velocirl {__version__}")
         return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without µ shows a question mark, not an error
     app = tyro.extras.SubcommandApp()
     for command in (envs, demo, bench):
         app.command(command)
@@ -38,11 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debugging():
             raise
         message = " ".join(str(error).split())
-        make_console(stderr=True).print(
-            f"error: {message} (VELOCIRL_DEBUG=1 shows where)",
-            style="red",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
+        make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
         sys.exit(WRONG_USE)

@@ -18,10 +18,15 @@ from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.precision import single_precision
 from velocirl.engine.translating import Translator
 
-# No 'nnan' and no 'ninf': a guard against NaN must stay able to see one. The numpy error model leaves out the test
+# Of the fast-math flags only fused multiply-add: with any other, the vector body of a loop and its scalar rest round
+# differently, and a copy's life would depend on how many others there are. The numpy error model leaves out the test
 # for zero before each division, without which no loop with a division is vectorised.
-FAST = {"contract", "reassoc", "arcp", "nsz", "afn"}
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+OPTIONS: dict[str, Any] = {
+    "fastmath": {"contract"},
+    "error_model": "numpy",
+    "nogil": True,
+    "no_cfunc_wrapper": True,
+}
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
 
 
@@ -35,13 +40,11 @@ class _DisjointArguments(Compiler):
 
 def cpu_translator(name: str, *, double: bool) -> Translator:
     """A translator to functions that numba inlines into the loops that call them."""
-    substitutes = dict(registers.COMPILED)
+    translator = Translator(name, double=double, compiled=numba.njit(**INLINED), substitutes=registers.COMPILED)
     if not double:
-        # Their arithmetic is exact only in the order in which it is written, so no reordering here.
-        in_order = numba.njit(fastmath={"contract"}, **INLINED)
-        exact = Translator(name, double=True, compiled=in_order, substitutes={})
-        substitutes |= {math.sin: exact.scalar(elementary.sin), math.cos: exact.scalar(elementary.cos)}
-    return Translator(name, double=double, compiled=numba.njit(fastmath=FAST, **INLINED), substitutes=substitutes)
+        translator.substitute(math.sin, elementary.sin)
+        translator.substitute(math.cos, elementary.cos)
+    return translator
 
 
 def compile_loop(
@@ -52,7 +55,7 @@ def compile_loop(
     `before` is called if there is really something to compile. The entry point skips numba's dispatch on types, so it
     must be called with arrays of just these types.
     """
-    dispatcher: Any = numba.njit(fastmath=FAST, pipeline_class=_DisjointArguments, **OPTIONS)(translator.loop(function))
+    dispatcher: Any = numba.njit(pipeline_class=_DisjointArguments, **OPTIONS)(translator.loop(function))
     dispatcher._cache = ContentCache(function, fingerprint(function, translator.double), before)
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with _settings(translator.double):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -66,22 +67,24 @@ class CUDATarget:
     def ended(self) -> Any:
         """Which copies ended an episode in the last step, as an array of the device."""
         flags = cuda.device_array(self._count, np.bool_)
-        self._launch("ended", self.copies, flags)
+        self._launch("ended", self.copies.terminated, self.copies.truncated, flags)
         return flags
 
     def accept(self, actions: Any) -> int:
         """Take actions that lie on the device; returns the first copy whose action is outside the space, or -1."""
         first_bad = cuda.to_device(np.full(1, self._count, np.int32))
-        self._launch("accept", self.copies, cuda.as_cuda_array(actions), first_bad)
+        self._launch("accept", cuda.as_cuda_array(actions), self.copies.action, first_bad)
         bad = int(first_bad.copy_to_host()[0])
         return bad if bad < self._count else -1
 
     def _launch(self, name: str, *arguments: Any) -> None:
-        if name not in self._ready:
-            self._compile(name, arguments)
-        self._ready[name][self._blocks, THREADS_PER_BLOCK](*arguments)
+        if name in self._ready:
+            self._ready[name](*arguments)
+        else:
+            self._launch_first(name, arguments)
 
-    def _compile(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def _launch_first(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Compile a kernel by its first launch, from which numba derives the types."""
         function = self._kernels[name]
         kernel: Any = cuda.jit(self._translator.loop(function))
         kernel._cache = CUDAContentCache(
@@ -91,13 +94,15 @@ class CUDATarget:
         rule = single_precision(cuda.descriptor.cuda_target.typing_context, types)
         try:
             with nullcontext() if self._environment.double else rule:
-                # Compiled by a first launch over no copies, so that numba derives the types from the arguments.
-                kernel[1, 1](Copies(*(array[:0] for array in self.copies)), *arguments[1:])
+                with warnings.catch_warnings():  # a small fleet does not fill a GPU, and that is nobody's fault
+                    warnings.filterwarnings("ignore", message=".*Grid size")
+                    configured = kernel[self._blocks, THREADS_PER_BLOCK]
+                configured(*arguments)
         except (DefinitionError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - numba fails in many ways; all are told as the user's line
             raise diagnose(self._environment, error) from (error if debugging() else None)
-        self._ready[name] = kernel
+        self._ready[name] = configured
 
 
 def duplicate(array: Any) -> Any:
@@ -134,15 +139,16 @@ def kernels(environment: Environment) -> dict[str, Any]:
                 conclude(copies, i)
                 show(copies, i)
 
-    def accept(copies, actions, first_bad):
+    # These two take no more arrays than they need, since preparing an argument costs more than these kernels do.
+    def accept(actions, into, first_bad):
         i = cuda.grid(1)
-        if i < copies.elapsed.shape[0] and not accepted(actions, i, copies.action):
+        if i < into.shape[0] and not accepted(actions, i, into):
             cuda.atomic.min(first_bad, 0, i)
 
-    def ended(copies, flags):
+    def ended(terminated, truncated, flags):
         i = cuda.grid(1)
-        if i < copies.elapsed.shape[0]:
-            flags[i] = copies.terminated[i] or copies.truncated[i]
+        if i < flags.shape[0]:
+            flags[i] = terminated[i] or truncated[i]
 
     return {"ended": ended, "advance": advance, "begin": begin_chosen, "run_randomly": run_randomly, "accept": accept}
 

@@ -35,6 +35,10 @@ class Translator:
         self._compiled = compiled  # the target's decorator for scalar functions
         self._done = dict(substitutes)
 
+    def substitute(self, called: Any, function: FunctionType) -> None:
+        """Let a compiled function that calls `called` call the compiled form of `function` instead."""
+        self._done[called] = self.scalar(function)
+
     def scalar(self, function: FunctionType) -> Any:
         """The compiled form of a scalar function."""
         if function not in self._done:

@@ -1,0 +1,127 @@
+"""The CUDA target against the CPU: the same functions must do the same on both."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import velocirl
+
+
+def cuda_available() -> bool:
+    if importlib.util.find_spec("numba_cuda") is None:
+        return False
+    import velocirl.engine.cuda as engine
+
+    return bool(engine.cuda.is_available())
+
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not cuda_available(), reason="needs a CUDA device and numba-cuda")]
+
+COPIES = 256
+COMPARED = ("state", "params", "rng", "elapsed", "total", "observation", "mask", "reward", "terminated", "truncated")
+
+
+def host(array) -> np.ndarray:
+    return array.copy_to_host() if hasattr(array, "copy_to_host") else np.asarray(array)
+
+
+def assert_same(name: str, one: np.ndarray, other: np.ndarray) -> None:
+    if one.dtype.names:
+        for field in one.dtype.names:
+            assert_same(f"{name}.{field}", one[field], other[field])
+    elif one.dtype.kind == "f":
+        np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-5, err_msg=name)
+    else:
+        np.testing.assert_array_equal(other, one, err_msg=name)
+
+
+@pytest.mark.parametrize("environment", velocirl.list_envs())
+def test_cuda_equals_cpu_in_single_steps_from_the_same_states(environment):
+    cpu = velocirl.make_vec(environment, COPIES, seed=3)
+    gpu = velocirl.make_vec(environment, COPIES, seed=3, device="cuda")
+    first, _ = cpu.reset()
+    np.testing.assert_allclose(host(gpu.reset()[0]), first, rtol=1e-6, atol=1e-6)
+    for _ in range(10):
+        cpu.run_randomly(3)
+        gpu.set_state(cpu.get_state())
+        cpu.run_randomly(1)
+        gpu.run_randomly(1)
+        for name in COMPARED:
+            assert_same(name, getattr(cpu.copies, name), host(getattr(gpu.copies, name)))
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1"])
+def test_step_takes_actions_of_host_and_device_alike(environment):
+    torch = pytest.importorskip("torch")
+    fleets = [velocirl.make_vec(environment, COPIES, seed=5, device="cuda") for _ in range(2)]
+    for fleet in fleets:
+        fleet.reset()
+    for _ in range(5):
+        actions = fleets[0].action_space.sample()
+        results = [fleets[0].step(actions), fleets[1].step(torch.as_tensor(actions, device="cuda"))]
+        for one, other in zip(results[0][:4], results[1][:4], strict=True):
+            np.testing.assert_array_equal(host(one), host(other))
+
+
+def test_observations_are_shared_with_torch_without_a_copy():
+    torch = pytest.importorskip("torch")
+    fleet = velocirl.make_vec("CartPole-v1", COPIES, seed=0, device="cuda", copy=False)
+    observations, _ = fleet.reset()
+    tensor = torch.as_tensor(observations, device="cuda")
+    before = tensor.clone()
+    assert tensor.data_ptr() == observations.__cuda_array_interface__["data"][0]
+    fleet.step(torch.ones(COPIES, dtype=torch.int64, device="cuda"))
+    assert not torch.equal(before, tensor)  # the tensor sees the engine's next step
+
+
+def test_copies_on_the_device_keep_what_they_showed():
+    fleet = velocirl.make_vec("CartPole-v1", COPIES, seed=0, device="cuda")
+    first, _ = fleet.reset()
+    before = host(first).copy()
+    fleet.step(np.ones(COPIES, np.int64))
+    np.testing.assert_array_equal(host(first), before)
+
+
+@pytest.mark.parametrize(("environment", "wrong"), [("CartPole-v1", 2), ("CartPole-v1", -1), ("Pendulum-v1", np.nan)])
+def test_actions_outside_the_space_are_refused_by_copy(environment, wrong):
+    torch = pytest.importorskip("torch")
+    fleet = velocirl.make_vec(environment, COPIES, seed=0, device="cuda")
+    fleet.reset()
+    state = fleet.get_state()
+    actions = np.zeros_like(fleet.action_space.sample())
+    actions[17] = wrong
+    for given in (actions, torch.as_tensor(actions, device="cuda")):
+        with pytest.raises(ValueError, match=r"copy 17 is"):
+            fleet.step(given)
+    for name, array in fleet.get_state().items():
+        np.testing.assert_array_equal(array, state[name], err_msg=name)
+
+
+def test_ends_of_episodes_are_told_with_their_masks():
+    fleet = velocirl.make_vec("Counter-v0", 4, seed=0, device="cuda", params={"length": [1, 2, 3, 4]})
+    fleet.reset()
+    observations, _, terminated, _, infos = fleet.step(np.zeros(4, np.int64))
+    np.testing.assert_array_equal(host(terminated), [True, False, False, False])
+    np.testing.assert_array_equal(host(infos["_final_obs"]), [True, False, False, False])
+    assert host(infos["final_obs"])[0, 0] == 1
+    assert host(observations)[0, 0] == 0
+    assert host(infos["episode"]["l"])[0] == 1
+
+
+def test_a_second_process_compiles_no_kernel(tmp_path):
+    script = (
+        "import velocirl, numpy; fleet = velocirl.make_vec('CartPole-v1', 8, seed=0, device='cuda');"
+        "fleet.reset(); fleet.step(numpy.zeros(8, numpy.int64)); fleet.run_randomly(1)"
+    )
+    files = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "VELOCIRL_HOME": str(tmp_path)})
+        files.append({path: path.stat().st_mtime_ns for path in (tmp_path / "compiled").iterdir()})
+    assert files[0]
+    assert files[0] == files[1]
