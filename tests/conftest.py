@@ -12,8 +12,10 @@ import warnings
 from math import inf
 
 import gymnasium
+import numpy as np
 import pytest
 
+import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
 from velocirl.engine import registry
 
@@ -75,6 +77,23 @@ def define():
         return Environment(**{**defaults, **spaces, **given})
 
     return define
+
+
+@pytest.fixture(scope="session")
+def apply():
+    """Set fields of the state, a row for each copy, take one step with action 0, and give back the state."""
+
+    def apply(environment, device="cpu", params=None, **fields):
+        count = len(next(iter(fields.values())))
+        envs = velocirl.make_vec(environment, count, device=device, params=params)
+        saved = envs.get_state()
+        for name, values in fields.items():
+            saved["state"][name] = values
+        envs.set_state(saved)
+        envs.step(np.zeros(envs.action_space.shape, envs.action_space.dtype))
+        return np.asarray(envs.copies.state)
+
+    return apply
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,9 @@ class TerminalWatcher:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._progress.stop()
 
     def begin(self, benchmark: Benchmark) -> None:

@@ -41,6 +41,7 @@ class _DisjointArguments(Compiler):
 def cpu_translator(name: str, *, double: bool) -> Translator:
     """A translator to functions that numba inlines into the loops that call them."""
     translator = Translator(name, double=double, compiled=numba.njit(**INLINED), substitutes=registers.COMPILED)
+    translator.substitute(registers.row, registers.row_compiled)
     if not double:
         translator.substitute(math.sin, elementary.sin)
         translator.substitute(math.cos, elementary.cos)

@@ -15,12 +15,14 @@ from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.lifecycle import Copies, lifecycle
 from velocirl.engine.loops import BLOCK, advance_loop, begin_loop, random_loop
+from velocirl.engine.registers import as_rows
 from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.threads import TEAM
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
+ROWS = ("rng", "action", "observation", "final_observation", "mask")  # the arrays with a row for each copy
 STEP_BLOCK = 4096  # copies a step takes at a time, so that its stages find them in the second-level cache
 # Waking a thread costs about as much as stepping a few thousand copies of a small environment.
 COPIES_PER_THREAD = 8192
@@ -38,7 +40,9 @@ class CPUTarget:
         count = len(copies.elapsed)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.threads = min(threads or max(1, min(cores, count // COPIES_PER_THREAD)), count)
-        advance = self._compile(advance_loop(self._life), copies)
+        rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
+        self._seen = copies._replace(**rows)
+        advance = self._compile(advance_loop(self._life), self._seen)
         self._shares = [[(advance, (block,)) for block in share] for share in self._split(STEP_BLOCK)]
 
     def advance(self) -> None:
@@ -47,7 +51,7 @@ class CPUTarget:
 
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""
-        self._begin(self.copies, chosen)
+        self._begin(self._seen, chosen)
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
@@ -55,11 +59,11 @@ class CPUTarget:
 
     @cached_property
     def _begin(self) -> Callable[..., Any]:
-        return self._compile(begin_loop(self._life), self.copies, self.copies.terminated)
+        return self._compile(begin_loop(self._life), self._seen, self.copies.terminated)
 
     @cached_property
     def _run(self) -> Callable[..., Any]:
-        return self._compile(random_loop(self._life), self.copies, 1)
+        return self._compile(random_loop(self._life), self._seen, 1)
 
     def _compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
         try:
@@ -79,10 +83,10 @@ class CPUTarget:
         count = len(self.copies.elapsed)
         bounds = [count * thread // self.threads for thread in range(self.threads + 1)]
         return [
-            [_rows(self.copies, first, min(first + block, stop)) for first in range(start, stop, block)]
+            [_block(self._seen, first, min(first + block, stop)) for first in range(start, stop, block)]
             for start, stop in pairwise(bounds)
         ]
 
 
-def _rows(copies: Copies, start: int, stop: int) -> Copies:
+def _block(copies: Copies, start: int, stop: int) -> Copies:
     return Copies(*(array[start:stop] for array in copies))

@@ -53,10 +53,11 @@ def make_target(
     if device not in TARGETS:
         raise ValueError(f"{environment.id}: device must be one of {', '.join(TARGETS)}, got {device!r}")
     target = getattr(importlib.import_module(f"velocirl.engine.{device}"), TARGETS[device])
-    return target(environment, _allocate(environment, count, params or {}), threads)
+    return target(environment, allocate(environment, count, params or {}), threads)
 
 
-def _allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:
+def allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:
+    """The arrays of a fleet, on the host."""
     observation, action = environment.observation, environment.action
     seen = (count, 1) if isinstance(observation, Discrete) else (count, *(observation.shape or ()))
     seen_dtype = np.int64 if isinstance(observation, Discrete) else observation.dtype
@@ -79,7 +80,7 @@ def _allocate(environment: Environment, count: int, params: Mapping[str, Any]) -
         episode_return=np.zeros(count, np.float32),
         episode_length=np.zeros(count, np.int32),
         final_state=environment.state.rows(count),
-        mask=np.zeros((count, environment.num_masked if environment.legal else 0), np.int8),
+        mask=np.zeros((count, environment.num_masked if environment.legal else 1), np.int8),
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from velocirl.engine.registers import load, store
+from velocirl.engine.registers import load, row, store
 from velocirl.engine.sampling import sampler
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Copies(NamedTuple):
     episode_return: NDArray[Any]  # (copies,) of the episode that ended last
     episode_length: NDArray[Any]  # (copies,) of the episode that ended last
     final_state: NDArray[Any]  # (copies,) record at the end of that episode
-    mask: NDArray[Any]  # (copies, choices) legal actions; no choices unless the environment has a mask
+    mask: NDArray[Any]  # (copies, choices) legal actions; one unused column unless the environment has a mask
 
 
 class Lifecycle(NamedTuple):
@@ -45,27 +46,28 @@ class Lifecycle(NamedTuple):
     move: Callable[..., Any]
     conclude: Callable[..., Any]
     show: Callable[..., Any]
-    choose: Callable[..., Any]
+    choose: Callable[..., Any]  # draws a random legal action
 
 
 def lifecycle(environment: Environment) -> Lifecycle:
     """Compose an environment's functions into its life; the result is as compilable as they are."""
     reset, step, observe = environment.reset, environment.step, environment.observe
     legal = environment.legal or no_mask
-    sample = sampler(environment)
+    choose = sampler(environment)
+    action_of = element if isinstance(environment.action, Discrete) else row
     max_steps = environment.max_steps or 2**31 - 1
 
     def begin(copies, i):
         """Start a new episode."""
         copies.elapsed[i] = 0
         copies.total[i] = 0.0
-        reset(copies.state[i], copies.params[i], copies.rng[i])
+        reset(copies.state[i], copies.params[i], row(copies.rng, i))
 
     def move(copies, i):
         """Take one step and record what came of it."""
         state = load(copies.state[i])
         params = load(copies.params[i])
-        reward, terminated = step(state, params, copies.action[i], copies.rng[i])
+        reward, terminated = step(state, params, action_of(copies.action, i), row(copies.rng, i))
         store(copies.state[i], state)
         elapsed = copies.elapsed[i] + 1
         copies.elapsed[i] = elapsed
@@ -77,7 +79,7 @@ def lifecycle(environment: Environment) -> Lifecycle:
     def conclude(copies, i):
         """Where the episode ended: keep its last observation and statistics, then begin the next."""
         if copies.terminated[i] or copies.truncated[i]:
-            observe(copies.state[i], copies.params[i], copies.final_observation[i])
+            observe(copies.state[i], copies.params[i], row(copies.final_observation, i))
             copies.episode_return[i] = copies.total[i]
             copies.episode_length[i] = copies.elapsed[i]
             copies.final_state[i] = copies.state[i]
@@ -85,14 +87,15 @@ def lifecycle(environment: Environment) -> Lifecycle:
 
     def show(copies, i):
         """Write what is seen and what may be done."""
-        observe(copies.state[i], copies.params[i], copies.observation[i])
-        legal(copies.state[i], copies.params[i], copies.mask[i])
-
-    def choose(copies, i):
-        """Draw a random legal action for the next step."""
-        sample(copies.action, i, copies.mask[i], copies.rng[i])
+        observe(copies.state[i], copies.params[i], row(copies.observation, i))
+        legal(copies.state[i], copies.params[i], row(copies.mask, i))
 
     return Lifecycle(begin, move, conclude, show, choose)
+
+
+def element(array, i):
+    """Element i of an array with one number for each copy."""
+    return array[i]
 
 
 def no_mask(state, params, mask):

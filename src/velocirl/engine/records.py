@@ -85,17 +85,23 @@ class Record:
             if given.dtype.kind not in "biuf" or not np.all(np.isfinite(given)):
                 raise ValueError(f"{self.name}.{name} must be finite numbers, got {value!r}")
             try:
-                column[...] = given
+                with np.errstate(over="ignore"):
+                    column[...] = given
             except ValueError:
                 raise ValueError(
                     f"{self.name}.{name} has shape {given.shape}; give one value, or one for each of {count} copies"
                 ) from None
+            fits = np.isfinite(column) if column.dtype.kind == "f" else column == given
+            if not np.all(fits):
+                raise ValueError(f"{self.name}.{name} is a {column.dtype}, which cannot hold {value!r}")
         return array
 
     def suggestion(self, name: str) -> str:
         """What to say of a field that does not exist: the nearest name, or all of them."""
         near = difflib.get_close_matches(name, self.fields, n=1)
-        return f": did you mean {near[0]!r}?" if near else f"; its fields are {', '.join(self.fields)}"
+        if near:
+            return f": did you mean {near[0]!r}?"
+        return "; it has none" if self is NO_PARAMS else f"; its fields are {', '.join(self.fields)}"
 
     def __repr__(self) -> str:
         return f"Record({self.name}: {', '.join(self.fields)})"

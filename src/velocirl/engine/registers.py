@@ -1,24 +1,32 @@
-"""Holding a copy's record in registers during a step: read whole before, written whole after.
+"""How the loops over copies reach a copy's data, so that the compiler can vectorise them.
 
-A loop whose body reads a field inside a branch, or writes one, cannot be vectorised; one that works on a local copy
-can. In plain Python the row itself serves as the copy.
+A loop whose body reads a field inside a branch, or writes one, cannot be vectorised; one that works on a local copy in
+registers can. Neither can a loop over rows whose width is known only at run time; rows that are fields of a record have
+it in their type. Plain Python and CUDA use the functions as they are written here, the CPU their compiled forms.
 """
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 
-def load(row):
-    """The row of a record array, for use until `store`."""
-    return row
+def load(record):
+    """A copy's record, for use until `store`."""
+    return record
 
 
-def store(row, held):
-    """Write what `load` gave back into its row."""
+def store(record, held):
+    """Write back what `load` gave."""
+
+
+def row(array, i):
+    """Row i of an array with a row for each copy."""
+    return array[i]
 
 
 def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
@@ -26,23 +34,34 @@ def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
 
 
 @intrinsic
-def load_compiled(typing_context: Any, row: Any) -> Any:  # noqa: ARG001
+def load_compiled(typing_context: Any, record: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        held = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), row.size))
+        held = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), record.size))
         held.align = 16
-        _copy(builder, held, arguments[0], row.size)
+        _copy(builder, held, arguments[0], record.size)
         return builder.bitcast(held, arguments[0].type)
 
-    return row(row), generate
+    return record(record), generate
 
 
 @intrinsic
-def store_compiled(typing_context: Any, row: Any, held: Any) -> Any:  # noqa: ARG001
+def store_compiled(typing_context: Any, record: Any, held: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        _copy(builder, arguments[0], arguments[1], row.size)
+        _copy(builder, arguments[0], arguments[1], record.size)
         return context.get_dummy_value()
 
-    return types.void(row, held), generate
+    return types.void(record, held), generate
+
+
+def row_compiled(array, i):
+    """Row i of an array that `as_rows` gave."""
+    return array[i].row
+
+
+def as_rows(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory as an array of records with one field, the row, so that its shape is part of the type."""
+    dtype = np.dtype([("row", array.dtype, array.shape[1:])])
+    return array.view(np.uint8).reshape(len(array), -1).view(dtype)[:, 0]
 
 
 COMPILED = {load: load_compiled, store: store_compiled}

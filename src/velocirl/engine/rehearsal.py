@@ -17,6 +17,7 @@ from gymnasium.spaces import Box, Discrete
 
 from velocirl.engine import random
 from velocirl.engine.errors import DefinitionError, debugging
+from velocirl.engine.fleet import allocate
 from velocirl.engine.records import Record
 from velocirl.engine.sampling import sampler
 
@@ -46,25 +47,29 @@ class _Run:
 
     def __init__(self, environment: Environment, params: np.ndarray, seed: int) -> None:
         self.environment = environment
-        self.state = environment.state.rows(1).view(np.recarray)[0]
-        self.params = params[:1].copy().view(np.recarray)[0]
-        self.rng = random.streams(seed, 1)[0]
+        self.copies = allocate(environment, 1, {})
+        self.copies.rng[:] = random.streams(seed, 1)
+        self.copies.params[:] = params[:1]
+        self.state = self.copies.state.view(np.recarray)[0]
+        self.params = self.copies.params.view(np.recarray)[0]
+        self.rng = self.copies.rng[0]
         self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
 
     def run(self, steps: int) -> list[DefinitionError]:
-        draw = sampler(self.environment)
-        action_space = self.environment.action
-        actions = np.zeros((1, *(action_space.shape or ())), np.float32 if isinstance(action_space, Box) else np.int32)
-        mask = self._begin()
+        choose = sampler(self.environment)
+        self._begin()
         for _ in range(steps):
-            draw(actions, 0, mask, self.rng)
-            mask = self._begin() if self._step(actions[0]) else self._look()
+            choose(self.copies, 0)
+            if self._step(self.copies.action[0]):
+                self._begin()
+            else:
+                self._look()
         return list(self.found.values())
 
-    def _begin(self) -> np.ndarray:
+    def _begin(self) -> None:
         if (returned := self._call("reset", self.state, self.params, self.rng)) is not None:
             self._report("reset", f"returns {returned!r}; it writes into state and returns nothing")
-        return self._look()
+        self._look()
 
     def _step(self, action: Any) -> bool:
         returned = self._call("step", self.state, self.params, action, self.rng)
@@ -79,20 +84,15 @@ class _Run:
             raise self._problem("step", f"returns terminated as {terminated!r}; return a bool, such as `x > limit`")
         return bool(terminated)
 
-    def _look(self) -> np.ndarray:
-        space = self.environment.observation
-        shape = (1,) if isinstance(space, Discrete) else (space.shape or ())
-        dtype = np.dtype(np.int64) if isinstance(space, Discrete) else np.dtype(space.dtype)
-        unwritten = np.nan if dtype.kind == "f" else np.iinfo(str(dtype)).max
-        row = np.full(shape, unwritten, dtype)
+    def _look(self) -> None:
+        row, mask = self.copies.observation[0], self.copies.mask[0]
+        row[...] = np.nan if row.dtype.kind == "f" else np.iinfo(str(row.dtype)).max  # to see what stays unwritten
         self._call("observe", self.state, self.params, row)
         self._check_observation(row)
-        mask = np.zeros(self.environment.num_masked if self.environment.legal else 0, np.int8)
         if self.environment.legal:
             self._call("legal", self.state, self.params, mask)
             if not mask.any():
                 self._report("legal", "leaves no action legal; an episode in which nothing can be done must end")
-        return mask
 
     def _check_observation(self, row: np.ndarray) -> None:
         space = self.environment.observation

@@ -9,18 +9,20 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from velocirl.engine import random
+from velocirl.engine.registers import row
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 
 def sampler(environment: Environment) -> Callable[..., Any]:
-    """The function `(actions, i, mask, rng)` that draws a legal action for copy i."""
+    """The function `(copies, i)` that draws a random legal action for copy i."""
     space, masked = environment.action, environment.legal is not None
     if isinstance(space, Discrete):
         return _masked_discrete(int(space.n)) if masked else _discrete(int(space.n))
     if isinstance(space, MultiDiscrete):
-        return _multi_discrete(tuple(int(count) for count in space.nvec), masked)
+        counts = tuple(int(count) for count in space.nvec)
+        return _masked_multi_discrete(counts) if masked else _multi_discrete(counts)
     bounds: Box = space  # pyright: ignore[reportAssignmentType] - the only kind left
     # Where the space has no bounds, "uniform" has no meaning; a unit interval keeps the action finite.
     low = tuple(float(bound) for bound in np.where(np.isfinite(bounds.low), bounds.low, -1.0))
@@ -44,32 +46,43 @@ def draw_legal(mask, first, count, rng):
 
 
 def _discrete(count: int) -> Callable[..., Any]:
-    def sample(actions, i, mask, rng):  # noqa: ARG001
-        actions[i] = random.integer(rng, 0, count)
+    def choose(copies, i):
+        copies.action[i] = random.integer(row(copies.rng, i), 0, count)
 
-    return sample
+    return choose
 
 
 def _masked_discrete(count: int) -> Callable[..., Any]:
-    def sample(actions, i, mask, rng):
-        actions[i] = draw_legal(mask, 0, count, rng)
+    def choose(copies, i):
+        copies.action[i] = draw_legal(row(copies.mask, i), 0, count, row(copies.rng, i))
 
-    return sample
+    return choose
 
 
-def _multi_discrete(counts: tuple[int, ...], masked: bool) -> Callable[..., Any]:
-    def sample(actions, i, mask, rng):
+def _multi_discrete(counts: tuple[int, ...]) -> Callable[..., Any]:
+    def choose(copies, i):
+        action = row(copies.action, i)
+        for k in range(len(counts)):
+            action[k] = random.integer(row(copies.rng, i), 0, counts[k])
+
+    return choose
+
+
+def _masked_multi_discrete(counts: tuple[int, ...]) -> Callable[..., Any]:
+    def choose(copies, i):
+        action = row(copies.action, i)
         first = 0
         for k in range(len(counts)):
-            actions[i, k] = draw_legal(mask, first, counts[k], rng) if masked else random.integer(rng, 0, counts[k])
+            action[k] = draw_legal(row(copies.mask, i), first, counts[k], row(copies.rng, i))
             first += counts[k]
 
-    return sample
+    return choose
 
 
 def _box(low: tuple[float, ...], high: tuple[float, ...]) -> Callable[..., Any]:
-    def sample(actions, i, mask, rng):  # noqa: ARG001
+    def choose(copies, i):
+        action = row(copies.action, i)
         for k in range(len(low)):
-            actions[i, k] = random.uniform(rng, low[k], high[k])
+            action[k] = random.uniform(row(copies.rng, i), low[k], high[k])
 
-    return sample
+    return choose

@@ -85,7 +85,6 @@ class WorkerHandle:
     """A worker process with a pipe for commands and one for replies."""
 
     def __init__(self, copies: range, memory: int, source: bytes, settings: tuple[Any, ...]) -> None:
-        self.copies = copies
         command_end, self._commands = os.pipe()
         self._replies, reply_end = os.pipe()
         arguments = [str(number) for number in (os.getpid(), command_end, reply_end, memory)]
@@ -101,15 +100,20 @@ class WorkerHandle:
         except BaseException:
             os.close(self._commands)
             os.close(self._replies)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
         finally:
             os.close(command_end)
             os.close(reply_end)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        self._poller = select.poll()
-        self._poller.register(self._replies, select.POLLIN)
-        self.send(b"", json.dumps([entry for entry in sys.path if isinstance(entry, str)]).encode())
-        self.send(b"", cloudpickle.dumps((source, copies, *settings)))
+        try:
+            self._poller = select.poll()
+            self._poller.register(self._replies, select.POLLIN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # an interrupt may arrive from here on
+            self.send(b"", json.dumps([entry for entry in sys.path if isinstance(entry, str)]).encode())
+            self.send(b"", cloudpickle.dumps((source, copies, *settings)))
+        except BaseException:
+            self.kill()
+            raise
 
     def send(self, kind: bytes, payload: bytes | None = None) -> None:
         """Send a command; that a worker is gone shows when it does not reply."""
