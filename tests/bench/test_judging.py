@@ -46,6 +46,13 @@ def test_noisy_samples_meet_a_target_all_together_and_never_miss_it(samples, ver
     assert judge(value("ours", at_least=100.0), contestants(samples), STEPS).verdict == verdict
 
 
+def test_a_busy_machine_never_misses_a_target():
+    steady = contestants([50.0, 50.1, 50.2])
+    assert judge(value("ours", at_least=100.0), steady, STEPS).verdict == MISSED
+    assert judge(value("ours", at_least=100.0), steady, STEPS, busy=True).verdict == UNDECIDED
+    assert judge(value("ours", at_least=40.0), steady, STEPS, busy=True).verdict == MET
+
+
 def test_a_difference_is_ours_less_theirs():
     finding = judge(difference("ours", "theirs", at_most=0.5), contestants([0.9, 1.0, 1.1], [0.6, 0.7, 0.8]), SECONDS)
     assert finding.estimate.median == pytest.approx(0.3)

@@ -14,8 +14,8 @@ from velocirl.bench.units import TIMES, Unit
 STATEMENTS = {"value": "{of}", "ratio": "{of} / {to}", "difference": "{of} minus {to}"}
 
 
-def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit) -> Finding:
-    """What the samples say of a claim."""
+def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit, *, busy: bool = False) -> Finding:
+    """What the samples say of a claim; less where something else kept the machine busy."""
     samples = {one.name: one.samples for one in contestants}
     statement = STATEMENTS[claim.by].format(of=claim.of, to=claim.to)
     at_most = claim.at_most is not None
@@ -24,7 +24,7 @@ def judge(claim: Claim, contestants: Sequence[Measured], unit: Unit) -> Finding:
     if not samples[claim.of] or (claim.to and not samples[claim.to]):
         return Finding(statement, shown, target, at_most, None, NOT_MEASURED)
     found = figures(claim, samples[claim.of], samples.get(claim.to, ()), unit)
-    return Finding(statement, shown, target, at_most, estimate(found), _verdict(found, target, at_most))
+    return Finding(statement, shown, target, at_most, estimate(found), _verdict(found, target, at_most, busy))
 
 
 def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) -> list[float]:
@@ -37,12 +37,16 @@ def figures(claim: Claim, of: Sequence[float], to: Sequence[float], unit: Unit) 
     return (ours / theirs if unit.more_is_better else theirs / ours).tolist()
 
 
-def _verdict(found: Sequence[float], target: float | None, at_most: bool) -> str:
-    """Met or missed where the whole interval says so. Noisy figures only ever meet a target, all of them together."""
+def _verdict(found: Sequence[float], target: float | None, at_most: bool, busy: bool) -> str:
+    """Met or missed where the whole interval says so.
+
+    Noisy figures only ever meet a target, all of them together; so do those of a busy machine, where steady company
+    slows without any noise.
+    """
     if target is None:
         return NO_TARGET
     sign = -1.0 if at_most else 1.0
     better = estimate([sign * figure for figure in found])
-    if spread(found) > NOISY_FROM:
+    if busy or spread(found) > NOISY_FROM:
         return MET if min(sign * figure for figure in found) >= sign * target else UNDECIDED
     return MET if better.low >= sign * target else MISSED if better.high < sign * target else UNDECIDED

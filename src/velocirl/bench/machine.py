@@ -35,7 +35,7 @@ class Machine:
     @property
     def warnings(self) -> list[str]:
         """A line where the machine was busy."""
-        rule = f"above {BUSY_FROM:g} per core: something else was running, so compare ratios, not times"
+        rule = f"above {BUSY_FROM:g} per core: something else is running, too busy to conclude from"
         return [f"load average {self.load:.2f} on {self.cores} cores before the run, {rule}"] if self.busy else []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from velocirl.bench.files import write_whole
+from velocirl.bench.machine import BUSY_FROM
 from velocirl.bench.results import Report, Result
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
 
@@ -52,8 +53,9 @@ def section(report: Report) -> str:
         f" {report.settings.sample_seconds:g} s (or one call), with {CONFIDENCE:.0%} bootstrap intervals; a ratio or a"
         " difference is taken in every round, so that what slowed the whole machine cancels. The spread is the"
         " interquartile range over the median. A target is met or missed where the whole interval is on that side of"
-        f" it, else undecided; where figures are noisy, which is a spread above {NOISY_FROM:.0%}, it is met if every"
-        " round reached it, else undecided.",
+        f" it, else undecided; where figures are noisy, which is a spread above {NOISY_FROM:.0%}, or the machine was"
+        f" busy, which is a load average above {BUSY_FROM:g} per core before the run, it is met if every round reached"
+        " it, else undecided.",
         *(f"\n> **Warning:** {warning}" for warning in machine.warnings),
         "",
         "### Targets",

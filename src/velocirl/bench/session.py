@@ -40,16 +40,17 @@ def run_benchmarks(
     results = []
     for benchmark in benchmarks:
         watcher.begin(benchmark)
-        result = _run(benchmark, settings, watcher)
+        result = _run(benchmark, settings, machine, watcher)
         watcher.finish(result)
         results.append(result)
     return Report(command, started, machine, settings, results)
 
 
-def _run(benchmark: Benchmark, settings: Settings, watcher: Watcher) -> Result:
+def _run(benchmark: Benchmark, settings: Settings, machine: Machine, watcher: Watcher) -> Result:
     start = time.perf_counter()
     comparison = benchmark.define()
     contestants = _measure(comparison, settings, watcher)
+    findings = [judge(claim, contestants, comparison.unit, busy=machine.busy) for claim in comparison.claims]
     return Result(
         name=benchmark.name,
         category=benchmark.category,
@@ -57,7 +58,7 @@ def _run(benchmark: Benchmark, settings: Settings, watcher: Watcher) -> Result:
         notes=benchmark.notes,
         unit=comparison.unit,
         contestants=contestants,
-        findings=tuple(judge(claim, contestants, comparison.unit) for claim in comparison.claims),
+        findings=tuple(findings),
         seconds=time.perf_counter() - start,
     )
 

@@ -28,12 +28,11 @@ class TerminalWatcher:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
+            BarColumn(),
             TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
-            expand=True,
         )
         self._task = self._progress.add_task("", total=1.0)
 
@@ -49,10 +48,10 @@ class TerminalWatcher:
     def begin(self, benchmark: Benchmark) -> None:
         """Name the benchmark that begins."""
         self._begun += 1
-        title = f"{self._begun}/{self._total} {benchmark.title}"
-        self._progress.reset(self._task, description=escape(title))
+        place = f"{self._begun}/{self._total}"
+        self._progress.reset(self._task, description=f"{place} {escape(benchmark.name)}")
         if not self._console.is_terminal:
-            self._console.print(f"measuring {title}", markup=False)
+            self._console.print(f"measuring {place} {benchmark.title}", markup=False)
 
     def advance(self, share: float) -> None:
         """Move the bar."""

@@ -18,15 +18,10 @@ from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.precision import single_precision
 from velocirl.engine.translating import Translator
 
-# Of the fast-math flags only fused multiply-add: with any other, the vector body of a loop and its scalar rest round
+# No fast-math flag, not even fused multiply-add: with any of them the vector body of a loop and its scalar rest round
 # differently, and a copy's life would depend on how many others there are. The numpy error model leaves out the test
 # for zero before each division, without which no loop with a division is vectorised.
-OPTIONS: dict[str, Any] = {
-    "fastmath": {"contract"},
-    "error_model": "numpy",
-    "nogil": True,
-    "no_cfunc_wrapper": True,
-}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
 
 

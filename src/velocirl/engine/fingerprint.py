@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum, EnumType
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -17,6 +18,8 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
+
+from velocirl.engine.records import FieldType
 
 
 @cache
@@ -47,37 +50,41 @@ def python_function(value: Any) -> FunctionType | None:
 def fingerprint(*values: Any) -> str:
     """A hash of functions and constants with all they depend on."""
     digest = hashlib.sha256(_compiler())
-    seen: dict[int, int] = {}
+    seen: dict[Any, int] = {}
     for value in values:
-        for part in _parts(value, seen):
+        for part in _parts(value, frozenset(), seen):
             digest.update(part.encode() if isinstance(part, str) else part)
             digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _parts(value: Any, seen: dict[int, int]) -> Iterator[str | bytes]:
+def _parts(value: Any, used: frozenset[str], seen: dict[Any, int]) -> Iterator[str | bytes]:
+    """What a value consists of; `used` are the names that the function which refers to it may look up."""
     function = python_function(value)
-    if function is not None:
-        if id(function) in seen:
-            yield f"function {seen[id(function)]}"
+    if function is not None or isinstance(value, ModuleType):
+        key = id(function) if function is not None else (id(value), used)
+        if key in seen:
+            yield f"seen {seen[key]}"
             return
-        seen[id(function)] = len(seen)
-        yield from _parts(function.__code__, seen)
-        yield from _parts(function.__defaults__ or (), seen)
+        seen[key] = len(seen)
+    if function is not None:
+        used = frozenset(names_used(function.__code__))
+        yield from _parts(function.__code__, used, seen)
+        yield from _parts(function.__defaults__ or (), used, seen)
         for cell in function.__closure__ or ():
-            yield from _parts(cell.cell_contents, seen)
-        used = names_used(function.__code__)
-        for name in sorted(used & function.__globals__.keys()):
-            yield name
-            yield from _referenced(function.__globals__[name], used, seen)
+            yield from _parts(cell.cell_contents, used, seen)
+        yield from _attributes(function.__globals__, used, seen)
+    elif isinstance(value, ModuleType):  # only what the function can reach through the names it uses
+        yield value.__name__
+        yield from _attributes(vars(value), used, seen)
     elif isinstance(value, CodeType):
         yield value.co_code
         yield f"{value.co_names} {value.co_varnames} {value.co_freevars} {value.co_argcount}"
-        yield from _parts(value.co_consts, seen)
+        yield from _parts(value.co_consts, used, seen)
     elif isinstance(value, (tuple, list)):
-        yield f"{type(value).__name__} {len(value)}"
+        yield f"{type(value).__name__} {len(value)} {getattr(value, '_fields', ())}"
         for item in value:
-            yield from _parts(item, seen)
+            yield from _parts(item, used, seen)
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype} {value.shape}"
         yield value.tobytes()
@@ -85,21 +92,19 @@ def _parts(value: Any, seen: dict[int, int]) -> Iterator[str | bytes]:
         yield from _described(value)
 
 
-def _referenced(value: Any, used: set[str], seen: dict[int, int]) -> Iterator[str | bytes]:
-    """A global of a function: of a module, only what the function can reach through the names it uses."""
-    if isinstance(value, ModuleType):
-        yield value.__name__
-        for name in sorted(used & vars(value).keys()):
-            yield name
-            yield from _parts(getattr(value, name), seen)
-    else:
-        yield from _parts(value, seen)
+def _attributes(names: Mapping[str, Any], used: frozenset[str], seen: dict[Any, int]) -> Iterator[str | bytes]:
+    for name in sorted(used & names.keys()):
+        yield name
+        yield from _parts(names[name], used, seen)
 
 
 def _described(value: Any) -> Iterator[str]:
-    if isinstance(value, (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)):
+    if isinstance(value, (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, Enum, FieldType)):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, frozenset):
         yield f"frozenset {sorted(map(repr, value))}"
-    else:  # classes, built-in functions, modules: known by name; their behaviour is their package's version
-        yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    elif isinstance(value, EnumType):
+        yield f"{value.__name__} {list(value)!r}"
+    else:  # classes and built-in functions: known by name; their behaviour is their package's version
+        name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+        yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{name}"

@@ -36,8 +36,9 @@ def single(value: Any) -> Any:
     """A constant in single precision: floats, tuples of them, arrays, and the code of nested functions."""
     if type(value) is float:
         return np.float32(value)
-    if type(value) is tuple:
-        return tuple(single(item) for item in value)
+    if isinstance(value, tuple):
+        items = [single(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, np.ndarray) and value.dtype == np.float64:
         return value.astype(np.float32)
     if isinstance(value, CodeType):
