@@ -38,7 +38,7 @@ def step_both(ours, theirs, actions):
     if "final_obs" in expected[4]:
         np.testing.assert_array_equal(infos["_final_obs"], expected[4]["_final_obs"])
         np.testing.assert_array_equal(infos["final_obs"][ended], np.stack(expected[4]["final_obs"][ended]))
-    if "action_mask" in expected[4]:
+    if "action_mask" in expected[4] and not ended.all():
         shown = expected[4]["_action_mask"] & ~ended  # at the end of an episode there is no action left to mask
         np.testing.assert_array_equal(infos["action_mask"][shown], np.stack(expected[4]["action_mask"][shown]))
     return ended
@@ -110,7 +110,7 @@ def test_a_saved_state_continues_with_the_copies_that_wait(mode):
     def what_follows():
         if mode == AutoresetMode.DISABLED:
             envs.reset(options={"reset_mask": np.ones(COPIES, bool)})
-        return [np.copy(array) for _ in range(20) for array in envs.step(np.ones(COPIES, int))[:4]]
+        return [np.copy(array) for _ in range(12) for array in envs.step(np.ones(COPIES, int))[:4]]
 
     expected = what_follows()
     envs.set_state(saved)

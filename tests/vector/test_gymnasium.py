@@ -89,12 +89,14 @@ def test_gymnasiums_statistics_of_one_environment():
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_gymnasiums_statistics_of_a_fleet(mode):
     params = {"length": np.array([2, 4])}
-    envs = RecordVectorStatistics(velocirl.make_vec("Counter-v0", 2, params=params, autoreset_mode=mode))
+    fleet = velocirl.make_vec("Counter-v0", 2, params=params, autoreset_mode=mode)
+    envs = RecordVectorStatistics(fleet, stats_key="statistics")  # the fleet itself tells "episode"
     envs.reset(seed=1)
     for _ in range(4):
         infos = envs.step(np.zeros(2, int))[4]
-    assert infos["episode"]["r"][1] == 6.0
-    assert infos["episode"]["l"][1] == 4
+    for key in ("episode", "statistics"):
+        assert infos[key]["r"][1] == 6.0
+        assert infos[key]["l"][1] == 4
     waits = mode == AutoresetMode.NEXT_STEP  # there the third step of copy 0 only begins its next episode
     assert list(envs.return_queue) == ([1.0, 6.0] if waits else [1.0, 1.0, 6.0])
 

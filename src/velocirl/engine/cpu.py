@@ -5,27 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.compiling import compile_loop, cpu_translator
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.lifecycle import Copies, lifecycle
-from velocirl.engine.loops import BLOCK, advance_loop, begin_loop, random_loop
+from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop
 from velocirl.engine.registers import as_rows
 from velocirl.engine.rehearsal import rehearse
-from velocirl.engine.threads import TEAM
+from velocirl.engine.threads import PATIENCE, Rounds, run_together
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 ROWS = ("rng", "action", "observation", "final_observation", "mask")  # the arrays with a row for each copy
-STEP_BLOCK = 4096  # copies a step takes at a time, so that its stages find them in the second-level cache
-# Waking a thread costs about as much as stepping a few thousand copies of a small environment.
-COPIES_PER_THREAD = 8192
+# With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
+COPIES_PER_THREAD = 2048
 
 
 class CPUTarget:
@@ -42,12 +41,13 @@ class CPUTarget:
         self.threads = min(threads or max(1, min(cores, count // COPIES_PER_THREAD)), count)
         rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
         self._seen = copies._replace(**rows)
-        advance = self._compile(advance_loop(self._life), self._seen)
-        self._shares = [[(advance, (block,)) for block in share] for share in self._split(STEP_BLOCK)]
+        advance = self._compile(advance_loop(self._life), self._seen, np.zeros(8, np.int64), PATIENCE)
+        self._shares = _blocks(self._seen, -(-count // self.threads))
+        self._rounds = Rounds(advance, self._shares)
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
-        TEAM.run(self._shares)
+        self._rounds.run()
 
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""
@@ -55,7 +55,9 @@ class CPUTarget:
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
-        TEAM.run([[(self._run, (block, steps)) for block in share] for share in self._split(BLOCK)])
+        run_together(
+            [[(self._run, (block, steps)) for block in _blocks(share, RANDOM_BLOCK)] for share in self._shares]
+        )
 
     @cached_property
     def _begin(self) -> Callable[..., Any]:
@@ -78,15 +80,8 @@ class CPUTarget:
             rehearse(self._environment, self.copies.params)
             self._rehearsed = True
 
-    def _split(self, block: int) -> list[list[Copies]]:
-        """The copies in blocks, an even share of them for each thread."""
-        count = len(self.copies.elapsed)
-        bounds = [count * thread // self.threads for thread in range(self.threads + 1)]
-        return [
-            [_block(self._seen, first, min(first + block, stop)) for first in range(start, stop, block)]
-            for start, stop in pairwise(bounds)
-        ]
 
-
-def _block(copies: Copies, start: int, stop: int) -> Copies:
-    return Copies(*(array[start:stop] for array in copies))
+def _blocks(copies: Copies, size: int) -> list[Copies]:
+    """The copies in blocks of a size, the last one smaller where need be."""
+    count = len(copies.elapsed)
+    return [Copies(*(array[first : first + size] for array in copies)) for first in range(0, count, size)]

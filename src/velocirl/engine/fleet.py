@@ -97,36 +97,3 @@ def seed_copies(rng: NDArray[Any], seed: int | Sequence[int] | None, chosen: NDA
     seed = int(seed) if isinstance(seed, (int, np.integer)) else [int(one) for one in seed]
     rng[chosen] = random.streams(seed, count)[chosen]
     return seed
-
-
-def accept_actions(environment: Environment, actions: Any, into: NDArray[Any]) -> None:
-    """Check actions against the space and copy them; nothing is copied unless all are legal numbers."""
-    given = np.asarray(actions)
-    space = environment.action
-    if given.shape != into.shape:
-        raise ValueError(
-            f"{environment.id}: actions have shape {given.shape}; give {into.shape}, one action for each copy"
-        )
-    if isinstance(space, Box):
-        if given.dtype.kind not in "fiu":
-            raise ValueError(f"{environment.id}: actions are {given.dtype}; give numbers within {space}")
-        within = (given >= space.low) & (given <= space.high)  # false for NaN
-        if not within.all():
-            _refuse(environment, given, within)
-    else:
-        if given.dtype.kind not in "iu":
-            raise ValueError(f"{environment.id}: actions are {given.dtype}; give integers within {space}")
-        counts = space.n if isinstance(space, Discrete) else space.nvec  # pyright: ignore[reportAttributeAccessIssue]
-        # Read as unsigned, a negative action is a huge one: one comparison finds both kinds.
-        unsigned = given.view(f"u{given.itemsize}")
-        if unsigned.max() >= counts if isinstance(space, Discrete) else (unsigned >= counts).any():
-            _refuse(environment, given, unsigned < counts)
-    np.copyto(into, given, casting="unsafe")
-
-
-def _refuse(environment: Environment, given: NDArray[Any], within: NDArray[np.bool_]) -> None:
-    copy = int(np.argwhere(~within)[0][0])
-    raise ValueError(
-        f"{environment.id}: the action of copy {copy} is {given[copy]}, outside {environment.action};"
-        " clip it, or check the agent for NaN"
-    )

@@ -7,23 +7,37 @@ steps can be vectorised, and one that also resets cannot.
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.engine.lifecycle import Lifecycle
+import numpy as np
 
-BLOCK = 256  # copies that a random run carries through many steps together: small enough for the first-level caches
+from velocirl.engine.lifecycle import Lifecycle
+from velocirl.engine.registers import mailbox_read, mailbox_write
+from velocirl.engine.threads import DONE, next_round
+
+RANDOM_BLOCK = 256  # copies that a random run carries through many steps together, within the first-level cache
+STEP_BLOCK = 2048  # copies that a step takes through its stages together, within the second-level cache
 
 
 def advance_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`advance(copies)`: every copy takes the step that its action says."""
+    """`advance(copies, mailbox, patience)`: every copy takes the step that its action says; see `threads.Rounds`."""
     move, conclude, show = life.move, life.conclude, life.show
 
-    def advance(copies):
+    def advance(copies, mailbox, patience):
         count = copies.elapsed.shape[0]
-        for i in range(count):
-            move(copies, i)
-        for i in range(count):
-            conclude(copies, i)
-        for i in range(count):
-            show(copies, i)
+        done = mailbox_read(mailbox, DONE)
+        while patience == 0 or next_round(mailbox, done, patience):
+            for start in range(0, count, STEP_BLOCK):
+                # Unsigned, so that no index needs the test for a negative one, which would prevent vectorisation.
+                first, stop = np.uint64(start), np.uint64(min(start + STEP_BLOCK, count))
+                for i in range(first, stop):
+                    move(copies, i)
+                for i in range(first, stop):
+                    conclude(copies, i)
+                for i in range(first, stop):
+                    show(copies, i)
+            if patience == 0:
+                break
+            done += 1
+            mailbox_write(mailbox, DONE, done)
 
     return advance
 

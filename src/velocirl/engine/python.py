@@ -20,13 +20,14 @@ class PythonTarget:
     def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:  # noqa: ARG002
         life = lifecycle(environment)
         self._advance, self._begin, self._run = advance_loop(life), begin_loop(life), random_loop(life)
+        self._no_mailbox = np.zeros(8, np.int64)
         # Rows of a recarray have their fields as attributes, as the functions write them.
         records = {name: getattr(copies, name).view(np.recarray) for name in ("state", "params", "final_state")}
         self.copies = copies._replace(**records)
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
-        self._advance(self.copies)
+        self._advance(self.copies, self._no_mailbox, 0)
 
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""

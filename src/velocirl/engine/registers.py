@@ -5,6 +5,7 @@ registers can. Neither can a loop over rows whose width is known only at run tim
 it in their type. Plain Python and CUDA use the functions as they are written here, the CPU their compiled forms.
 """
 
+from platform import machine
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,20 @@ def store(record, held):
 def row(array, i):
     """Row i of an array with a row for each copy."""
     return array[i]
+
+
+def mailbox_read(mailbox, place):
+    """What another thread wrote last into a place of a mailbox."""
+    return mailbox[place]
+
+
+def mailbox_write(mailbox, place, value):
+    """Write into a place of a mailbox so that other threads see it, and all that was written before."""
+    mailbox[place] = value
+
+
+def relax():
+    """Tell the processor that this thread is only waiting, so that its core's other work goes on at full speed."""
 
 
 def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
@@ -53,6 +68,39 @@ def store_compiled(typing_context: Any, record: Any, held: Any) -> Any:  # noqa:
     return types.void(record, held), generate
 
 
+def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(array.data, [arguments[1]])
+
+
+@intrinsic
+def mailbox_read_compiled(typing_context: Any, mailbox: Any, place: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_place(context, builder, signature, arguments), "seq_cst", 8)
+
+    return types.int64(mailbox, types.int64), generate
+
+
+@intrinsic
+def mailbox_write_compiled(typing_context: Any, mailbox: Any, place: Any, value: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[2], _place(context, builder, signature, arguments), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(mailbox, types.int64, types.int64), generate
+
+
+@intrinsic
+def relax_compiled(typing_context: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        if machine() in ("x86_64", "AMD64"):
+            pause = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, pause, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 def row_compiled(array, i):
     """Row i of an array that `as_rows` gave."""
     return array[i].row
@@ -64,4 +112,10 @@ def as_rows(array: NDArray[Any]) -> NDArray[Any]:
     return array.view(np.uint8).reshape(len(array), -1).view(dtype)[:, 0]
 
 
-COMPILED = {load: load_compiled, store: store_compiled}
+COMPILED = {
+    load: load_compiled,
+    store: store_compiled,
+    mailbox_read: mailbox_read_compiled,
+    mailbox_write: mailbox_write_compiled,
+    relax: relax_compiled,
+}

@@ -61,7 +61,8 @@ class Translator:
         defaults = tuple(self._value(value, used) for value in function.__defaults__ or ()) or None
         cells = tuple(CellType(self._value(cell.cell_contents, used)) for cell in function.__closure__ or ())
         shell = FunctionType(code, namespace, function.__name__, defaults, cells)
-        shell.__module__, shell.__qualname__ = function.__module__, function.__qualname__
+        # A cached function names its module, and the same function may come from another file tomorrow.
+        shell.__module__, shell.__qualname__ = __name__, function.__qualname__
         return shell
 
     def _fill(self, namespace: dict[str, Any], function: FunctionType) -> None:

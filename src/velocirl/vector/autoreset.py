@@ -23,7 +23,10 @@ def with_autoreset(fleet: FleetVectorEnv, mode: AutoresetMode) -> VectorEnv:
 
 
 class _Adapter(VectorWrapper):
-    """Shows the last observation of a finished episode in its place, and remembers which copies wait for a reset."""
+    """Shows the last observation of a finished episode in its place, and remembers which copies wait for the next.
+
+    The fleet beneath has begun that next episode already; a waiting copy stands still at its first observation.
+    """
 
     env: FleetVectorEnv  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -32,14 +35,39 @@ class _Adapter(VectorWrapper):
         self.metadata = {**fleet.metadata, "autoreset_mode": mode}
         self._waiting = np.zeros(fleet.num_envs, np.bool_)
 
-    def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        final, ended = infos.pop("final_obs", None), infos.pop("_final_obs", None)
-        if ended is not None and final is not None:
-            # The fleet's own array must keep the first observation of the next episode.
-            observations = observations if self.env.copy else observations.copy()
-            observations[ended] = final[ended]
-        return observations, rewards, terminated, truncated, infos
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start new episodes. A waiting copy has its next one ready, so that without a seed nothing is drawn twice."""
+        chosen = self.env.chosen(options)
+        anew = chosen if seed is not None else chosen & ~self._waiting
+        observations, infos = self.env.reset(seed=seed, options={"reset_mask": anew})
+        self._waiting = self._waiting & ~chosen
+        return self._with_ends(observations), infos
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """All that decides the future, the waiting copies included."""
+        ends = {"waiting": self._waiting.copy(), "final_observation": self.env.copies.final_observation.copy()}
+        return self.env.get_state() | ends
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
+        """Go back to what `get_state` gave; returns the observations."""
+        missing = {"waiting", "final_observation"} - set(state)
+        if missing:
+            raise ValueError(f"a fleet's state in this autoreset mode has {', '.join(sorted(missing))} too")
+        observations = self.env.set_state({name: state[name] for name in state if name in SAVED})
+        self._waiting = np.array(state["waiting"], np.bool_)
+        self.env.copies.final_observation[...] = state["final_observation"]
+        return self._with_ends(observations)
+
+    def _with_ends(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """The observations, with the last one of its episode for each copy that waits."""
+        if not self._waiting.any():
+            return observations
+        # The fleet's own array must keep the first observation of the next episode.
+        observations = observations if self.env.copy else observations.copy()
+        observations[self._waiting] = self.env.seen(self.env.copies.final_observation)[self._waiting]
+        return observations
 
 
 class NextStep(_Adapter):
@@ -48,18 +76,13 @@ class NextStep(_Adapter):
     def __init__(self, fleet: FleetVectorEnv) -> None:
         super().__init__(fleet, AutoresetMode.NEXT_STEP)
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes; none is waiting for one then."""
-        self._waiting[(options or {}).get("reset_mask", slice(None))] = False
-        return self.env.reset(seed=seed, options=options)  # pyright: ignore[reportArgumentType]
-
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the copies in the midst of an episode; the others have begun theirs and stand still for this step."""
-        waiting = self._waiting.copy()
+        """Step the copies in the midst of an episode; those that wait begin theirs."""
+        waiting = self._waiting
         standing = {name: getattr(self.env.copies, name)[waiting] for name in SAVED}
-        observations, rewards, terminated, truncated, infos = self._step(actions)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        for name in ("final_obs", "_final_obs"):
+            infos.pop(name, None)
         if waiting.any():
             for name, rows in standing.items():
                 getattr(self.env.copies, name)[waiting] = rows
@@ -73,7 +96,7 @@ class NextStep(_Adapter):
             if "_episode" in infos:
                 infos["_episode"] = infos["_episode"] & ~waiting
         self._waiting = terminated | truncated
-        return observations, rewards, terminated, truncated, infos
+        return self._with_ends(observations), rewards, terminated, truncated, infos
 
 
 class Disabled(_Adapter):
@@ -82,16 +105,6 @@ class Disabled(_Adapter):
     def __init__(self, fleet: FleetVectorEnv) -> None:
         super().__init__(fleet, AutoresetMode.DISABLED)
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes. A finished copy has its next one ready, so that without a seed nothing is drawn twice."""
-        chosen = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)))
-        anew = chosen if seed is not None else chosen & ~self._waiting
-        result = self.env.reset(seed=seed, options={**(options or {}), "reset_mask": anew})  # pyright: ignore
-        self._waiting &= ~chosen
-        return result
-
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all copies; none may have finished."""
         if self._waiting.any():
@@ -99,6 +112,8 @@ class Disabled(_Adapter):
             raise RuntimeError(
                 f"{self.env.environment.id}: copies {copies} have finished; call reset(options={{'reset_mask': ended}})"
             )
-        result = self._step(actions)
-        self._waiting: NDArray[np.bool_] = result[2] | result[3]
-        return result
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        for name in ("final_obs", "_final_obs"):
+            infos.pop(name, None)
+        self._waiting = terminated | truncated
+        return self._with_ends(observations), rewards, terminated, truncated, infos

@@ -114,8 +114,8 @@ def _first_difference(one: NDArray[Any], other: NDArray[Any]) -> int | None:
         apart = np.abs(one.astype(float) - other) > TOLERANCE * np.maximum(1.0, np.abs(one))
     else:
         apart = one != other
-    copies = np.flatnonzero(apart.reshape(len(one), -1).any(axis=1)) if apart.size else ()
-    return int(copies[0]) if len(copies) else None
+    copies = np.flatnonzero(apart.reshape(len(one), -1).any(axis=1))
+    return int(copies[0]) if copies.size else None
 
 
 def _indeterminism(environment: Environment) -> Iterator[str]:

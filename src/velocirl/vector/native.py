@@ -11,8 +11,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from velocirl.engine.actions import ActionGate
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import SAVED, accept_actions, make_target, seed_copies
+from velocirl.engine.fleet import SAVED, make_target, seed_copies
 from velocirl.vector.rendering import Renderer
 
 Infos = dict[str, Any]
@@ -53,6 +54,7 @@ class FleetVectorEnv(VectorEnv):
         self.action_space = batch_space(environment.action, num_envs)
         self.scalar_observation = isinstance(environment.observation, Discrete)
         self._everyone = np.ones(num_envs, np.bool_)
+        self._gate = ActionGate(environment, self.copies.action)
         self._first_seed = seed
         self._seeded = False
 
@@ -64,11 +66,7 @@ class FleetVectorEnv(VectorEnv):
         A seed gives every copy a stream of its own; without one the streams go on (the first time, the constructor's
         seed is used, or entropy of the system).
         """
-        chosen = self._everyone
-        if options is not None and "reset_mask" in options:
-            chosen = np.asarray(options["reset_mask"])
-            if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
-                raise ValueError(f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {chosen.shape}")
+        chosen = self.chosen(options)
         if seed is not None or not self._seeded:
             first: Any = self._first_seed if seed is None else seed
             self.seed(first, chosen if self._seeded else self._everyone)
@@ -80,11 +78,11 @@ class FleetVectorEnv(VectorEnv):
         """Every copy takes one step. `terminated` and `truncated` are never merged."""
         self.check_ready()
         copies = self.copies
-        accept_actions(self.environment, actions, copies.action)
+        self._gate.take(actions)
         self.target.advance()
         infos = self.mask_info()
         ended = copies.terminated | copies.truncated
-        if ended.any():
+        if np.count_nonzero(ended):
             infos["final_obs"] = self.given(self.seen(copies.final_observation))
             infos["episode"] = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
             for field in self.environment.report:
@@ -132,6 +130,15 @@ class FleetVectorEnv(VectorEnv):
         """Refuse to step before the first reset."""
         if not self._seeded:
             raise RuntimeError(f"{self.environment.id}: call reset() before step()")
+
+    def chosen(self, options: Mapping[str, Any] | None) -> NDArray[np.bool_]:
+        """The copies that the options of a reset name: those of "reset_mask", or all."""
+        if options is None or "reset_mask" not in options:
+            return self._everyone
+        chosen = np.asarray(options["reset_mask"])
+        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
+            raise ValueError(f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {chosen.shape}")
+        return chosen
 
     def seed(self, seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> None:
         """Give the chosen copies the streams of a seed."""

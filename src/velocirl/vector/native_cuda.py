@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from velocirl.engine import cuda as engine
-from velocirl.engine.fleet import SAVED, accept_actions, seed_copies
+from velocirl.engine.actions import ActionGate
+from velocirl.engine.fleet import SAVED, seed_copies
 from velocirl.engine.lifecycle import Copies
 from velocirl.vector.native import FleetVectorEnv, Infos
 
@@ -32,7 +33,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv):
             self._accept_from_device(actions)
         else:
             host = np.empty(copies.action.shape, copies.action.dtype)
-            accept_actions(self.environment, actions, host)
+            ActionGate(self.environment, host).take(actions)
             copies.action.copy_to_device(host)
         self.target.advance()
         ended = self.target.ended()

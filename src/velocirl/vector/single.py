@@ -9,8 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from velocirl.engine.actions import ActionGate
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import accept_actions, make_target, seed_copies
+from velocirl.engine.fleet import make_target, seed_copies
 from velocirl.vector.rendering import Renderer
 
 
@@ -34,6 +35,7 @@ class SingleEnv(gymnasium.Env):
         self.observation_space = environment.observation
         self.action_space = environment.action
         self._everyone = np.ones(1, np.bool_)
+        self._gate = ActionGate(environment, self.copies.action)
         self._running = False
         self._seeded = False
         self._scalar_observation = isinstance(environment.observation, Discrete)
@@ -57,7 +59,7 @@ class SingleEnv(gymnasium.Env):
         if not self._running:
             raise RuntimeError(f"{self.environment.id}: the episode is over; call reset() before step()")
         copies = self.copies
-        accept_actions(self.environment, np.asarray(action)[None], copies.action)
+        self._gate.take(np.asarray(action)[None])
         self.target.advance()
         terminated, truncated = bool(copies.terminated[0]), bool(copies.truncated[0])
         infos = self._infos()
@@ -65,8 +67,8 @@ class SingleEnv(gymnasium.Env):
         if terminated or truncated:
             self._running = False
             seen = copies.final_observation
-            infos["episode"] = {"r": float(copies.episode_return[0]), "l": int(copies.episode_length[0])}
-            infos["episode"] |= {field: copies.final_state[field][0].item() for field in self.environment.report}
+            # No "episode" here: Gymnasium's RecordEpisodeStatistics, which people wrap around one environment, adds it.
+            infos |= {field: copies.final_state[field][0].item() for field in self.environment.report}
         self._show_window()
         return self._seen(seen), float(copies.reward[0]), terminated, truncated, infos
 

@@ -1,0 +1,269 @@
+"""A fleet's arrays: which actions it takes, what it refuses and with which words, and how much memory it needs."""
+
+import gc
+import resource
+import tracemalloc
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, MultiDiscrete
+from hypothesis import given
+from hypothesis import strategies as some
+
+import velocirl
+from velocirl import float32, record
+from velocirl.engine import registry
+from velocirl.engine.fleet import accept_actions, allocate
+from velocirl.engine.registry import find
+
+NAN, INF = float("nan"), float("inf")
+COPIES = 4
+
+
+@record
+class Taken:
+    value: float32
+    last: float32[3]
+
+
+def take(state, params, action, rng):
+    for k in range(3):
+        state.last[k] = action[k]
+    return 0.0, False
+
+
+def take_one(state, params, action, rng):
+    state.value = action[0]
+    return 0.0, False
+
+
+@pytest.fixture(scope="module")
+def ready():
+    """Fleets that stand ready to step, by id."""
+    fleets = {}
+
+    def ready(name):
+        if name not in fleets:
+            fleets[name] = velocirl.make_vec(name, COPIES, seed=1)
+        fleets[name].reset(seed=1)
+        return fleets[name]
+
+    return ready
+
+
+@pytest.mark.parametrize(
+    ("name", "actions", "message"),
+    [
+        ("Pendulum-v1", [[0.0], [0.0], [NAN], [0.0]], r"the action of copy 2 is \[nan\], outside Box.*check the agent"),
+        ("Pendulum-v1", [[0.0], [INF], [0.0], [0.0]], r"the action of copy 1 is \[inf\], outside Box"),
+        ("Pendulum-v1", [[0.0], [0.0], [0.0], [-2.001]], r"the action of copy 3 is \[-2.001\], outside Box.*clip it"),
+        ("Pendulum-v1", [0.0, 0.0, 0.0, 0.0], r"actions have shape \(4,\); give \(4, 1\), one action for each copy"),
+        ("Pendulum-v1", [["a"], ["b"], ["c"], ["d"]], "give numbers within Box"),
+        ("CartPole-v1", [0, 2, 0, 0], r"the action of copy 1 is 2, outside Discrete\(2\)"),
+        ("CartPole-v1", [0, 0, 0, -1], r"the action of copy 3 is -1, outside Discrete\(2\)"),
+        ("CartPole-v1", [0.0, 1.0, 0.0, 0.0], r"actions are float64; give integers within Discrete\(2\)"),
+        ("CartPole-v1", [NAN] * 4, "actions are float64; give integers"),
+        ("CartPole-v1", [True, False, True, True], "actions are bool; give integers"),
+        ("CartPole-v1", [0, 1, 0], r"actions have shape \(3,\); give \(4,\)"),
+        ("CartPole-v1", [[0], [1], [0], [1]], r"actions have shape \(4, 1\); give \(4,\)"),
+        ("CartPole-v1", 1, r"actions have shape \(\); give \(4,\)"),
+        ("CartPole-v1", None, "actions have shape"),
+        ("CartPole-v1", [0, 1, 0, 2**40], r"the action of copy 3 is 1099511627776, outside"),
+    ],
+)
+def test_an_action_that_is_none_is_refused_by_name_and_nothing_moves(ready, name, actions, message):
+    envs = ready(name)
+    before = {key: array.copy() for key, array in envs.get_state().items()}
+    with pytest.raises(ValueError, match=f"{name}: {message}"):
+        envs.step(actions)
+    for key, array in envs.get_state().items():
+        np.testing.assert_array_equal(array, before[key])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64])
+def test_integers_of_any_size_are_actions(ready, dtype):
+    envs = ready("CartPole-v1")
+    for actions in (np.array([0, 1, 1, 0], dtype), np.array([0, 0, 1, 1, 1, 1, 0, 0], dtype)[::2]):
+        envs.step(actions)
+        np.testing.assert_array_equal(envs.copies.action, [0, 1, 1, 0])
+
+
+@pytest.mark.parametrize("actions", [[0, 1, 1, 0], (0, 1, 1, 0), range(0, 2)])
+def test_sequences_are_actions(ready, actions):
+    if len(actions) == 2:
+        with pytest.raises(ValueError, match=r"shape \(2,\)"):
+            ready("CartPole-v1").step(actions)
+    else:
+        envs = ready("CartPole-v1")
+        envs.step(actions)
+        np.testing.assert_array_equal(envs.copies.action, [0, 1, 1, 0])
+
+
+def test_the_bounds_of_a_box_are_actions(ready):
+    envs = ready("Pendulum-v1")
+    envs.step(np.array([[-2.0], [2.0], [0], [1]], np.float64))
+    np.testing.assert_array_equal(envs.copies.action, np.float32([[-2], [2], [0], [1]]))
+
+
+def test_every_choice_of_a_multi_discrete_action_is_checked(define):
+    environment = define(state=Taken, step=take, action=MultiDiscrete([2, 3, 4]))
+    into = allocate(environment, 2, {}).action
+    accept_actions(environment, [[1, 2, 3], [0, 0, 0]], into)
+    np.testing.assert_array_equal(into, [[1, 2, 3], [0, 0, 0]])
+    for wrong in ([[2, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 3, 0]], [[0, 0, -1], [0, 0, 0]]):
+        with pytest.raises(ValueError, match=f"{environment.id}: the action of copy {int(wrong[0] == [0, 0, 0])} is"):
+            accept_actions(environment, wrong, into)
+        np.testing.assert_array_equal(into, [[1, 2, 3], [0, 0, 0]])
+
+
+@given(some.lists(some.floats(width=32), min_size=COPIES, max_size=COPIES))
+def test_just_the_actions_within_a_box_are_taken(values):
+    environment = find("Pendulum-v1")
+    into = np.full((COPIES, 1), 9, np.float32)
+    inside = all(-2 <= value <= 2 for value in values)
+    actions = np.array(values)[:, None]
+    if inside:
+        accept_actions(environment, actions, into)
+        np.testing.assert_array_equal(into, np.float32(actions))
+    else:
+        with pytest.raises(ValueError, match="Pendulum-v1: the action of copy"):
+            accept_actions(environment, actions, into)
+        np.testing.assert_array_equal(into, 9)
+
+
+@given(some.lists(some.integers(-(2**63), 2**63 - 1) | some.integers(-2, 4), min_size=COPIES, max_size=COPIES))
+def test_just_the_actions_of_a_discrete_space_are_taken(values):
+    environment = find("MountainCar-v0")
+    into = np.full(COPIES, 9, np.int32)
+    if all(0 <= value < 3 for value in values):
+        accept_actions(environment, values, into)
+        np.testing.assert_array_equal(into, values)
+    else:
+        with pytest.raises(ValueError, match="MountainCar-v0: the action of copy"):
+            accept_actions(environment, values, into)
+        np.testing.assert_array_equal(into, 9)
+
+
+def test_infinite_actions_are_refused_even_where_the_space_has_no_bounds(define):
+    environment = define(step=take_one, action=Box(-np.inf, np.inf, (1,)))
+    into = np.zeros((2, 1), np.float32)
+    accept_actions(environment, [[1e30], [-1e30]], into)
+    for wrong in (INF, -INF, NAN, 1e300):
+        with pytest.raises(ValueError, match=f"{environment.id}: the action of copy 1"):
+            accept_actions(environment, [[0.0], [wrong]], into)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.0, np.inf), (-np.inf, -5.0), (-np.inf, np.inf), (-0.5, 0.25)])
+def test_random_actions_of_any_box_lie_in_it(define, low, high):
+    environment = define(step=take_one, action=Box(low, high, (1,)))
+    envs = velocirl.make_vec(environment, 1000, seed=1)
+    envs.run_randomly(1)
+    actions = envs.copies.action
+    assert np.isfinite(actions).all()
+    assert low <= actions.min() < actions.max() <= high
+    assert len(np.unique(actions)) > 900
+
+
+def test_stepping_before_the_first_reset_is_refused():
+    with pytest.raises(RuntimeError, match=r"CartPole-v1: call reset\(\) before step\(\)"):
+        velocirl.make_vec("CartPole-v1", 2).step(np.zeros(2, int))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
+        ({"num_envs": -3}, "num_envs must be at least 1, got -3"),
+        ({"num_envs": 2.5}, "num_envs must be at least 1, got 2.5"),
+        ({"num_envs": "many"}, "num_envs must be at least 1, got 'many'"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"threads": -1}, "threads must be at least 1, got -1"),
+        ({"threads": 1.5}, "threads must be at least 1, got 1.5"),
+        ({"device": "gpu"}, "device must be one of cpu, cuda, python, got 'gpu'"),
+        ({"device": None}, "device must be one of cpu, cuda, python, got None"),
+    ],
+)
+def test_options_that_are_none_are_refused_by_name(options, message):
+    with pytest.raises(ValueError, match=f"CartPole-v1: {message}"):
+        velocirl.make_vec("CartPole-v1", **{"num_envs": 2, **options})
+
+
+def test_numbers_of_numpy_are_numbers_of_copies_and_threads():
+    envs = velocirl.make_vec("CartPole-v1", np.int64(3), threads=np.int32(1), seed=1)
+    assert envs.reset()[0].shape == (3, 4)
+
+
+@pytest.mark.parametrize("options", [{"gravity": 5.0}, {"workers": 2}])
+def test_an_option_of_another_kind_of_environment_is_refused_with_advice(options):
+    with pytest.raises(TypeError, match=f"CartPole-v1 is compiled and has no {next(iter(options))}=.*params="):
+        velocirl.make_vec("CartPole-v1", 2, **options)
+
+
+def test_a_copy_of_cartpole_takes_at_most_256_bytes():
+    copies = velocirl.make_vec("CartPole-v1", 1000).copies
+    assert sum(array.nbytes for array in copies) / 1000 <= 256
+
+
+def test_no_built_in_environment_is_surprisingly_large():
+    sizes = {
+        name: sum(array.nbytes for array in allocate(registry.find(name), 10, {})) / 10 for name in velocirl.list_envs()
+    }
+    assert {name: size for name, size in sizes.items() if size > 1024} == {}
+
+
+def test_the_memory_of_a_fleet_grows_by_its_arrays_alone():
+    envs = velocirl.make_vec("CartPole-v1", 10)
+    envs.reset(seed=1)
+    tracemalloc.start()
+    try:
+        large = velocirl.make_vec("CartPole-v1", 100_000, threads=1)
+        large.reset(seed=1)
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    arrays = sum(array.nbytes for array in large.copies)
+    spaces = sum(space.low.nbytes * 2 for space in (large.observation_space,)) + large.action_space.nvec.nbytes * 2
+    assert used < 1.2 * (arrays + spaces) + 2e6
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_stepping_keeps_no_memory(copy):
+    envs = velocirl.make_vec("CartPole-v1", 64, seed=1, threads=2, copy=copy)
+    envs.reset()
+    actions = np.zeros(64, np.int32)
+
+    def step_often(times):
+        for _ in range(times):
+            envs.step(actions)
+        gc.collect()
+
+    step_often(2000)
+    tracemalloc.start()
+    try:
+        step_often(1000)
+        before, resident = tracemalloc.get_traced_memory()[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        step_often(10_000)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 20_000
+    step_often(10_000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 2048  # kilobytes
+
+
+def test_a_fleet_that_nobody_holds_is_freed():
+    import weakref
+
+    envs = velocirl.make_vec("CartPole-v1", 1000, seed=1, threads=2)
+    envs.reset()
+    envs.step(np.zeros(1000, int))
+    state = weakref.ref(envs.copies.state)
+    del envs
+    for _ in range(100):
+        gc.collect()
+        if state() is None:
+            break
+        import time
+
+        time.sleep(0.01)  # a thread that has just taken a step may hold it for a moment
+    assert state() is None
