@@ -12,12 +12,16 @@ import warnings
 from math import inf
 
 import gymnasium
+import hypothesis
 import numpy as np
 import pytest
 
 import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
 from velocirl.engine import registry
+
+hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
+hypothesis.settings.load_profile("velocirl")
 
 
 def pytest_collection_modifyitems(items):

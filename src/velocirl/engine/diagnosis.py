@@ -37,7 +37,7 @@ _MEANINGS = [
         "returns different kinds of values on different paths ({0}); return the same kinds everywhere",
     ),
     (
-        r"Use of unsupported opcode \((\w+)\)|The '?(\w+)'? .*?(?:is|are) not supported|unsupported construct",
+        r"Use of unsupported opcode \((\w+)\)|The '?(\w+)'? .*?(?:is|are) not supported|[Uu]nsupported",
         "uses Python that has no compiled form; write it with " + ALLOWED,
     ),
     (
@@ -82,12 +82,12 @@ def _place(environment: Environment, text: str) -> tuple[str, str]:
     # Numba shortens file names to relative ones.
     places = [(os.path.realpath(found["file"]), int(found["line"])) for found in _PLACES.finditer(text)]
     inside = [place for place in places if place[0] in files] or places
-    for file, line in inside:
+    for file, line in inside:  # from the innermost call outwards
         for name, function in functions.items():
             code = function.__code__
             last = max((number for _, _, number in code.co_lines() if number is not None), default=0)
             if file == os.path.realpath(code.co_filename) and code.co_firstlineno <= line <= last:
-                return name, f"{file}:{line}"
+                return name, f"{inside[0][0]}:{inside[0][1]}"
     if inside:
         return "a helper function", f"{inside[0][0]}:{inside[0][1]}"
     name = next((name for name, function in functions.items() if not _readable(function)), "step")

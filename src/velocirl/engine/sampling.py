@@ -24,10 +24,10 @@ def sampler(environment: Environment) -> Callable[..., Any]:
         counts = tuple(int(count) for count in space.nvec)
         return _masked_multi_discrete(counts) if masked else _multi_discrete(counts)
     bounds: Box = space  # pyright: ignore[reportAssignmentType] - the only kind left
-    # Where the space has no bounds, "uniform" has no meaning; a unit interval keeps the action finite.
-    low = tuple(float(bound) for bound in np.where(np.isfinite(bounds.low), bounds.low, -1.0))
-    high = tuple(float(bound) for bound in np.where(np.isfinite(bounds.high), bounds.high, 1.0))
-    return _box(low, high)
+    # Where the space has no bound, "uniform" has no meaning; an interval of length 2 keeps the action finite.
+    low = np.where(np.isfinite(bounds.low), bounds.low, np.where(np.isfinite(bounds.high), bounds.high - 2.0, -1.0))
+    high = np.where(np.isfinite(bounds.high), bounds.high, low + 2.0)
+    return _box(tuple(map(float, low)), tuple(map(float, high)))
 
 
 def draw_legal(mask, first, count, rng):

@@ -1,0 +1,93 @@
+"""check_env: all problems of an environment, at once."""
+
+import pytest
+
+import velocirl
+from velocirl import Box, DefinitionError, Discrete, Environment, float32, int32, random, record
+
+
+@record
+class State:
+    position: float32
+    count: int32
+
+
+def reset(state, params, rng):
+    state.position = random.uniform(rng, -1, 1)
+    state.count = 0
+
+
+def step(state, params, action, rng):
+    state.position += 0.1 * random.normal(rng)
+    state.count += 1
+    return state.position, abs(state.position) > 2
+
+
+def observe(state, params, observation):
+    observation[0] = state.position
+
+
+def environment(**changes):
+    functions = {"reset": reset, "step": step, "observe": observe, **changes}
+    return Environment(
+        "Checked-v0", state=State, observation=Box(-5, 5, (1,)), action=Discrete(2), max_steps=10, **functions
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in velocirl.list_envs() if name != "Checked-v0"])
+def test_every_built_in_environment_is_sound(name):
+    assert velocirl.check_env(name) is None
+
+
+def test_a_sound_environment_passes():
+    assert velocirl.check_env(environment()) is None
+
+
+def forgetful_reset(state, params, rng):
+    state.position = random.uniform(rng, -1, 1)
+
+
+def meddling_observe(state, params, observation):
+    observation[0] = state.position
+    state.count += 1
+
+
+def test_all_problems_are_listed_at_once():
+    with pytest.raises(DefinitionError) as caught:
+        velocirl.check_env(environment(reset=forgetful_reset, observe=meddling_observe))
+    message = str(caught.value)
+    assert message.startswith("Checked-v0 has 2 problems:")
+    assert "reset leaves State.count as it was" in message
+    assert "observe changes the state" in message
+
+
+def wide_observe(state, params, observation):
+    observation[0] = 100 * state.position
+
+
+def endless_reward(state, params, action, rng):
+    return 1.0 / state.count, False
+
+
+def test_values_out_of_range_are_listed_with_those_of_other_functions():
+    with pytest.raises(DefinitionError) as caught:
+        velocirl.check_env(environment(step=endless_reward, observe=wide_observe))
+    assert "whose space goes from -5.0 to 5.0" in str(caught.value)
+    assert "a reward must be finite" in str(caught.value)
+
+
+def overflowing_step(state, params, action, rng):
+    state.count = (int(action) + 10) ** 19 % 1000  # 64 bits do not hold what Python's integers do
+    return 0.0, False
+
+
+def test_a_difference_between_plain_python_and_compiled_code_is_found():
+    with pytest.raises(
+        DefinitionError, match=r"state\.count is \d+ in plain Python and \d+ compiled, from the same state"
+    ):
+        velocirl.check_env(environment(step=overflowing_step))
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(ValueError, match="did you mean 'CartPole-v1'"):
+        velocirl.check_env("CartPool-v1")
