@@ -27,7 +27,8 @@ def first_reward(environment):
 
 def test_every_module_of_environments_is_found_by_itself():
     modules = {f"velocirl.environments.{module.name}" for module in pkgutil.iter_modules(environments.__path__)}
-    assert {registry.find(name).source for name in velocirl.list_envs()} == modules
+    sources = {registry.find(name).source for name in velocirl.list_envs()}
+    assert {source for source in sources if source.startswith("velocirl.")} == modules
     assert velocirl.list_envs() == sorted(set(velocirl.list_envs()))
     assert {"CartPole-v1", "Counter-v0", "TicTacToe-v1"} <= set(velocirl.list_envs())
 
