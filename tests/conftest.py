@@ -104,10 +104,11 @@ def apply():
 def run_script():
     """Run a Python script in a process of its own, with warnings as errors, and give back what it printed."""
 
-    def run_script(path, *arguments, home, python=("-W", "error"), **environment):
+    def run_script(path, *arguments, home=None, **environment):
+        own_home = {} if home is None else {"VELOCIRL_HOME": str(home)}
         finished = subprocess.run(
-            [sys.executable, *python, str(path), *arguments],
-            env={**os.environ, "VELOCIRL_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            [sys.executable, "-W", "error", str(path), *arguments],
+            env={**os.environ, **own_home, "PYTHONDONTWRITEBYTECODE": "1", **environment},
             capture_output=True,
             text=True,
             timeout=120,

@@ -78,7 +78,7 @@ def expected():
 def test_an_environment_in_a_script(tmp_path, run_script, expected):
     script = tmp_path / "my_thermostat.py"
     script.write_text(THERMOSTAT + REPORT)
-    rewards, *ends = run_script(script, home=tmp_path / "home").rsplit(maxsplit=2)
+    rewards, *ends = run_script(script).rsplit(maxsplit=2)
     np.testing.assert_allclose(eval(rewards), expected, rtol=1e-5)
     assert ends == ["False", "False"]
 
@@ -293,10 +293,6 @@ def test_array_fields_multi_discrete_actions_and_observations_of_two_dimensions(
     assert fleets[0].copies.terminated.all()
     assert (fleets[0].copies.final_observation.sum(axis=(1, 2)) == 7).all()
     assert fleets[0].copies.observation.sum() == 0
-
-
-def factorial(n):
-    return 1 if n < 2 else n * factorial(n - 1)
 
 
 def halve(state, params, action, rng):

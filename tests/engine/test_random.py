@@ -147,7 +147,7 @@ def test_uniform_numbers_are_the_upper_24_bits(first, second):
 def test_uniform_numbers_never_reach_the_upper_end(low, high):
     smallest, largest = rng(0, 0), rng(0, MASK)  # states whose next 64 bits are all 0 and all 1
     assert random.uniform(smallest, low, high) == low
-    assert low < random.uniform(largest, low, high) < high
+    assert low <= random.uniform(largest, low, high) < high
 
 
 def test_uniform_numbers_are_uniform(sample):

@@ -117,7 +117,7 @@ env.reset(seed=1)
 print([env.step(0)[:3][0].tolist() for _ in range(3)])
 """
     )
-    assert run_script(script, home=tmp_path / "home").strip() == "[[0.5], [1.0], [2.0]]"
+    assert run_script(script).strip() == "[[0.5], [1.0], [2.0]]"
 
 
 def test_numpy_scalar_types_are_fields_too():

@@ -27,7 +27,7 @@ def first_reward(environment):
 
 def test_every_module_of_environments_is_found_by_itself():
     modules = {f"velocirl.environments.{module.name}" for module in pkgutil.iter_modules(environments.__path__)}
-    sources = {registry.find(name).source for name in velocirl.list_envs()}
+    sources = {registry.find(name).source or "" for name in velocirl.list_envs()}
     assert {source for source in sources if source.startswith("velocirl.")} == modules
     assert velocirl.list_envs() == sorted(set(velocirl.list_envs()))
     assert {"CartPole-v1", "Counter-v0", "TicTacToe-v1"} <= set(velocirl.list_envs())
@@ -65,6 +65,14 @@ def test_the_latest_definition_of_a_name_counts(define):
         env = gymnasium.make("velocirl/Redefined-v0").unwrapped
         env.reset(seed=1)
         assert env.step(0)[1] == amount
+
+
+def test_functions_without_a_module_may_be_defined_again(define):
+    """As `exec` makes them from source text in a bare namespace."""
+    for amount in (1.0, 2.0):
+        namespace = {}
+        exec(f"def step(state, params, action, rng):\n    return {amount}, False\n", namespace)
+        assert first_reward(define(id="Bare-v0", step=namespace["step"])) == amount
 
 
 def test_a_fleet_keeps_the_definition_it_was_made_of(define):

@@ -217,5 +217,4 @@ for fork in range(8):
     print(status, envs.step(np.zeros(5, int))[0].ravel().tolist())
 """
     )
-    home = os.environ.get("VELOCIRL_HOME", tmp_path / "home")
-    assert run_script(script, home=home).splitlines() == ["45 [7.0, 7.0, 7.0, 7.0, 7.0]"] * 8
+    assert run_script(script).splitlines() == ["45 [7.0, 7.0, 7.0, 7.0, 7.0]"] * 8

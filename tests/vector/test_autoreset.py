@@ -50,7 +50,7 @@ def step_both(ours, theirs, actions):
 def test_episodes_follow_each_other_as_in_gymnasium(name, mode, copy):
     ours, theirs = both(name, mode, copy)
     ends = sum(
-        step_both(ours, theirs, actions).sum() for actions, _ in zip(actions_of(ours, 1), range(150), strict=False)
+        step_both(ours, theirs, actions).sum() for actions, _ in zip(actions_of(ours, 1), range(90), strict=False)
     )
     assert ends > COPIES
 
@@ -60,7 +60,7 @@ def test_episodes_follow_each_other_as_in_gymnasium(name, mode, copy):
 def test_disabled_resets_just_the_copies_it_is_told_to(name, copy):
     """Finished copies are reset together; whoever is not named keeps showing what it showed."""
     ours, theirs = both(name, AutoresetMode.DISABLED, copy)
-    for actions, _ in zip(actions_of(ours, 2), range(100), strict=False):
+    for actions, _ in zip(actions_of(ours, 2), range(60), strict=False):
         ended = step_both(ours, theirs, actions)
         if not ended.any():
             continue

@@ -24,6 +24,7 @@ class ActionGate:
         self._continuous = isinstance(space, Box)
         self._counts = None if self._continuous else space.n if isinstance(space, Discrete) else space.nvec
         self._scalar = isinstance(space, Discrete)
+        self._bounded = isinstance(space, Box) and space.is_bounded()
 
     def take(self, actions: Any) -> None:
         """Check the actions, one for each copy, and copy them."""
@@ -48,7 +49,11 @@ class ActionGate:
         space: Any = self._environment.action
         if given.dtype.kind not in "fiu":
             raise self._refusal(f"are {given.dtype}; give numbers within {space}")
-        within = (given >= space.low) & (given <= space.high)  # false for NaN
+        with np.errstate(over="ignore"):
+            taken = given.astype(np.float32)  # as the fleet will see it: a double may be infinite there
+        within = (taken >= space.low) & (taken <= space.high)  # false for NaN
+        if not self._bounded:
+            within &= np.isfinite(taken)
         if not within.all():
             self._refuse(given, within)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
 
-from velocirl.engine.directories import cache_directory
+from velocirl.engine.directories import UnsafeDirectoryError, cache_directory
 
 MOST_FILES = 1024  # two per compiled function; the oldest go first
 
@@ -39,7 +40,11 @@ class ContentCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function from disk, or None after telling that it has to be compiled."""
-        found = super().load_overload(sig, target_context)
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception:  # noqa: BLE001 - a damaged file fails in any way, and is written anew
+            self.flush()
+            found = None
         if found is None:
             self._on_miss()
         return found
@@ -51,7 +56,35 @@ class ContentCache(FunctionCache):
             self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
             _prune(Path(self._cache_path))
         except OSError as error:  # a full or read-only disk costs a compilation next time, not this run
-            warnings.warn(f"compiled code could not be cached in {self._cache_path}: {error}", stacklevel=2)
+            _warn(self._cache_path, error)
+
+
+class NoCache(NullCache):
+    """What stands in where there is no place for a cache: everything is compiled."""
+
+    def __init__(self, on_miss: Callable[[], None]) -> None:
+        self._on_miss = on_miss
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:  # noqa: ARG002
+        """Nothing, after telling that it has to be compiled."""
+        self._on_miss()
+
+
+def open_cache(function: Any, fingerprint: str, on_miss: Callable[[], None]) -> ContentCache | NoCache:
+    """The cache of a function. A place that nobody asked for and that cannot be used costs time, not the run."""
+    try:
+        return ContentCache(function, fingerprint, on_miss)
+    except UnsafeDirectoryError:
+        raise
+    except OSError as error:
+        if os.environ.get("VELOCIRL_HOME"):
+            raise
+        _warn(error.filename, error)
+        return NoCache(on_miss)
+
+
+def _warn(place: Any, error: OSError) -> None:
+    warnings.warn(f"compiled code could not be cached in {place}: {error}", stacklevel=3)
 
 
 def _prune(directory: Path) -> None:

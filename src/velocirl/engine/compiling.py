@@ -13,7 +13,7 @@ from numba.core.compiler import Compiler
 from numba.core.registry import cpu_target
 
 from velocirl.engine import elementary, registers
-from velocirl.engine.cache import ContentCache
+from velocirl.engine.cache import open_cache
 from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.precision import single_precision
 from velocirl.engine.translating import Translator
@@ -52,7 +52,7 @@ def compile_loop(
     must be called with arrays of just these types.
     """
     dispatcher: Any = numba.njit(pipeline_class=_DisjointArguments, **OPTIONS)(translator.loop(function))
-    dispatcher._cache = ContentCache(function, fingerprint(function, translator.double), before)
+    dispatcher._cache = open_cache(function, fingerprint(function, translator.double), before)
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with _settings(translator.double):
         dispatcher.compile(signature)

@@ -43,7 +43,11 @@ class CUDAContentCache(dispatcher.CUDACache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel from disk, or None after telling that it has to be compiled."""
-        found = super().load_overload(sig, target_context)
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception:  # noqa: BLE001 - a damaged file fails in any way, and is written anew
+            self._cache_file.flush()
+            found = None
         if found is None:
             self._on_miss()
         return found

@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 
 
+class UnsafeDirectoryError(PermissionError):
+    """A directory of compiled code through which somebody else could hand us theirs."""
+
+
 def cache_directory() -> Path:
     """The directory of compiled code: this user's own and nobody else's, since what lies there is executed."""
     home = os.environ.get("VELOCIRL_HOME")
@@ -33,6 +37,6 @@ def _check_private(path: Path) -> None:
         fault = f"is open to others (mode {stat.S_IMODE(status.st_mode):04o})"
     else:
         return
-    raise PermissionError(
+    raise UnsafeDirectoryError(
         f"the compile cache {path} {fault}, and what lies in it is executed: remove it, or set VELOCIRL_HOME elsewhere"
     )

@@ -79,7 +79,7 @@ class Environment:
     @property
     def source(self) -> str:
         """The module in which it was defined."""
-        return self.step.__module__
+        return self.step.__module__ or "__main__"
 
     @property
     def num_masked(self) -> int:

@@ -6,11 +6,13 @@ notebook, an upgraded compiler or engine each give a new hash, and a moved or re
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum, EnumType
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -37,6 +39,18 @@ def names_used(code: CodeType) -> set[str]:
         if isinstance(constant, CodeType):
             names |= names_used(constant)
     return names
+
+
+def attributes_used(code: CodeType, name: str) -> set[str]:
+    """The attributes that a function, or one nested in it, looks up directly on a global: {"pi"} for `math.pi`."""
+    instructions = list(dis.get_instructions(code))
+    found = {
+        after.argval
+        for before, after in pairwise(instructions)
+        if before.opname == "LOAD_GLOBAL" and before.argval == name and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    }
+    nested = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return found.union(*(attributes_used(constant, name) for constant in nested))
 
 
 def python_function(value: Any) -> FunctionType | None:

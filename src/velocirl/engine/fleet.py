@@ -46,14 +46,18 @@ def make_target(
     params: Mapping[str, Any] | None = None,
 ) -> Target:
     """A fleet of `count` copies on a device, its arrays allocated once."""
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"{environment.id}: num_envs must be at least 1, got {count!r}")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"{environment.id}: threads must be at least 1, got {threads!r}")
+    count = _positive(environment, "num_envs", count)
+    threads = None if threads is None else _positive(environment, "threads", threads)
     if device not in TARGETS:
         raise ValueError(f"{environment.id}: device must be one of {', '.join(TARGETS)}, got {device!r}")
     target = getattr(importlib.import_module(f"velocirl.engine.{device}"), TARGETS[device])
     return target(environment, allocate(environment, count, params or {}), threads)
+
+
+def _positive(environment: Environment, name: str, value: Any) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{environment.id}: {name} must be at least 1, got {value!r}")
+    return int(value)
 
 
 def allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:

@@ -23,10 +23,12 @@ _ARITHMETIC = {
     operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.floordiv,
     operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.imod, operator.ifloordiv,
     operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
-    builtins.min, builtins.max, math.atan2, math.hypot, math.fmod, math.copysign,
+    builtins.min, builtins.max, math.pow, math.atan2, math.hypot, math.fmod, math.copysign,
 }  # fmt: skip
 _DIVISIONS = {operator.truediv, operator.itruediv}
+_POWERS = {operator.pow, operator.ipow, builtins.pow}
 _REAL_FUNCTIONS = {
+    builtins.float,
     math.sqrt, math.exp, math.log, math.sin, math.cos, math.tan, math.asin, math.acos, math.atan,
     math.sinh, math.cosh, math.tanh, math.log1p, math.expm1, math.log2, math.log10,
 }  # fmt: skip
@@ -51,6 +53,8 @@ def _promoted(types: Any, function: Any, arguments: tuple[Any, ...]) -> tuple[An
     integers = [isinstance(types.unliteral(argument), (types.Integer, types.Boolean)) for argument in arguments]
     if function in _DIVISIONS or function in _REAL_FUNCTIONS:
         applies = all(integers) or types.float32 in arguments
+    elif function in _POWERS:  # x ** 2 stays a power with a whole exponent, 2 ** x becomes a real one
+        applies = len(arguments) == 2 and integers[0] and arguments[1] == types.float32
     else:
         applies = function in _ARITHMETIC and types.float32 in arguments
     if not applies:

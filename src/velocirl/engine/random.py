@@ -34,7 +34,9 @@ def bits(rng):
 
 def uniform(rng, low=0.0, high=1.0):
     """A number in [low, high), one of 2^24 equally spaced ones: as fine as single precision near `high`."""
-    return low + (high - low) * (np.float32(bits(rng) >> 40) * np.float32(5.9604644775390625e-08))
+    share = np.float32(bits(rng) >> 40) * np.float32(5.9604644775390625e-08)
+    value = low + (high - low) * share
+    return value if value < high else low + (high - low) * np.float32(0)  # rounding may have reached the upper end
 
 
 def normal(rng, mean=0.0, deviation=1.0):

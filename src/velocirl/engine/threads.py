@@ -86,19 +86,29 @@ class Rounds:
         self._others = [(share, np.zeros(8, np.int64)) for share in shares[1:]]  # a cache line for each mailbox
         self._no_mailbox = np.zeros(8, np.int64)
         self._faults: list[BaseException] = []
+        self._process = os.getpid()
 
     def run(self) -> None:
         """Do one round and return when every share of it is done."""
+        if self._others and self._process != os.getpid():  # in a fork nobody is watching
+            self._process = os.getpid()
+            for _, mailbox in self._others:
+                mailbox[:] = 0
         for thread, (share, mailbox) in enumerate(self._others):
             mailbox[WANTED] += 1
             self._wake(thread, share, mailbox)
-        self._function(self._own, self._no_mailbox, 0)
+        try:
+            self._function(self._own, self._no_mailbox, 0)
+        finally:
+            self._wait()
+        if self._faults:
+            raise self._faults.pop()
+
+    def _wait(self) -> None:
         for thread, (share, mailbox) in enumerate(self._others):
             while mailbox[DONE] != mailbox[WANTED]:
                 self._wake(thread, share, mailbox)
                 time.sleep(0)  # lets a thread that is just waking up have the GIL
-        if self._faults:
-            raise self._faults.pop()
 
     def _wake(self, thread: int, share: Any, mailbox: np.ndarray) -> None:
         if not mailbox[AWAKE]:

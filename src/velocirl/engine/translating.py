@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from types import CellType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.fingerprint import names_used
+from velocirl.engine.fingerprint import attributes_used, names_used
 from velocirl.engine.precision import single
 from velocirl.engine.records import FieldType
 
@@ -34,6 +34,7 @@ class Translator:
         self.double = double
         self._compiled = compiled  # the target's decorator for scalar functions
         self._done = dict(substitutes)
+        self._open: list[ModuleType] = []  # modules being translated, which may refer to each other
 
     def substitute(self, called: Any, function: FunctionType) -> None:
         """Let a compiled function that calls `called` call the compiled form of `function` instead."""
@@ -70,8 +71,8 @@ class Translator:
         namespace.update(function.__globals__)
         for name in used & function.__globals__.keys():
             value = function.__globals__[name]
-            if _draws_from_elsewhere(value, used):
-                code = function.__code__
+            code = function.__code__
+            if _draws_from_elsewhere(value, code, name):
                 raise DefinitionError(
                     f"{self.name}: {function.__name__} uses {name}, whose numbers no seed of a copy decides; use"
                     f" velocirl.random with rng\n  at {code.co_filename}:{code.co_firstlineno}"
@@ -92,8 +93,12 @@ class Translator:
 
     def _module(self, module: ModuleType, used: set[str]) -> ModuleType:
         """A module with what the function may use of it translated too: `random.uniform`, `math.pi`."""
+        if module in self._open:
+            return module
+        self._open.append(module)
         attributes = {name: vars(module)[name] for name in used & vars(module).keys()}
         translated = {name: self._value(value, used) for name, value in attributes.items()}
+        self._open.pop()
         if all(translated[name] is attributes[name] for name in attributes):
             return module
         twin = ModuleType(module.__name__)
@@ -101,8 +106,10 @@ class Translator:
         return twin
 
 
-def _draws_from_elsewhere(value: Any, used: set[str]) -> bool:
-    """Whether it is Python's or NumPy's random module, or a function of one."""
+def _draws_from_elsewhere(value: Any, code: CodeType, name: str) -> bool:
+    """Whether a global is Python's or NumPy's random module, or a function of one."""
+    if value is np:
+        return "random" in attributes_used(code, name)
     if isinstance(value, ModuleType):
-        return value.__name__ in ("random", "numpy.random") or (value is np and "random" in used)
+        return value.__name__ in ("random", "numpy.random")
     return isinstance(getattr(value, "__self__", None), (random.Random, np.random.RandomState))
