@@ -39,15 +39,18 @@ def cuda_is_available():
         return cuda.is_available()
 
 
-@pytest.fixture(autouse=True)
-def _known_environments_are_restored():
-    """Definitions of one test are not seen by the next."""
+def restore_known_environments():
+    """Definitions made from here on are forgotten again."""
     before = dict(registry._environments)
     yield
     for name in registry._environments.keys() - before.keys():
         gymnasium.registry.pop(f"velocirl/{name}", None)
     registry._environments.clear()
     registry._environments.update(before)
+
+
+after_each_test = pytest.fixture(autouse=True)(restore_known_environments)
+after_each_module = pytest.fixture(autouse=True, scope="module")(restore_known_environments)
 
 
 @record

@@ -119,8 +119,8 @@ def test_pictures_are_rgb_arrays_of_one_size_that_change_with_the_state(name):
     assert env.metadata["render_modes"] == ["ansi", "rgb_array", "human"]
     env.action_space.seed(2)
     frames = []
-    for _ in range(5):
-        env.reset()
+    for seed in range(5):
+        env.reset(seed=seed)
         frames.append(env.render())
         env.step(env.action_space.sample())
         frames.append(env.render())
@@ -135,8 +135,8 @@ def test_text_is_a_string_that_changes_with_the_state(name):
     env = velocirl.make(name, render_mode="ansi")
     env.action_space.seed(3)
     texts = set()
-    for _ in range(5):
-        env.reset()
+    for seed in range(5):
+        env.reset(seed=seed)
         texts.add(env.render())
         env.step(env.action_space.sample())
         texts.add(env.render())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine import registers
 from velocirl.engine.cuda_cache import CUDAContentCache
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError, debugging
@@ -45,10 +46,7 @@ class CUDATarget:
         self._count = len(copies.elapsed)
         self._blocks = -(-self._count // THREADS_PER_BLOCK)
         self.copies = Copies(*(cuda.to_device(array) for array in copies))
-        device_function = cuda.jit(device=True, forceinline=True)
-        self._translator = Translator(
-            environment.id, double=environment.double, compiled=device_function, substitutes={}
-        )
+        self._translator = cuda_translator(environment)
         self._kernels = kernels(environment)
         self._ready: dict[str, Any] = {}
 
@@ -103,6 +101,14 @@ class CUDATarget:
         except Exception as error:  # noqa: BLE001 - numba fails in many ways; all are told as the user's line
             raise diagnose(self._environment, error) from (error if debugging() else None)
         self._ready[name] = configured
+
+
+def cuda_translator(environment: Environment) -> Translator:
+    """A translator to device functions."""
+    # A device function may not return an array, so what gives a row is inlined before it becomes one.
+    rows = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    inlined = cuda.jit(device=True, forceinline=True)
+    return Translator(environment.id, double=environment.double, compiled=inlined, substitutes=rows)
 
 
 def duplicate(array: Any) -> Any:
