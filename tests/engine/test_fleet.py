@@ -5,6 +5,7 @@ import resource
 import time
 import tracemalloc
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,29 +217,53 @@ def test_the_memory_of_a_fleet_grows_by_its_arrays_alone():
     assert used < 1.2 * (arrays + spaces) + 2e6
 
 
-@pytest.mark.parametrize("copy", [True, False])
-def test_stepping_keeps_no_memory(copy):
-    envs = velocirl.make_vec("CartPole-v1", 64, seed=1, threads=2, copy=copy)
+def resident():
+    """The memory of this process, in kilobytes."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory in use is told by /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize(("copy", "threads", "steps"), [(True, 1, 20_000), (False, 2, 4_000)])
+def test_stepping_keeps_no_memory(copy, threads, steps):
+    envs = velocirl.make_vec("CartPole-v1", 64, seed=1, threads=threads, copy=copy)
     envs.reset()
     actions = np.zeros(64, np.int32)
 
     def step_often(times):
         for _ in range(times):
             envs.step(actions)
-        gc.collect()
 
-    step_often(5000)
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step_often(20_000)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 1024  # kilobytes
+    step_often(steps // 4)
+    before = resident()
+    step_often(steps)
+    assert resident() - before < 1024
     tracemalloc.start()
     try:
         step_often(500)
         before = tracemalloc.get_traced_memory()[0]
         step_often(1500)
+        gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < 10_000  # bytes
     finally:
         tracemalloc.stop()
+
+
+@needs_proc
+def test_making_environments_again_and_again_keeps_no_memory():
+    def make_often(times):
+        for _ in range(times):
+            env = velocirl.make("CartPole-v1")
+            env.reset(seed=1)
+            env.step(0)
+
+    make_often(10)
+    before = resident()
+    make_often(60)
+    assert resident() - before < 2048
 
 
 def test_a_fleet_that_nobody_holds_is_freed():

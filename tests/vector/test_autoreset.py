@@ -6,8 +6,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import velocirl
 
-COPIES = 6
-SEEDS = [11, 12, 13, 14, 15, 16]
+COPIES = 4
+SEEDS = [11, 12, 13, 14]
 NAMES = ["CartPole-v1", "FrozenLake-v1", "Identity-v0", "TicTacToe-v1"]  # float, discrete, truncated, masked
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED]
 
