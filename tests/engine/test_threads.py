@@ -157,20 +157,19 @@ def test_fleets_that_take_turns_do_not_disturb_each_other():
 def test_a_fleet_that_steps_without_pause_does_not_starve_another():
     busy, other = make(), make()
     stop = threading.Event()
+    steps = []
 
     def keep_stepping():
-        started = time.monotonic()
-        while not stop.is_set() and time.monotonic() - started < 10:
+        while not stop.is_set() and len(steps) < 20_000:
             step_often(busy, 1)
+            steps.append(1)
 
     thread = threading.Thread(target=keep_stepping)
     thread.start()
-    started = time.monotonic()
     step_often(other, 50)
-    taken = time.monotonic() - started
     stop.set()
     thread.join()
-    assert taken < 5
+    assert len(steps) < 20_000
 
 
 def test_a_thread_that_fell_asleep_wakes_up_again():
