@@ -51,12 +51,24 @@ def compile_loop(
     `before` is called if there is really something to compile. The entry point skips numba's dispatch on types, so it
     must be called with arrays of just these types.
     """
-    dispatcher: Any = numba.njit(pipeline_class=_DisjointArguments, **OPTIONS)(translator.loop(function))
-    dispatcher._cache = open_cache(function, fingerprint(function, translator.double), before)
     signature = tuple(numba.typeof(argument) for argument in arguments)
+    key = fingerprint(function, translator.double)
+    cache = open_cache(function, key, before)
+    place = (cache.cache_path, key, signature)
+    if place not in _LOADED:  # machine code is never unloaded, so each function is loaded once
+        _LOADED[place] = _load(function, signature, translator, cache)
+    return _LOADED[place].overloads[signature].entry_point
+
+
+_LOADED: dict[Any, Any] = {}
+
+
+def _load(function: FunctionType, signature: tuple[Any, ...], translator: Translator, cache: Any) -> Any:
+    dispatcher: Any = numba.njit(pipeline_class=_DisjointArguments, **OPTIONS)(translator.loop(function))
+    dispatcher._cache = cache
     with _settings(translator.double):
         dispatcher.compile(signature)
-    return dispatcher.overloads[signature].entry_point
+    return dispatcher
 
 
 @contextmanager

@@ -54,6 +54,11 @@ def make_target(
     return target(environment, allocate(environment, count, params or {}), threads)
 
 
+def _entropy() -> int:
+    """A seed that nobody chose."""
+    return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+
+
 def _positive(environment: Environment, name: str, value: Any) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{environment.id}: {name} must be at least 1, got {value!r}")
@@ -88,16 +93,18 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any]) ->
     )
 
 
-def seed_copies(rng: NDArray[Any], seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> Any:
+def seed_copies(rng: NDArray[Any], seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> Any:
     """Give the chosen copies the streams of a seed, or of one seed each; returns the seed that was used.
 
     `rng` is the fleet's array of streams, (copies, 2).
     """
     count = len(chosen)
     if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+        seed = _entropy()
     elif not isinstance(seed, (int, np.integer)) and len(seed) != count:
         raise ValueError(f"seed: give one number, or one for each of {count} copies; got {len(seed)}")
-    seed = int(seed) if isinstance(seed, (int, np.integer)) else [int(one) for one in seed]
+    seed = (
+        int(seed) if isinstance(seed, (int, np.integer)) else [_entropy() if one is None else int(one) for one in seed]
+    )
     rng[chosen] = random.streams(seed, count)[chosen]
     return seed

@@ -23,7 +23,7 @@ _ARITHMETIC = {
     operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.floordiv,
     operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.imod, operator.ifloordiv,
     operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
-    builtins.min, builtins.max, math.pow, math.atan2, math.hypot, math.fmod, math.copysign,
+    builtins.min, builtins.max, math.pow, math.atan2, math.hypot, math.copysign,
 }  # fmt: skip
 _DIVISIONS = {operator.truediv, operator.itruediv}
 _POWERS = {operator.pow, operator.ipow, builtins.pow}

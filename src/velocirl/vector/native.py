@@ -66,10 +66,10 @@ class FleetVectorEnv(VectorEnv):
         A seed gives every copy a stream of its own; without one the streams go on (the first time, the constructor's
         seed is used, or entropy of the system).
         """
-        chosen = self.chosen(options)
+        chosen = self.chosen(options) if self._seeded else self._everyone  # the first reset begins every copy
         if seed is not None or not self._seeded:
             first: Any = self._first_seed if seed is None else seed
-            self.seed(first, chosen if self._seeded else self._everyone)
+            self.seed(first, chosen)
             self._seeded = True
         self.target.begin(chosen)
         return self.given(self.seen(self.copies.observation)), self.mask_info()
@@ -140,7 +140,7 @@ class FleetVectorEnv(VectorEnv):
             raise ValueError(f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {chosen.shape}")
         return chosen
 
-    def seed(self, seed: int | Sequence[int] | None, chosen: NDArray[np.bool_]) -> None:
+    def seed(self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> None:
         """Give the chosen copies the streams of a seed."""
         self._np_random_seed = seed_copies(self.copies.rng, seed, chosen)
 

@@ -39,6 +39,8 @@ class CUDAFleetVectorEnv(FleetVectorEnv):
         ended = self.target.ended()
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         infos = self.mask_info() | {"final_obs": self.given(self.seen(copies.final_observation)), "episode": episode}
+        for field in self.environment.report:
+            infos["episode"][field] = copies.final_state.copy_to_host()[field]
         infos["_final_obs"] = infos["_episode"] = ended
         return (
             self.given(self.seen(copies.observation)),
