@@ -22,6 +22,7 @@ from velocirl.engine.translating import Translator
 # differently, and a copy's life would depend on how many others there are. The numpy error model leaves out the test
 # for zero before each division, without which no loop with a division is vectorised.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+_LOADED: dict[Any, Any] = {}  # the loops of this process, by place of their cache, fingerprint and signature
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
 
 
@@ -58,9 +59,6 @@ def compile_loop(
     if place not in _LOADED:  # machine code is never unloaded, so each function is loaded once
         _LOADED[place] = _load(function, signature, translator, cache)
     return _LOADED[place].overloads[signature].entry_point
-
-
-_LOADED: dict[Any, Any] = {}
 
 
 def _load(function: FunctionType, signature: tuple[Any, ...], translator: Translator, cache: Any) -> Any:
