@@ -1,11 +1,17 @@
-"""Sine and cosine of compiled single-precision code against NumPy's in double precision."""
+"""Elementary functions of compiled single-precision code against NumPy's and SciPy's in double precision."""
 
+import re
 from math import cos, pi, sin
 
+import numba
 import numpy as np
 import pytest
+import scipy.special
 
 from velocirl import float32, float64, record
+from velocirl.engine import compiling, elementary
+from velocirl.engine.cache import NoCache
+from velocirl.engine.compiling import compile_loop, learning_translator
 
 
 @record
@@ -86,3 +92,112 @@ def test_a_double_environment_has_them_in_double_precision(define, apply):
     state = apply(define(state=ExactAngle, step=turn), value=angles)
     np.testing.assert_allclose(state["sine"], np.sin(angles), rtol=0, atol=1e-15)
     np.testing.assert_allclose(state["cosine"], np.cos(angles), rtol=0, atol=1e-15)
+
+
+# The functions of learners: how exact each is, absolutely or relatively, whichever is less, over which numbers.
+LEARNERS = {
+    "exp": (np.exp, 2e-7, np.linspace(-86.89, 88.722, 1_000_001)),
+    "expm1": (np.expm1, 2e-7, np.linspace(-86.89, 88.722, 1_000_001)),
+    "log": (np.log, 2e-7, np.exp(np.linspace(-103.0, 88.7, 1_000_001))),
+    "tanh": (np.tanh, 3e-7, np.linspace(-20, 20, 1_000_001)),
+    "erf": (scipy.special.erf, 5e-7, np.linspace(-8, 8, 1_000_001)),
+}
+learners = pytest.mark.parametrize("name", LEARNERS)
+
+
+def loop_of(name):
+    function = getattr(elementary, name)
+
+    def loop(values, results):
+        for i in range(len(values)):
+            results[i] = function(values[i])
+
+    return loop
+
+
+def computed(name, values):
+    """A function of an array of numbers, as learners compute it."""
+    values = np.asarray(values, np.float32)
+    arguments = (values, np.empty_like(values))
+    compile_loop(loop_of(name), arguments, learning_translator("elementary"), before=lambda: None)(*arguments)
+    return arguments[1]
+
+
+def worst(name, values):
+    """The largest error, of each result the lesser of its absolute and its relative one."""
+    values = np.asarray(values, np.float32)
+    exact = LEARNERS[name][0](values.astype(np.float64))
+    error = np.abs(computed(name, values) - exact)
+    return (error / np.maximum(np.abs(exact), 1.0)).max()
+
+
+@learners
+def test_a_function_of_learners_is_as_exact_as_it_says(name):
+    _, bound, values = LEARNERS[name]
+    assert worst(name, values) < bound
+    near_one = np.random.default_rng(1).uniform(0.25 if name == "log" else -2.0, 2.0, 300_000)
+    assert worst(name, near_one) < bound
+
+
+def test_the_exponential_is_relatively_exact_however_small():
+    values = LEARNERS["exp"][2].astype(np.float32)
+    np.testing.assert_allclose(computed("exp", values), np.exp(values.astype(np.float64)), rtol=2e-7)
+
+
+@pytest.mark.parametrize("name", ["expm1", "tanh", "erf"])
+def test_small_numbers_keep_their_digits(name):
+    values = np.concatenate([np.geomspace(1e-30, 1.0, 100_000), -np.geomspace(1e-30, 1.0, 100_000)])
+    values = values.astype(np.float32)
+    np.testing.assert_allclose(computed(name, values), LEARNERS[name][0](values.astype(np.float64)), rtol=4e-7)
+
+
+def test_the_logarithm_keeps_its_digits_beside_one():
+    values = (1.0 + np.linspace(-1e-2, 1e-2, 100_000)).astype(np.float32)
+    np.testing.assert_allclose(computed("log", values), np.log(values.astype(np.float64)), rtol=3e-7)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_it_never_leaves_minus_one_to_one(name):
+    results = computed(name, np.linspace(-30, 30, 1_000_001))
+    assert np.abs(results).max() <= 1.0
+    np.testing.assert_array_equal(results, -results[::-1])
+
+
+@learners
+def test_a_nan_is_not_hidden(name):
+    payload = np.array([0x7FC00001, 0x7FFFFFFF, 0xFFC00000], np.uint32).view(np.float32)  # NaNs of every look
+    assert np.isnan(computed(name, payload)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "results"),
+    [
+        ("exp", [-np.inf, -1e30, -200.0, -0.0, 0.0, 89.0, 1e30, np.inf], [0, 0, 0, 1, 1, np.inf, np.inf, np.inf]),
+        ("expm1", [-np.inf, -1e30, 0.0, 89.0, np.inf], [-1, -1, 0, np.inf, np.inf]),
+        ("log", [0.0, -0.0, 1.0, np.inf, -1e-40, -1.0, -np.inf], [-np.inf, -np.inf, 0, np.inf] + 3 * [np.nan]),
+        ("erf", [-np.inf, 0.0, np.inf], [-1, 0, 1]),
+    ],
+)
+def test_special_values_of_learners(name, values, results):
+    np.testing.assert_array_equal(computed(name, values), np.array(results, np.float32))
+
+
+def test_the_largest_finite_exponential_is_finite():
+    values = np.float32([88.7228, 88.72284])
+    assert computed("exp", values)[0] == pytest.approx(np.exp(np.float64(values[0])), rel=2e-7)
+    assert worst("tanh", [-1e30, 1e30, np.inf, -np.inf]) < 3e-7
+
+
+@learners
+def test_a_loop_of_learners_is_vectorised(name):
+    row = numba.typeof(np.empty(1, np.float32))
+    made = compiling._load(loop_of(name), (row, row), learning_translator("elementary"), NoCache(lambda: None))
+    (code,) = made.inspect_llvm().values()
+    assert re.search(r"<(4|8|16) x float>", code)
+    assert not re.search(rf"@(llvm\.)?{name}f?[.(]", code)
+
+
+def test_double_precision_is_refused_rather_than_lost():
+    row = numba.typeof(np.empty(1, np.float64))
+    with pytest.raises(numba.TypingError, match="fast elementary functions are for float32, not float64"):
+        compiling._load(loop_of("log"), (row, row), learning_translator("elementary"), NoCache(lambda: None))

@@ -10,11 +10,13 @@ from typing import Any
 
 import numba
 from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from velocirl.engine import elementary, registers
+from velocirl.engine import elementary, products, registers
 from velocirl.engine.cache import open_cache
 from velocirl.engine.fingerprint import fingerprint
+from velocirl.engine.linking import linked_once
 from velocirl.engine.precision import single_precision
 from velocirl.engine.translating import Translator
 
@@ -24,6 +26,9 @@ from velocirl.engine.translating import Translator
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _LOADED: dict[Any, Any] = {}  # the loops of this process, by place of their cache, fingerprint and signature
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
+# Learners may fuse a multiplication with an addition: a sample's gradient does not depend on its neighbours' anyway.
+# Any further freedom would hide NaNs or undo the care of the elementary functions.
+LEARNING: dict[str, Any] = {"fastmath": {"contract"}}
 
 
 class _DisjointArguments(Compiler):
@@ -44,6 +49,30 @@ def cpu_translator(name: str, *, double: bool) -> Translator:
     return translator
 
 
+def learning_translator(name: str) -> Translator:
+    """A translator for what networks, losses and optimisers are made of: single precision, fused multiply-add."""
+    substitutes = {**registers.COMPILED, **products.COMPILED}
+    compiled = numba.njit(**INLINED, **LEARNING)
+    translator = Translator(name, double=False, compiled=compiled, substitutes=substitutes, manner="learning")
+    translator.substitute(registers.row, registers.row_compiled)
+    for function in ("sin", "cos", "exp", "expm1", "log", "tanh", "erf"):
+        translator.substitute(getattr(math, function), getattr(elementary, function))
+    return translator
+
+
+def add_kernel(translator: Translator, function: FunctionType, *, disjoint: bool = True) -> Any:
+    """Compile a function as one that is called, not inlined, for all later functions of this translator.
+
+    With `disjoint`, its arrays must not overlap, other than in the same element of the same step of a loop.
+    """
+    options = {**OPTIONS, **LEARNING, "no_cpython_wrapper": True}
+    if disjoint:
+        options["pipeline_class"] = _DisjointArguments
+    kernel = numba.njit(**options)(translator.loop(function))
+    translator.adopt(function, kernel)
+    return kernel
+
+
 def compile_loop(
     function: FunctionType, arguments: tuple[Any, ...], translator: Translator, before: Callable[[], None]
 ) -> Callable[..., Any]:
@@ -53,7 +82,7 @@ def compile_loop(
     must be called with arrays of just these types.
     """
     signature = tuple(numba.typeof(argument) for argument in arguments)
-    key = fingerprint(function, translator.double)
+    key = fingerprint(function, translator.double, translator.manner)
     cache = open_cache(function, key, before)
     place = (cache.cache_path, key, signature)
     if place not in _LOADED:  # machine code is never unloaded, so each function is loaded once
@@ -77,10 +106,11 @@ def _settings(double: bool) -> Iterator[None]:
     # Without this, numba runs a weaker pass first, which moves loads into branches and so prevents vectorisation.
     codegen._opt_level, codegen._loopvect = 3, True
     try:
-        if double:
-            yield
-        else:
-            with single_precision(cpu_target.typing_context, numba.types):
+        with global_compiler_lock, linked_once(codegen):
+            if double:
                 yield
+            else:
+                with single_precision(cpu_target.typing_context, numba.types):
+                    yield
     finally:
         codegen._opt_level, codegen._loopvect = before

@@ -34,16 +34,17 @@ class CPUTarget:
         self._environment = environment
         self._rehearsed = False
         self.copies = copies
-        self._life = lifecycle(environment)
-        self._translator = cpu_translator(environment.id, double=environment.double)
+        self.life = lifecycle(environment)
+        self.translator = cpu_translator(environment.id, double=environment.double)
         count = len(copies.elapsed)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.threads = min(threads or max(1, min(cores, count // COPIES_PER_THREAD)), count)
+        self.threads = min(threads or max(1, min(available_cores(), count // COPIES_PER_THREAD)), count)
         rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
         self._seen = copies._replace(**rows)
-        advance = self._compile(advance_loop(self._life), self._seen, np.zeros(8, np.int64), PATIENCE)
-        self._shares = _blocks(self._seen, -(-count // self.threads))
-        self._rounds = Rounds(advance, self._shares)
+        self.shares = _blocks(self._seen, -(-count // self.threads))  # the copies of each thread
+
+    def prepare(self) -> None:
+        """Compile a step now, so that a fault in one of its functions shows here."""
+        _ = self._rounds
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
@@ -55,21 +56,25 @@ class CPUTarget:
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
-        run_together(
-            [[(self._run, (block, steps)) for block in _blocks(share, RANDOM_BLOCK)] for share in self._shares]
-        )
+        run_together([[(self._run, (block, steps)) for block in _blocks(share, RANDOM_BLOCK)] for share in self.shares])
+
+    @cached_property
+    def _rounds(self) -> Rounds:
+        advance = self.compile(advance_loop(self.life), self._seen, np.zeros(8, np.int64), PATIENCE)
+        return Rounds(advance, self.shares)
 
     @cached_property
     def _begin(self) -> Callable[..., Any]:
-        return self._compile(begin_loop(self._life), self._seen, self.copies.terminated)
+        return self.compile(begin_loop(self.life), self._seen, self.copies.terminated)
 
     @cached_property
     def _run(self) -> Callable[..., Any]:
-        return self._compile(random_loop(self._life), self._seen, 1)
+        return self.compile(random_loop(self.life), self._seen, 1)
 
-    def _compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
+    def compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
+        """A loop over this environment's functions as machine code, or the person's own line that prevents it."""
         try:
-            return compile_loop(loop, arguments, self._translator, before=self._rehearse)
+            return compile_loop(loop, arguments, self.translator, before=self._rehearse)
         except (DefinitionError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - numba fails in many ways; all are told as the user's line
@@ -79,6 +84,11 @@ class CPUTarget:
         if not self._rehearsed:
             rehearse(self._environment, self.copies.params)
             self._rehearsed = True
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _blocks(copies: Copies, size: int) -> list[Copies]:

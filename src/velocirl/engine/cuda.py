@@ -50,6 +50,9 @@ class CUDATarget:
         self._kernels = kernels(environment)
         self._ready: dict[str, Any] = {}
 
+    def prepare(self) -> None:
+        """Nothing is left to be done before a step."""
+
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
         self._launch("advance", self.copies)

@@ -26,6 +26,16 @@ def cache_directory() -> Path:
     return path
 
 
+def data_directory() -> Path:
+    """The directory of what training leaves behind; whoever writes there creates it."""
+    home = os.environ.get("VELOCIRL_HOME")
+    if home:
+        return Path(home).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "velocirl"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "velocirl"
+
+
 def _check_private(path: Path) -> None:
     """Refuse a directory through which somebody else could hand us code."""
     status = path.lstat()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import gymnasium
@@ -32,7 +32,8 @@ class Environment:
     """What happens in one copy of an environment; the engine runs it as a fleet, on any target.
 
     `reset`, `step`, `observe` and `legal` are scalar functions and get compiled; `draw` and `text` are plain Python,
-    for people to look at. `report` names the state fields that are shown at the end of each episode.
+    for people to look at. `report` names the state fields that are shown at the end of each episode; `presets`, by the
+    name of an algorithm, are settings with which it is known to learn this environment.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Environment:
     report: tuple[str, ...] = ()
     draw: Callable[..., Any] | None = None
     text: Callable[..., Any] | None = None
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not re.fullmatch(r"[A-Za-z0-9_.]+(-[A-Za-z0-9_.]+)*-v\d+", self.id):
@@ -66,9 +68,9 @@ class Environment:
             raise DefinitionError(f"{self.id}: max_steps must be a positive number of steps or None")
         if self.legal is not None and isinstance(self.action, Box):
             raise DefinitionError(f"{self.id}: legal= masks Discrete or MultiDiscrete actions; this action is a Box")
-        for field in self.report:
-            if field not in self.state.fields or self.state.dtype[field].shape:
-                raise DefinitionError(f"{self.id}: report names {field!r}{self.state.suggestion(field)}")
+        for name in self.report:
+            if name not in self.state.fields or self.state.dtype[name].shape:
+                raise DefinitionError(f"{self.id}: report names {name!r}{self.state.suggestion(name)}")
         registry.register(self)
 
     @property

@@ -24,6 +24,10 @@ class Target(Protocol):
 
     copies: Copies
 
+    def prepare(self) -> None:
+        """Do what a first step would have to do before it."""
+        ...
+
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
         ...

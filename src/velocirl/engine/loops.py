@@ -47,7 +47,7 @@ def begin_loop(life: Lifecycle) -> Callable[..., Any]:
     begin, show = life.begin, life.show
 
     def begin_chosen(copies, chosen):
-        for i in range(chosen.shape[0]):
+        for i in range(np.uint64(chosen.shape[0])):  # unsigned, as in the other loops: the functions are compiled once
             if chosen[i]:
                 begin(copies, i)
                 show(copies, i)

@@ -71,7 +71,10 @@ def single_precision(typing_context: Any, types: Any) -> Iterator[None]:
     resolve, unify = typing_context.resolve_function_type, typing_context.unify_pairs
 
     def resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
-        if isinstance(function, types.Function):
+        if isinstance(function, types.Dispatcher):
+            # Else numba compiles a function anew for each whole number that is written as one of its arguments.
+            arguments = tuple(types.unliteral(argument) for argument in arguments)
+        elif isinstance(function, types.Function):
             arguments = _promoted(types, function.typing_key, tuple(arguments))
         elif callable(function):
             arguments = _promoted(types, function, tuple(arguments))

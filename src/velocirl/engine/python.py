@@ -25,6 +25,9 @@ class PythonTarget:
         records = {name: getattr(copies, name).view(np.recarray) for name in ("state", "params", "final_state")}
         self.copies = copies._replace(**records)
 
+    def prepare(self) -> None:
+        """Nothing is left to be done before a step."""
+
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
         self._advance(self.copies, self._no_mailbox, 0)

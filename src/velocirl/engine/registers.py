@@ -5,6 +5,7 @@ registers can. Neither can a loop over rows whose width is known only at run tim
 it in their type. Plain Python and CUDA use the functions as they are written here, the CPU their compiled forms.
 """
 
+import os
 from platform import machine
 from typing import Any
 
@@ -42,6 +43,10 @@ def mailbox_write(mailbox, place, value):
 
 def relax():
     """Tell the processor that this thread is only waiting, so that its core's other work goes on at full speed."""
+
+
+def give_way():
+    """Let another thread have this core."""
 
 
 def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
@@ -101,6 +106,17 @@ def relax_compiled(typing_context: Any) -> Any:  # noqa: ARG001
     return types.void(), generate
 
 
+@intrinsic
+def give_way_compiled(typing_context: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        if os.name == "posix":
+            function = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, function, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 def row_compiled(array, i):
     """Row i of an array that `as_rows` gave."""
     return array[i].row
@@ -118,4 +134,5 @@ COMPILED = {
     mailbox_read: mailbox_read_compiled,
     mailbox_write: mailbox_write_compiled,
     relax: relax_compiled,
+    give_way: give_way_compiled,
 }

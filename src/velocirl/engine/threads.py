@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from velocirl.engine.registers import mailbox_read, mailbox_write, relax
+from velocirl.engine.registers import give_way, mailbox_read, mailbox_write, relax
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 PATIENCE = 5_000  # times that a thread looks into its mailbox before it goes to sleep: about 0.1 ms
+LOOKS = 2_000  # times that a thread looks for the others at a meeting before it lets someone else have the core
+SPACING = 8  # whole numbers in a line of the cache, so that no two threads write to the same one
 WANTED, DONE, AWAKE = 0, 1, 2  # the places of a mailbox: rounds asked for, rounds done, whether a thread is watching
 
 
@@ -51,13 +53,15 @@ def _serve(inbox: SimpleQueue[Task]) -> None:
 
 
 _THREADS = _Threads()
+_TOGETHER = threading.Lock()
 
 
 def run_together(shares: Sequence[Sequence[Task]]) -> None:
     """Run each share of tasks in a thread of its own, the first in this one, and return when all are done."""
     outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
-    for thread, share in enumerate(shares[1:]):
-        _THREADS.send(thread, lambda tasks: outcomes.put(_fault_of(tasks)), share)
+    with _TOGETHER:  # shares that wait for each other must be in the same order in every inbox
+        for thread, share in enumerate(shares[1:]):
+            _THREADS.send(thread, lambda tasks: outcomes.put(_fault_of(tasks)), share)
     faults = [_fault_of(shares[0]), *(outcomes.get() for _ in shares[1:])]
     for fault in faults:
         if fault is not None:
@@ -138,3 +142,16 @@ def next_round(mailbox, done, patience):
             mailbox_write(mailbox, AWAKE, 1)
             looks = 0
     return True
+
+
+def meet(meeting, thread, threads, count):
+    """Wait until every thread has come to its meeting number `count`; counting begins at 1."""
+    mailbox_write(meeting, thread * SPACING, count)
+    for other in range(threads):
+        looks = 0
+        while mailbox_read(meeting, other * SPACING) < count:
+            relax()
+            looks += 1
+            if looks > LOOKS:
+                give_way()
+                looks = 0

@@ -29,9 +29,11 @@ class Translator:
         double: bool,
         compiled: Callable[[FunctionType], Any],
         substitutes: Mapping[Any, Any],
+        manner: str = "",
     ) -> None:
         self.name = name  # of the environment, for messages
         self.double = double
+        self.manner = manner  # what distinguishes its results from those of another translator, for the cache
         self._compiled = compiled  # the target's decorator for scalar functions
         self._done = dict(substitutes)
         self._open: list[ModuleType] = []  # modules being translated, which may refer to each other
@@ -39,6 +41,10 @@ class Translator:
     def substitute(self, called: Any, function: FunctionType) -> None:
         """Let a compiled function that calls `called` call the compiled form of `function` instead."""
         self._done[called] = self.scalar(function)
+
+    def adopt(self, function: Any, compiled: Any) -> None:
+        """Let a compiled function that calls `function` call this compiled form of it."""
+        self._done[function] = compiled
 
     def scalar(self, function: FunctionType) -> Any:
         """The compiled form of a scalar function."""

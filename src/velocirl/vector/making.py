@@ -72,6 +72,7 @@ def make_vec(
     fleet = fleet_class(
         found, num_envs, seed=seed, device=device, threads=threads, params=params, copy=copy, render_mode=render_mode
     )
+    fleet.target.prepare()  # a fault in a function shows here, not at the first step
     return with_autoreset(fleet, AutoresetMode(autoreset_mode))
 
 

@@ -1,0 +1,1 @@
+"""What was experienced, kept for learning."""

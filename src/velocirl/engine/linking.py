@@ -1,0 +1,56 @@
+"""Machine code only for what is called from Python.
+
+Numba optimises every function fully and makes machine code of it, and once more of each function that calls it. Ours
+are small and called only by each other, up to one loop; so a function without a wrapper for Python stays as it is until
+it is part of that loop, and the loop is optimised once, as a whole. That halves the work of LLVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core.codegen import JITCodeLibrary
+
+_WRAPPER = "_ZN7cpython"  # how the names of wrappers for Python begin
+
+
+class _Ingredient(JITCodeLibrary):
+    """A compiled function; without a wrapper for Python it is only linked into others."""
+
+    @property
+    def _called_from_python(self) -> bool:
+        defined = [one.name for one in self._final_module.functions if not one.is_declaration]
+        return not defined or any(name.startswith(_WRAPPER) for name in defined)  # none: loaded from the disk cache
+
+    def _optimize_final_module(self) -> None:
+        if self._called_from_python:
+            super()._optimize_final_module()
+
+    def _finalize_final_module(self) -> None:
+        if self._called_from_python:
+            super()._finalize_final_module()
+        else:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return super().get_pointer_to_function(name) if self._called_from_python else 0
+
+
+@contextmanager
+def linked_once(codegen: Any) -> Iterator[None]:
+    """While this lasts, what numba compiles is optimised and made executable only where Python calls it."""
+    set_env = codegen.set_env
+
+    def set_env_if_executable(name: str, env: Any) -> None:
+        if codegen._engine.get_global_value_address(name):
+            set_env(name, env)
+
+    codegen._library_class, codegen.set_env = _Ingredient, set_env_if_executable
+    try:
+        yield
+    finally:
+        del codegen._library_class, codegen.set_env

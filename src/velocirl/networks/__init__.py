@@ -1,0 +1,1 @@
+"""Networks: activations, initialisers, and heads that turn outputs into actions."""

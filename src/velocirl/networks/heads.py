@@ -1,0 +1,247 @@
+"""Heads: what a policy network's output row means as a distribution over actions, as scalar functions for one sample.
+
+An option that its mask forbids has probability 0, is never drawn and gets no gradient; a mask that forbids everything
+counts as forbidding nothing. Logits are taken as lying within +-1e30, so that infinite ones give no NaN; a NaN itself
+shows in the log-probability, and the action is a legal one even then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, log
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+
+from velocirl.engine import random
+
+EXTREME = 1e30  # differences of two are finite in single precision, and their exponential is exactly 0
+LOG_DEVIATION_LOW, LOG_DEVIATION_HIGH = -5.0, 2.0
+HALF_LOG_TWO_PI = 0.9189385332046727
+
+
+class Head(NamedTuple):
+    """One kind of distribution over actions, for rows of float32 (mask: int8, action: as its type says)."""
+
+    name: str
+    outputs: int  # columns of the network's output row that belong to the policy, its first ones
+    action_size: int  # entries of an action row
+    action_dtype: str
+    masked: bool  # whether masks are read at all: one entry for each choice
+    sample: Callable[..., Any]  # (output, mask, rng, action) -> log-probability; writes the action
+    mode: Callable[..., Any]  # (output, mask, action); writes the most probable action
+    evaluate: Callable[..., Any]  # (output, mask, action, scratch) -> log-probability, entropy
+    # (output, mask, action, policy_weight, entropy_weight, gradient); `gradient` holds the scratch of evaluate, and
+    # becomes policy_weight * d log-probability / d output + entropy_weight * d entropy / d output.
+    backward: Callable[..., Any]
+
+
+def head_for(action_space: Space[Any], masked: bool) -> Head:
+    """The head of an action space; where `masked`, its choices come with a mask."""
+    if np.any(getattr(action_space, "start", 0)):
+        raise ValueError(f"a head's choices start at 0, those of {action_space} do not; shift them")
+    if isinstance(action_space, Discrete):
+        return categorical(int(action_space.n), masked)
+    if isinstance(action_space, MultiDiscrete) and action_space.nvec.ndim == 1:
+        return multi_discrete(tuple(int(count) for count in action_space.nvec), masked)
+    if isinstance(action_space, MultiBinary) and len(action_space.shape) == 1:
+        return multi_discrete((2,) * action_space.shape[0], masked)
+    if isinstance(action_space, Box) and len(action_space.shape) == 1 and action_space.dtype.kind == "f":
+        if masked:
+            raise ValueError(f"{action_space} cannot be masked: a mask is for choices, and this has none; drop it")
+        return gaussian(action_space.shape[0])
+    raise ValueError(
+        f"no head acts in {action_space}: use Discrete, or a flat MultiDiscrete, MultiBinary or Box of floats"
+    )
+
+
+def categorical(count: int, masked: bool = False) -> Head:
+    """One choice of `count`, from logits."""
+    return multi_discrete((count,), masked)._replace(name="categorical")
+
+
+def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
+    """Independent choices, from logits one after another: those of the first choice, of the second, and so on."""
+    counts = tuple(counts)
+    if not counts or min(counts) < 1:
+        raise ValueError(f"a head needs at least one choice, each of at least one option; got counts {counts}")
+    is_free, is_legal = (nothing_is_legal, legal_by_mask) if masked else (always_free, legal_always)
+
+    def favourite(output, mask, first, count):
+        """The most probable option, its logit, and whether the mask counts for nothing."""
+        free = is_free(mask, first, count)
+        chosen, highest = 0, -2.0 * EXTREME
+        for k in range(count):
+            logit = bounded(output[first + k])
+            # "Not below or equal" rather than "above": of NaNs too a legal one is taken.
+            if is_legal(mask, first + k, free) and not logit <= highest:
+                chosen, highest = k, logit
+        return chosen, highest, free
+
+    def weight_of(output, mask, column, highest, free):
+        """The probability of an option, relative to that of the most probable one."""
+        return exp(bounded(output[column]) - highest) if is_legal(mask, column, free) else 0.0
+
+    def sample(output, mask, rng, action):
+        log_probability = 0.0
+        first = 0
+        for part in range(len(counts)):
+            chosen, highest, free = favourite(output, mask, first, counts[part])
+            total = 0.0
+            for k in range(counts[part]):
+                total += weight_of(output, mask, first + k, highest, free)
+            threshold = random.uniform(rng) * total
+            # The last option of any weight before the sum passes the threshold: where rounding keeps the sum from
+            # passing it, still one of some weight. No way out of the loop, since nothing predicts where it would be.
+            below = 0.0
+            for k in range(counts[part]):
+                weight = weight_of(output, mask, first + k, highest, free)
+                if below <= threshold and weight > 0.0:
+                    chosen = k
+                below += weight
+            action[part] = chosen
+            log_probability += bounded(output[first + chosen]) - highest - log(total)
+            first += counts[part]
+        return log_probability
+
+    def mode(output, mask, action):
+        first = 0
+        for part in range(len(counts)):
+            action[part] = favourite(output, mask, first, counts[part])[0]
+            first += counts[part]
+
+    def evaluate(output, mask, action, scratch):
+        """Leaves the probabilities in scratch."""
+        log_probability = 0.0
+        entropy = 0.0
+        first = 0
+        for part in range(len(counts)):
+            _, highest, free = favourite(output, mask, first, counts[part])
+            total = 0.0
+            weighted = 0.0
+            for k in range(counts[part]):  # apart from the sums, so that the exponentials can be vectorised
+                scratch[first + k] = weight_of(output, mask, first + k, highest, free)
+            for k in range(counts[part]):
+                total += scratch[first + k]
+                weighted += scratch[first + k] * (bounded(output[first + k]) - highest)
+            share = 1.0 / total
+            for k in range(counts[part]):
+                scratch[first + k] *= share
+            log_total = log(total)
+            column = first + action[part]
+            relative = bounded(output[column]) - highest
+            log_probability += (relative if is_legal(mask, column, free) else -EXTREME) - log_total
+            entropy += log_total - weighted * share
+            first += counts[part]
+        return log_probability, entropy
+
+    def backward(output, mask, action, policy_weight, entropy_weight, gradient):
+        """With p the probabilities: d log p(a) / dz_k = [k = a] - p_k; d entropy / dz_k = -p_k (z_k - sum of p z)."""
+        first = 0
+        for part in range(len(counts)):
+            _, highest, free = favourite(output, mask, first, counts[part])
+            mean = 0.0
+            for k in range(counts[part]):
+                mean += gradient[first + k] * (bounded(output[first + k]) - highest)
+            for k in range(counts[part]):
+                probability = gradient[first + k]
+                surprise = bounded(output[first + k]) - highest - mean
+                taken = 1.0 if k == action[part] and is_legal(mask, first + k, free) else 0.0
+                gradient[first + k] = policy_weight * (taken - probability) - entropy_weight * (probability * surprise)
+            first += counts[part]
+
+    return Head(
+        "multi_discrete", sum(counts), len(counts), "int32", masked, sample=sample, mode=mode, evaluate=evaluate,
+        backward=backward,
+    )  # fmt: skip
+
+
+def gaussian(size: int) -> Head:
+    """Independent normal numbers, from their means and then the logarithms of their deviations, within [-5, 2].
+
+    The log-probability is that of the number drawn, before a caller clips it to the bounds of the space.
+    """
+    if size < 1:
+        raise ValueError(f"a head needs at least one number; got size {size}")
+
+    def sample(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
+        log_probability = 0.0
+        for k in range(size):
+            log_deviation = bounded_log_deviation(output[size + k])
+            inverse = exp(-log_deviation)
+            action[k] = output[k] + random.normal(rng) / inverse
+            noise = (action[k] - output[k]) * inverse  # of the action as it was rounded
+            log_probability += normal_log_density(noise, log_deviation)
+        return log_probability
+
+    def mode(output, mask, action):  # noqa: ARG001
+        for k in range(size):
+            action[k] = output[k]
+
+    def evaluate(output, mask, action, scratch):  # noqa: ARG001
+        """Leaves the standard scores of the action and the inverse deviations in scratch."""
+        log_probability = 0.0
+        entropy = 0.0
+        for k in range(size):
+            log_deviation = bounded_log_deviation(output[size + k])
+            inverse = exp(-log_deviation)
+            noise = (action[k] - output[k]) * inverse
+            scratch[k] = noise
+            scratch[size + k] = inverse
+            log_probability += normal_log_density(noise, log_deviation)
+            entropy += log_deviation + (0.5 + HALF_LOG_TWO_PI)
+        return log_probability, entropy
+
+    def backward(output, mask, action, policy_weight, entropy_weight, gradient):  # noqa: ARG001
+        """With z the standard score: d log p / d mean = z / deviation; d log p / d log-deviation = z^2 - 1."""
+        for k in range(size):
+            noise = gradient[k]
+            gradient[k] = policy_weight * (noise * gradient[size + k])
+            log_deviation = output[size + k]
+            held = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
+            gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
+
+    return Head(
+        "gaussian", 2 * size, size, "float32", False, sample=sample, mode=mode, evaluate=evaluate, backward=backward
+    )
+
+
+def bounded(logit):
+    """A logit within +-1e30."""
+    return -EXTREME if logit < -EXTREME else (EXTREME if logit > EXTREME else logit)
+
+
+def bounded_log_deviation(value):
+    """A logarithm of a deviation that is neither so small nor so large that gradients explode or vanish."""
+    if value < LOG_DEVIATION_LOW:
+        return LOG_DEVIATION_LOW
+    return LOG_DEVIATION_HIGH if value > LOG_DEVIATION_HIGH else value
+
+
+def normal_log_density(noise, log_deviation):
+    """The logarithm of the density at a standard score."""
+    return -0.5 * (noise * noise) - log_deviation - HALF_LOG_TWO_PI
+
+
+def always_free(mask, first, count):  # noqa: ARG001 - in place of nothing_is_legal
+    """Without masks, no mask counts."""
+    return True
+
+
+def legal_always(mask, column, free):  # noqa: ARG001 - in place of legal_by_mask
+    """Without masks, everything is legal."""
+    return True
+
+
+def nothing_is_legal(mask, first, count):
+    """Whether a mask forbids every option of a choice, and so counts for nothing."""
+    legal = 0
+    for k in range(count):
+        legal |= mask[first + k]
+    return legal == 0
+
+
+def legal_by_mask(mask, column, free):
+    """Whether an option may be taken."""
+    return free | (mask[column] != 0)

@@ -1,0 +1,220 @@
+"""The plan of a multilayer perceptron: its layers, where their numbers lie, and how they begin.
+
+All parameters are one flat vector, all gradients another. A network is one or more chains of layers that read the same
+input (actor and critic together: one chain; apart: two); the columns of their last layers are dealt out to one output
+row, such as policy parameters and then the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.products import PANEL, padded
+from velocirl.networks.activations import activation_from
+from velocirl.networks.initialisers import initialiser_from
+
+ROWS = 96  # rows that pass through all layers together: sixteen tiles of six, within the second-level cache
+# A row length that is a power of two would put all rows of a block into the same few lines of the cache.
+_SPACING = 8
+
+_WHOLE = np.int64
+LAYER = np.dtype(
+    [
+        (name, _WHOLE)
+        for name in (
+            "inputs", "outputs", "columns",  # columns: outputs as computed, a multiple of eight
+            "weights", "biases",  # places in the flat vectors; weights (inputs, outputs)
+            "packed", "packed_biases", "transposed",  # places in the packed copy: panels of W, bias, panels of W^T
+            "source", "source_row",  # place and row length of what it reads, in the values
+            "place", "before", "row",  # of its outputs, and of what they were before the activation
+            "source_delta", "delta",  # the same for gradients, in the deltas
+            "gradient", "bias_gradient",  # places in the gradient as computed, (inputs, columns)
+            "hidden",  # 1 if activated
+            "first",  # 1 if it reads the network's input
+        )
+    ]
+)  # fmt: skip
+SEGMENT = np.dtype([(name, _WHOLE) for name in ("layer", "offset", "size", "column")])
+
+
+class Plan(NamedTuple):
+    """A network as arrays, for compiled functions."""
+
+    layers: NDArray[Any]  # (layers,) LAYER
+    segments: NDArray[Any]  # (segments,) SEGMENT
+
+
+class Workspace(NamedTuple):
+    """What one thread needs for a block of rows; allocated once."""
+
+    packed: NDArray[np.float32]  # the parameters, laid out for the products
+    values: NDArray[np.float32]  # the input and every layer's output
+    deltas: NDArray[np.float32]  # the gradient of each of them
+    gradient: NDArray[np.float32]  # of the parameters, with padded columns
+    output: NDArray[np.float32]  # (ROWS, outputs)
+    output_gradient: NDArray[np.float32]  # (ROWS, outputs)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring columns of the output row. `free` ones depend on no input: parameters that begin at that value."""
+
+    column: int
+    size: int
+    gain: float = 1.0  # of the initial weights
+    free: float | None = None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Layers one after the other, from the input to segments of the output."""
+
+    hidden: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class MLP:
+    """A multilayer perceptron of any depth and width."""
+
+    inputs: int
+    chains: tuple[Chain, ...]
+    activation: str = "tanh"
+    initialiser: str = "orthogonal"
+    plan: Plan = field(init=False, repr=False, compare=False)
+    outputs: int = field(init=False)
+    num_parameters: int = field(init=False)
+    _sizes: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for size in (self.inputs, *(width for chain in self.chains for width in chain.hidden)):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"a layer's width must be a whole number of at least 1, got {size!r}")
+        activation_from(self.activation)
+        initialiser_from(self.initialiser)
+        _lay_out(self)
+
+    @staticmethod
+    def of(sizes: Sequence[int], activation: str = "relu", initialiser: str = "he_uniform") -> MLP:
+        """A single chain: `MLP.of([64, 256, 256, 16])`."""
+        if len(sizes) < 2:
+            raise ValueError(f"sizes must have an input and an output, got {list(sizes)}")
+        chain = Chain(tuple(sizes[1:-1]), (Segment(0, sizes[-1]),))
+        return MLP(sizes[0], (chain,), activation, initialiser)
+
+    def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
+        """A new vector of parameters: weights by the initialiser, biases zero, free segments at their values."""
+        parameters = np.zeros(self.num_parameters, np.float32)
+        initialise = initialiser_from(self.initialiser)
+        hidden_gain = activation_from(self.activation).gain
+        ends = iter([end for chain in self.chains for end in _ends(chain)])
+        for layer in self.plan.layers:
+            segments = () if layer["hidden"] else next(ends)
+            weights, biases = self._views(parameters, layer)
+            inputs = int(layer["inputs"])
+            if layer["hidden"]:
+                weights[:] = initialise(generator, inputs, int(layer["outputs"]), hidden_gain)
+            offset = 0
+            for segment in segments:
+                columns = slice(offset, offset + segment.size)
+                if segment.free is not None:
+                    biases[columns] = segment.free
+                else:
+                    weights[:, columns] = initialise(generator, inputs, segment.size, segment.gain)
+                offset += segment.size
+        return parameters
+
+    def layers(self, parameters: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Views of the flat vector, in order: weights (inputs, outputs) and biases (outputs,) of each layer."""
+        return [self._views(parameters, layer) for layer in self.plan.layers]
+
+    def workspace(self) -> Workspace:
+        """Arrays for one thread."""
+        arrays = {name: np.zeros(size, np.float32) for name, size in self._sizes.items()}
+        output = np.zeros((ROWS, self.outputs), np.float32)
+        return Workspace(output=output, output_gradient=np.zeros_like(output), **arrays)
+
+    def _views(self, parameters: NDArray[Any], layer: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        inputs, outputs, weights, biases = (int(layer[name]) for name in ("inputs", "outputs", "weights", "biases"))
+        return (
+            parameters[weights : weights + inputs * outputs].reshape(inputs, outputs),
+            parameters[biases : biases + outputs],
+        )
+
+
+def _ends(chain: Chain) -> list[tuple[Segment, ...]]:
+    """The segments of each last layer of a chain: those that hang on it, then those that are free."""
+    hanging = tuple(one for one in chain.segments if one.free is None)
+    free = tuple(one for one in chain.segments if one.free is not None)
+    return [segments for segments in (hanging, free) if segments]
+
+
+class _Room:
+    """Hands out places in a vector, each beginning at a multiple of sixteen numbers."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, size: int) -> int:
+        start = self.size
+        self.size += -(-size // PANEL) * PANEL
+        return start
+
+
+def _lay_out(network: MLP) -> None:
+    """Find a place for everything; sets plan, outputs, num_parameters and the sizes of a workspace."""
+    rooms = {name: _Room() for name in ("packed", "values", "deltas", "gradient")}
+    packed, values, deltas, gradient = rooms.values()
+    packed.take(max([PANEL, *(padded(width) for chain in network.chains for width in (network.inputs, *chain.hidden))]))
+    input_row = padded(network.inputs) + _SPACING
+    input_place, input_delta = values.take(ROWS * input_row), deltas.take(ROWS * input_row)
+    keeps_input = activation_from(network.activation).needs_input
+    layers: list[tuple[int, ...]] = []
+    segments: list[tuple[int, ...]] = []
+    flat = 0
+
+    def add(inputs: int, outputs: int, source: tuple[int, int, int], *, hidden: bool) -> tuple[int, int, int]:
+        nonlocal flat
+        columns = padded(outputs)
+        row = columns + _SPACING
+        place, delta = values.take(ROWS * row), deltas.take(ROWS * row)
+        before = values.take(ROWS * row) if hidden and keeps_input else place
+        weights, biases = flat, flat + inputs * outputs
+        flat = biases + outputs
+        panels = -(-columns // PANEL) * PANEL
+        back_panels = -(-padded(inputs) // PANEL) * PANEL
+        layers.append(
+            (
+                inputs, outputs, columns, weights, biases,
+                packed.take(inputs * panels), packed.take(panels), packed.take(outputs * back_panels),
+                source[0], source[1], place, before, row, source[2], delta,
+                gradient.take(inputs * columns), gradient.take(columns),
+                int(hidden), int(source[2] == input_delta and inputs > 0),
+            )
+        )  # fmt: skip
+        return place, row, delta
+
+    for chain in network.chains:
+        source, width = (input_place, input_row, input_delta), network.inputs
+        for size in chain.hidden:
+            source, width = add(width, size, source, hidden=True), size
+        for end in _ends(chain):
+            free = end[0].free is not None
+            add(0 if free else width, sum(one.size for one in end), source, hidden=False)
+            offset = 0
+            for one in end:
+                segments.append((len(layers) - 1, offset, one.size, one.column))
+                offset += one.size
+    covered = sorted((column, column + size) for _, _, size, column in segments)
+    if covered[0][0] != 0 or any(before[1] != after[0] for before, after in pairwise(covered)):
+        raise ValueError(f"the segments must cover the output row without a gap, got {covered}")
+    plan = Plan(np.array(layers, LAYER), np.array(segments, SEGMENT))
+    sizes = {name: max(room.size, PANEL) for name, room in rooms.items()}
+    for name, value in (("plan", plan), ("outputs", covered[-1][1]), ("num_parameters", flat), ("_sizes", sizes)):
+        object.__setattr__(network, name, value)

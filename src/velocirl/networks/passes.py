@@ -1,0 +1,152 @@
+"""Forward and backward through a network for one block of rows: plain functions, compiled for the learner.
+
+A block is small enough for the caches of one core, so that a layer finds there what the one before it left. Rows are
+taken as slices, because an index that begins at zero needs no test for a negative one, and such a loop is vectorised.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from velocirl.engine.products import PANEL, multiply, padded
+from velocirl.networks.activations import Activation
+
+
+class Passes(NamedTuple):
+    """The functions of one network, composed for its activation."""
+
+    kernels: tuple[Callable[..., Any], ...]  # all of them, each after those that it calls
+    pack: Callable[..., None]  # (plan, parameters, work): lay the parameters out for the products
+    forward: Callable[..., None]  # (plan, work, rows): from work.values[0:] to work.output
+    backward: Callable[..., None]  # (plan, work, rows, inputs_too): adds to work.gradient from work.output_gradient
+    clear: Callable[..., None]  # (work): set the gradient to zero
+    unpack: Callable[..., None]  # (plan, work, gradient): the gradient as one flat vector
+
+
+def pack_panels(source, start, row_step, column_step, rows, columns, target, place):
+    """Copy a matrix into panels of sixteen columns, zeros where it has none."""
+    for panel in range(0, columns, PANEL):
+        for i in range(rows):
+            for j in range(PANEL):
+                inside = panel + j < columns
+                at = start + i * row_step + (panel + j if inside else 0) * column_step
+                target[place + panel * rows + i * PANEL + j] = source[at] if inside else 0.0
+
+
+def pack(plan, parameters, work):
+    """Lay the parameters out for the products: panels of every matrix, of its transpose, and the biases."""
+    for number in range(len(plan.layers)):
+        layer = plan.layers[number]
+        pack_panels(parameters, layer.biases, 0, 1, 1, layer.outputs, work.packed, layer.packed_biases)
+        pack_panels(parameters, layer.weights, layer.outputs, 1, layer.inputs, layer.outputs, work.packed, layer.packed)
+        pack_panels(
+            parameters, layer.weights, 1, layer.outputs, layer.outputs, layer.inputs, work.packed, layer.transposed
+        )
+
+
+def add_columns(deltas, start, row, rows, columns, sums, place):
+    """Add every row of a block to one row of sums: the gradient of the biases."""
+    total = sums[place : place + columns]
+    for i in range(rows):
+        delta = deltas[start + i * row : start + i * row + columns]
+        for j in range(columns):
+            total[j] += delta[j]
+
+
+def clear(work):
+    """Set the gradient to zero."""
+    for k in range(len(work.gradient)):
+        work.gradient[k] = 0.0
+
+
+def unpack(plan, work, gradient):
+    """The gradient as one flat vector, without the padding."""
+    for number in range(len(plan.layers)):
+        layer = plan.layers[number]
+        for i in range(layer.inputs):
+            for j in range(layer.outputs):
+                gradient[layer.weights + i * layer.outputs + j] = work.gradient[layer.gradient + i * layer.columns + j]
+        for j in range(layer.outputs):
+            gradient[layer.biases + j] = work.gradient[layer.bias_gradient + j]
+
+
+def passes(activation: Activation) -> Passes:
+    """Compose the passes of a network with this activation."""
+    value, slope = activation.value, activation.slope
+
+    def activate(before, values, start, place, row, rows, columns):
+        for i in range(rows):
+            x = before[start + i * row : start + i * row + columns]
+            y = values[place + i * row : place + i * row + columns]
+            for j in range(columns):
+                y[j] = value(x[j])
+
+    def descend(deltas, delta, before, values, start, place, row, rows, columns, sums, bias):
+        """Through the activation: multiply each delta by the slope, and add the rows up for the biases."""
+        total = sums[bias : bias + columns]
+        for i in range(rows):
+            x = before[start + i * row : start + i * row + columns]
+            y = values[place + i * row : place + i * row + columns]
+            d = deltas[delta + i * row : delta + i * row + columns]
+            for j in range(columns):
+                d[j] *= slope(x[j], y[j])
+                total[j] += d[j]
+
+    def forward(plan, work, rows):
+        values = work.values
+        for number in range(len(plan.layers)):
+            layer = plan.layers[number]
+            multiply(
+                values, layer.source, layer.source_row, 1,
+                work.packed, layer.packed, layer.inputs * PANEL, PANEL,
+                work.packed, layer.packed_biases, 0,
+                values, layer.before, layer.row, rows, layer.columns, layer.inputs,
+            )  # fmt: skip
+            if layer.hidden:
+                activate(values, values, layer.before, layer.place, layer.row, rows, layer.columns)
+        for s in range(len(plan.segments)):
+            segment = plan.segments[s]
+            layer = plan.layers[segment.layer]
+            for i in range(rows):
+                for j in range(segment.size):
+                    work.output[i, segment.column + j] = values[layer.place + i * layer.row + segment.offset + j]
+
+    def backward(plan, work, rows, inputs_too):
+        values, deltas, sums = work.values, work.deltas, work.gradient
+        for s in range(len(plan.segments)):
+            segment = plan.segments[s]
+            layer = plan.layers[segment.layer]
+            for i in range(rows):
+                for j in range(segment.size):
+                    deltas[layer.delta + i * layer.row + segment.offset + j] = work.output_gradient[
+                        i, segment.column + j
+                    ]
+        reached = 0  # how many chains have added to the gradient of the input
+        for number in range(len(plan.layers) - 1, -1, -1):
+            layer = plan.layers[number]
+            if layer.hidden:
+                descend(
+                    deltas, layer.delta, values, values, layer.before, layer.place, layer.row, rows, layer.columns,
+                    sums, layer.bias_gradient,
+                )  # fmt: skip
+            else:
+                add_columns(deltas, layer.delta, layer.row, rows, layer.columns, sums, layer.bias_gradient)
+            multiply(
+                values, layer.source, 1, layer.source_row,
+                deltas, layer.delta, PANEL, layer.row,
+                sums, layer.gradient, layer.columns,
+                sums, layer.gradient, layer.columns, layer.inputs, layer.columns, rows,
+            )  # fmt: skip
+            if layer.inputs > 0 and (inputs_too or not layer.first):
+                # The input may have been reached by another chain before: then this one's share is added to it.
+                again = layer.first and reached > 0
+                reached += layer.first
+                multiply(
+                    deltas, layer.delta, layer.row, 1,
+                    work.packed, layer.transposed, layer.outputs * PANEL, PANEL,
+                    deltas if again else work.packed, layer.source_delta if again else 0,
+                    layer.source_row if again else 0,
+                    deltas, layer.source_delta, layer.source_row, rows, padded(layer.inputs), layer.outputs,
+                )  # fmt: skip
+
+    kernels = (multiply, pack_panels, pack, add_columns, clear, unpack, activate, descend, forward, backward)
+    return Passes(kernels, pack, forward, backward, clear, unpack)

@@ -1,0 +1,1 @@
+"""Optimisers, clipping and schedules over one flat parameter vector."""

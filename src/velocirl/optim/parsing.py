@@ -1,0 +1,117 @@
+"""Optimisers and schedules as text, `adamw(weight_decay=0.01)`, for configs and the command line; never evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+Kind = TypeVar("Kind")
+
+_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")
+_BOOLEANS = {"true": True, "false": False}
+
+
+class Call(NamedTuple):
+    """One `name(argument, keyword=argument)` of a text, its arguments still text; positional ones have no keyword."""
+
+    name: str
+    arguments: tuple[tuple[str | None, str], ...]
+
+
+def parse(text: str, what: str) -> list[Call]:
+    """The calls of a text, from left to right; `what` they describe is for the messages."""
+    calls: list[Call] = []
+    position = 0
+    while position < len(text) or not calls:
+        found = _CALL.match(text, position)
+        if found is None:
+            where = f" at {text[position:]!r}" if position else ""
+            raise ValueError(f"cannot read the {what} {text!r}{where}: write a name or name(argument=value, ...)")
+        position = found.end()
+        calls.append(Call(found[1].lower(), _arguments(found[1], found[2] or "")))
+    return calls
+
+
+def build(call: Call, kinds: Mapping[str, type[Kind]], what: str, **given: Any) -> Kind:
+    """The object that a call describes, one of several kinds of dataclass; `given` are fields that no text can hold."""
+    if call.name not in kinds:
+        raise ValueError(f"there is no {what} {call.name!r}{nearest(call.name, kinds)}")
+    kind = kinds[call.name]
+    types = _text_types(kind)
+    names = list(types)
+    values: dict[str, Any] = {}
+    for place, (keyword, argument) in enumerate(call.arguments):
+        if keyword is None and place >= len(names):
+            raise ValueError(f"{call.name} takes at most {len(names)} arguments: {argument!r} is one too many")
+        name = names[place] if keyword is None else keyword
+        if name not in types:
+            raise ValueError(f"{call.name} has no argument {name!r}{nearest(name, names)}")
+        if name in values:
+            raise ValueError(f"{call.name}: {name} is given twice")
+        values[name] = _value(argument, types[name], f"{call.name}: {name}")
+    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType] - kinds are dataclasses
+        if field.name in types and field.default is dataclasses.MISSING and field.name not in values:
+            raise ValueError(f"{call.name} needs its argument {field.name!r}: write {call.name}({field.name}=...)")
+    return kind(**values, **given)
+
+
+def describe(instance: Any, name: str) -> str:
+    """The text from which `build` makes an equal object: what has no default first, then what differs from it."""
+    types = _text_types(type(instance))
+    shown: list[str] = []
+    for field in dataclasses.fields(instance):
+        if field.name not in types:
+            continue
+        value = types[field.name](getattr(instance, field.name))
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        if field.default is dataclasses.MISSING:
+            shown.append(text)
+        elif value != field.default:
+            shown.append(f"{field.name}={text}")
+    return f"{name}({', '.join(shown)})" if shown else name
+
+
+def require(instance: Any, name: str, valid: bool, expected: str) -> None:
+    """Refuse a field whose value is not what is expected."""
+    if not valid:
+        value = getattr(instance, name)
+        raise ValueError(f"{type(instance).__name__}: {name} must be {expected}, not {value!r}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest known one, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f": did you mean {near[0]!r}?"
+    return f"; there are {', '.join(names)}" if names else "; it has none"
+
+
+def _arguments(name: str, text: str) -> tuple[tuple[str | None, str], ...]:
+    arguments: list[tuple[str | None, str]] = []
+    for part in text.split(",") if text.strip() else ():
+        keyword, equals, value = (piece.strip() for piece in part.rpartition("="))
+        if not value or (equals and not keyword.isidentifier()):
+            raise ValueError(f"cannot read the argument {part.strip()!r} of {name}({text}): write argument=value")
+        if not equals and arguments and arguments[-1][0] is not None:
+            raise ValueError(f"{name}({text}): {value!r} follows a named argument and needs a name too")
+        arguments.append((keyword if equals else None, value))
+    return tuple(arguments)
+
+
+def _text_types(kind: type[Any]) -> dict[str, type[Any]]:
+    """The fields that text can give, with their types."""
+    types = get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    return {field.name: types[field.name] for field in fields if types[field.name] in (bool, int, float)}
+
+
+def _value(text: str, kind: type[Any], where: str) -> Any:
+    try:
+        return _BOOLEANS[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ValueError(f"{where} must be {expected}, not {text!r}") from None

@@ -1,0 +1,210 @@
+"""Schedules: how a learning rate or another coefficient changes over training, as a multiplier of its first value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from math import cos, floor, inf, isnan, pi
+from typing import ClassVar
+
+from velocirl.optim.parsing import build, describe, parse, require
+
+# 0.3 / 0.1 is a little below 3; progress within this of a boundary is past it.
+ROUNDING = 1e-9
+SHORTEST_WAVE = 1e-6  # of training; a shorter one would be lost in rounding
+
+
+class Schedule(ABC):
+    """A multiplier as a function of progress, the share of training that is done."""
+
+    name: ClassVar[str]
+
+    def __call__(self, progress: float) -> float:
+        """The multiplier at a progress from 0 to 1; the last round may end past 1, where the end value holds."""
+        if isnan(progress):
+            raise ValueError("progress must be a number from 0 to 1, not NaN")
+        return self.multiplier(min(max(progress, 0.0), 1.0))
+
+    @abstractmethod
+    def multiplier(self, progress: float) -> float:
+        """The multiplier at a progress within [0, 1]."""
+
+    def __str__(self) -> str:
+        return describe(self, self.name)
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """Always 1."""
+
+    name: ClassVar[str] = "constant"
+
+    def multiplier(self, progress: float) -> float:  # noqa: ARG002
+        """1."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """A straight line from 1 to `end`."""
+
+    name: ClassVar[str] = "linear"
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_end(self, self.end)
+
+    def multiplier(self, progress: float) -> float:
+        """End + (1 - end) * (1 - progress)."""
+        return _above(self.end, 1.0 - progress)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """Half a cosine wave from 1 to `end`."""
+
+    name: ClassVar[str] = "cosine"
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_end(self, self.end)
+
+    def multiplier(self, progress: float) -> float:
+        """End + (1 - end) * (1 + cos(pi * progress)) / 2."""
+        return _above(self.end, 0.5 * (1.0 + cos(pi * progress)))
+
+
+@dataclass(frozen=True)
+class CosineRestarts(Schedule):
+    """Several half cosine waves (Loshchilov and Hutter, 2017), each `growth` times as long as the one before."""
+
+    name: ClassVar[str] = "cosine_restarts"
+    cycles: int = 4
+    end: float = 0.0
+    growth: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self, "cycles", 1 <= self.cycles <= 100, "from 1 to 100")
+        _require_end(self, self.end)
+        require(self, "growth", 0.1 <= self.growth <= 10, "from 0.1 to 10")
+        enough = min(self._lengths()) >= SHORTEST_WAVE
+        require(self, "growth", enough, f"nearer to 1 where there are {self.cycles} cycles")
+
+    def multiplier(self, progress: float) -> float:
+        """End + (1 - end) * (1 + cos(pi * share)) / 2, share being what is done of the present wave; 1 at the end."""
+        *earlier, length = self._lengths()
+        start = 1.0 - length
+        for wave in reversed(earlier):
+            if progress >= start - ROUNDING:
+                break
+            length = wave
+            start -= wave
+        share = min(max((progress - start) / length, 0.0), 1.0)
+        return _above(self.end, 0.5 * (1.0 + cos(pi * share)))
+
+    def _lengths(self) -> list[float]:
+        """The share of training that each wave takes."""
+        waves = [self.growth**cycle for cycle in range(self.cycles)]
+        return [wave / sum(waves) for wave in waves]
+
+
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """A power of what is left, from 1 to `end`."""
+
+    name: ClassVar[str] = "polynomial"
+    power: float = 2.0
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, "power", 0 < self.power < inf, "above 0 and finite")
+        _require_end(self, self.end)
+
+    def multiplier(self, progress: float) -> float:
+        """End + (1 - end) * (1 - progress) ** power."""
+        return _above(self.end, (1.0 - progress) ** self.power)
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """The same share less in each equal stretch, from 1 to `end`."""
+
+    name: ClassVar[str] = "exponential"
+    end: float = 0.01
+
+    def __post_init__(self) -> None:
+        require(self, "end", 0 < self.end < inf, "above 0 and finite; linear or cosine reach 0")
+
+    def multiplier(self, progress: float) -> float:
+        """End ** progress."""
+        return self.end**progress
+
+
+@dataclass(frozen=True)
+class Step(Schedule):
+    """Multiplied by `factor` each time another share `every` of training is done."""
+
+    name: ClassVar[str] = "step"
+    every: float = 0.25
+    factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(self, "every", 1e-6 <= self.every <= 1, "a share of training, from 0.000001 to 1")
+        require(self, "factor", 0 < self.factor <= 1, "above 0 and at most 1")
+
+    def multiplier(self, progress: float) -> float:
+        """Factor ** floor(progress / every)."""
+        return self.factor ** floor(progress / self.every + ROUNDING)
+
+
+@dataclass(frozen=True)
+class Warmup(Schedule):
+    """A straight line from `start` to 1 over the first fraction of training, then another schedule over the rest."""
+
+    name: ClassVar[str] = "warmup"
+    fraction: float
+    then: Schedule = field(default_factory=Constant)
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, "fraction", 0 <= self.fraction < 1, "a share of training, at least 0 and below 1")
+        require(self, "start", 0 <= self.start < inf, "at least 0 and finite")
+        require(self, "then", isinstance(self.then, Schedule), "a schedule, for example Cosine()")
+
+    def multiplier(self, progress: float) -> float:
+        """Start + (1 - start) * progress / fraction, and after that fraction the other schedule from its beginning."""
+        if progress < self.fraction:
+            return self.start + (1.0 - self.start) * progress / self.fraction
+        return self.then((progress - self.fraction) / (1.0 - self.fraction))
+
+    def __str__(self) -> str:
+        return f"{describe(self, self.name)} {self.then}"
+
+
+SCHEDULES: dict[str, type[Schedule]] = {
+    kind.name: kind for kind in (Constant, Linear, Step, Exponential, Cosine, CosineRestarts, Polynomial, Warmup)
+}
+
+
+def schedule_from(text: str | Schedule) -> Schedule:
+    """The schedule that a text describes, `warmup(0.05) cosine(end=0.1)`; one that is there already is given back."""
+    if isinstance(text, Schedule):
+        return text
+    *first, last = parse(text, "schedule")
+    schedule = build(last, SCHEDULES, "schedule")
+    for call in reversed(first):
+        if call.name in SCHEDULES and call.name != Warmup.name:
+            raise ValueError(
+                f"{call.name} fills all of training, so nothing can follow it; only warmup(...) goes first"
+            )
+        schedule = build(call, SCHEDULES, "schedule", then=schedule)
+    return schedule
+
+
+def _above(end: float, share: float) -> float:
+    """The value that is a share of the way from the end value to 1."""
+    return end + (1.0 - end) * share
+
+
+def _require_end(schedule: Schedule, end: float) -> None:
+    require(schedule, "end", 0 <= end < inf, "at least 0 and finite")

@@ -1,0 +1,1 @@
+"""How agents are trained, and what a run keeps on disk."""

@@ -1,0 +1,240 @@
+"""What every algorithm is to its user: learn, predict, save, load."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from velocirl.engine.environment import Environment
+from velocirl.training.callbacks import Callback, Step, as_callbacks
+from velocirl.training.config import as_plain, build_config, nearest
+from velocirl.training.signals import StopSignals
+from velocirl.training.source import Source
+from velocirl.training.state_file import State, read_state, write_state
+
+RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
+ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
+Row = dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How far a call of `learn` goes; schedules run over it, and a resumed run keeps to it."""
+
+    start: int
+    total: int
+
+    @property
+    def stop(self) -> int:
+        """The number of steps at which it is reached."""
+        return self.start + self.total
+
+    def progress(self, steps: int) -> float:
+        """The share of it that is done."""
+        return min(max((steps - self.start) / self.total, 0.0), 1.0)
+
+
+class Agent(ABC):
+    """An algorithm with its environment, network and everything that decides its future."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        ALGORITHMS[cls.name] = cls
+
+    def __init__(self, env: str | Environment, **config: Any) -> None:
+        self.source = Source(env)
+        preset = {name: value for name, value in self.source.preset(self.name).items() if name != "total_steps"}
+        self.config: Any = build_config(self.Config, {**preset, **config})
+        self.steps = 0  # environment steps taken in training
+        self.iterations = 0
+        self.metrics: Row = {}  # of the last iteration
+        self.goal: Goal | None = None
+        self.stopping: str | None = None  # why training should end now, where a callback said so
+        self.recent_returns: deque[float] = deque(maxlen=RECENT)
+        self.recent_lengths: deque[int] = deque(maxlen=RECENT)
+        self.phases: dict[str, float] = {}  # seconds since `learn` was called, by what they were spent on
+        self._started, self._started_at = time.perf_counter(), 0
+
+    def learn(self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] = ()) -> Self:
+        """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
+
+        Each callback is called after every iteration: a `Callback`, or a function of the agent that may return False
+        to stop. Ctrl-C and SIGTERM end training after the iteration that is under way.
+        """
+        if total_steps is not None:
+            if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
+                raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
+            self.goal = Goal(self.steps, int(total_steps))
+        if self.goal is None:
+            raise ValueError("say for how many steps: learn(total_steps)")
+        listeners = as_callbacks(callbacks)
+        self.stopping = None
+        with StopSignals() as signals:
+            self.prepare()
+            self._started, self._started_at = time.perf_counter(), self.steps
+            self.phases.clear()
+            try:
+                for listener in listeners:
+                    listener.start(self)
+                while self.steps < self.goal.stop and self.stopping is None and signals.received is None:
+                    self.metrics = self.iterate()
+                    for listener in listeners:
+                        if listener.step(self) is False and self.stopping is None:
+                            self.stopping = "a callback stopped it"
+            except BaseException as error:
+                for listener in listeners:
+                    listener.fail(self, error)
+                raise
+            if signals.received is not None:
+                self.stopping = signals.received.name
+            for listener in listeners:
+                listener.finish(self)
+        signals.raise_received()
+        return self
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last call of `learn` reached its end."""
+        return self.goal is not None and self.steps >= self.goal.stop
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Compile and allocate what training needs, unless that was done before."""
+
+    @abstractmethod
+    def iterate(self) -> Row:
+        """One round of collecting and learning; returns its metrics."""
+
+    @abstractmethod
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> tuple[Any, Any]:
+        """The action for an observation, or the actions for a batch; and None, where others have a recurrent state."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Every array that decides the future of this agent."""
+
+    @abstractmethod
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `arrays` gave; anything that does not fit is refused before anything is changed."""
+
+    @abstractmethod
+    def policy_arrays(self) -> dict[str, NDArray[Any]]:
+        """Copies of the arrays by which the agent acts: parameters and normalisers."""
+
+    @abstractmethod
+    def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Act as the agent did when `policy_arrays` gave these; nothing else changes."""
+
+    def state(self) -> State:
+        """Everything that decides the future: arrays and a document of plain values."""
+        recent = {
+            "recent.returns": np.array(self.recent_returns, np.float64),
+            "recent.lengths": np.array(self.recent_lengths, np.int64),
+        }
+        document = {
+            "algorithm": self.name,
+            "environment": self.source.id,
+            **self.source.signature(),
+            "config": as_plain(self.config),
+            "steps": self.steps,
+            "iterations": self.iterations,
+            "goal": None if self.goal is None else [self.goal.start, self.goal.total],
+        }
+        return State({**self.arrays(), **recent}, document)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it."""
+        path = Path(path)
+        path = path if path.suffix else path.with_suffix(".safetensors")
+        state = self.state()
+        write_state(path, state.arrays, state.document)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path, env: str | Environment | None = None) -> Self:
+        """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own."""
+        path = Path(path)
+        if not path.exists() and not path.suffix:
+            path = path.with_suffix(".safetensors")
+        return cls.from_state(read_state(path), env, str(path))
+
+    @classmethod
+    def from_state(cls, state: State, env: str | Environment | None = None, name: str = "the state") -> Self:
+        """An agent as it was when `state` was taken."""
+        try:
+            document = state.document
+            kind = algorithm_from(document["algorithm"])
+            if not issubclass(kind, cls):
+                raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
+            agent: Any = kind(document["environment"] if env is None else env, **document["config"])
+            saved = {key: document[key] for key in agent.source.signature()}
+            if saved != agent.source.signature():
+                raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
+            agent.steps, agent.iterations = int(document["steps"]), int(document["iterations"])
+            agent.goal = None if document["goal"] is None else Goal(*map(int, document["goal"]))
+            agent.recent_returns.extend(state.arrays["recent.returns"].tolist())
+            agent.recent_lengths.extend(state.arrays["recent.lengths"].tolist())
+            agent.load_arrays(state.arrays)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
+        return agent
+
+    def time_metrics(self) -> Row:
+        """The metrics that are the same for all algorithms."""
+        elapsed = max(time.perf_counter() - self._started, 1e-9)
+        row: Row = {
+            "time/total_timesteps": self.steps,
+            "time/iterations": self.iterations,
+            "time/time_elapsed": round(elapsed, 4),
+            "time/fps": round((self.steps - self._started_at) / elapsed, 1),
+            "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
+            "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
+        }
+        spent = sum(self.phases.values())
+        shares: Row = {f"time/{phase}_share": round(seconds / spent, 4) for phase, seconds in self.phases.items()}
+        return {**row, **shares}
+
+    def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
+        """Observations with a leading dimension, their masks, and whether there was only one."""
+        space = self.source.observation_space
+        array = np.asarray(observation)
+        shape = space.shape or ()
+        if array.shape != shape and array.shape[1:] != shape:
+            raise ValueError(f"an observation of {self.source.id} has shape {shape}, got {array.shape}")
+        if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind") and not isinstance(space, Box):
+            raise ValueError(f"an observation of {self.source.id} is {space.dtype}, got {array.dtype}")
+        single = array.shape == shape
+        array = array[None] if single else array
+        if not shape:
+            array = array[:, None]
+        if masks is not None:
+            masks = np.asarray(masks)
+            masks = masks[None] if single and masks.ndim == 1 else masks
+        return array, masks, single
+
+
+def algorithm_from(name: str) -> type[Agent]:
+    """The algorithm of a name, in any case."""
+    found = {known.lower(): kind for known, kind in ALGORITHMS.items()}
+    if str(name).lower() not in found:
+        raise ValueError(f"there is no algorithm {name!r}{nearest(str(name).lower(), list(found))}")
+    return found[str(name).lower()]

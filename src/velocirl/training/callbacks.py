@@ -1,0 +1,213 @@
+"""Callbacks: what happens between the iterations of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.environment import Environment
+from velocirl.training.checkpoints import Checkpoints
+from velocirl.training.config import nearest, require
+from velocirl.training.evaluation import evaluate
+
+if TYPE_CHECKING:
+    from velocirl.training.agent import Agent
+
+Step = Callable[..., Any]  # a function of the agent; if it returns False, training stops
+
+
+class Callback:
+    """Does something at the start, after each iteration and at the end of training; subclasses say what."""
+
+    def start(self, agent: Agent) -> None:
+        """Training begins."""
+
+    def step(self, agent: Agent) -> bool | None:  # noqa: ARG002
+        """An iteration is done, its figures are in `agent.metrics`; returning False stops training."""
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """Training is over: its end was reached, a callback stopped it, or a signal did."""
+
+    def fail(self, agent: Agent, error: BaseException) -> None:
+        """Training ended with an error."""
+
+
+class Function(Callback):
+    """A plain function as a callback."""
+
+    def __init__(self, function: Step) -> None:
+        self._function = function
+
+    def step(self, agent: Agent) -> bool | None:
+        """Call the function."""
+        return self._function(agent)
+
+
+def as_callbacks(given: Step | Callback | Iterable[Any]) -> list[Callback]:
+    """Callbacks from what a user gave: one or several, functions or callbacks."""
+    several = [given] if isinstance(given, Callback) or callable(given) else list(given)
+    callbacks = []
+    for one in several:
+        if isinstance(one, Callback):
+            callbacks.append(one)
+        elif isinstance(one, type) or not callable(one):
+            raise TypeError(f"a callback is a velocirl callback or a function of the agent, not {one!r}")
+        else:
+            callbacks.append(Function(one))
+    return callbacks
+
+
+class _Every:
+    """Says when so many steps have passed since the last time."""
+
+    def __init__(self, steps: int) -> None:
+        require(isinstance(steps, int) and steps >= 1, "every", steps, "a whole number of steps of at least 1")
+        self._steps = steps
+        self._next = 0
+
+    def start(self, now: int) -> None:
+        self._next = now - now % self._steps + self._steps
+
+    def due(self, now: int) -> bool:
+        if now < self._next:
+            return False
+        self._next = now - now % self._steps + self._steps
+        return True
+
+
+class Evaluate(Callback):
+    """Evaluates every so many steps and at the end; adds eval/mean_reward, eval/std_reward and eval/mean_ep_length.
+
+    With a directory, the best model so far is kept there as best.safetensors.
+    """
+
+    def __init__(
+        self,
+        every: int = 50_000,
+        episodes: int = 20,
+        *,
+        env: str | Environment | None = None,
+        seed: int = 0,
+        deterministic: bool = True,
+        directory: str | Path | None = None,
+    ) -> None:
+        require(episodes >= 1, "episodes", episodes, "at least 1")
+        self._every = _Every(every)
+        self._episodes, self._env, self._seed, self._deterministic = episodes, env, seed, deterministic
+        self._directory = directory
+        self.results: list[tuple[int, Any]] = []  # steps and evaluation
+        self.best = -np.inf
+
+    def start(self, agent: Agent) -> None:
+        """Count from where the agent is."""
+        self._every.start(agent.steps)
+
+    def step(self, agent: Agent) -> bool | None:
+        """Evaluate where it is time."""
+        if self._every.due(agent.steps) or agent.finished:
+            result = evaluate(agent, self._env, self._episodes, self._seed, deterministic=self._deterministic)
+            self.results.append((agent.steps, result))
+            agent.metrics.update(
+                {
+                    "eval/mean_reward": result.mean_return,
+                    "eval/std_reward": result.std_return,
+                    "eval/mean_ep_length": float(result.lengths.mean()),
+                }
+            )
+            if result.mean_return > self.best:
+                self.best = result.mean_return
+                if self._directory is not None:
+                    state = agent.state()
+                    Checkpoints(self._directory).save_best(state.arrays, state.document)
+        return None
+
+
+class Checkpoint(Callback):
+    """Saves the agent every so many steps, and when training ends or is interrupted; keeps the newest few."""
+
+    def __init__(self, directory: str | Path, every: int = 1_000_000, keep: int = 3) -> None:
+        self.checkpoints = Checkpoints(directory, keep)
+        self._every = _Every(every)
+        self._saved = -1
+
+    def start(self, agent: Agent) -> None:
+        """Count from where the agent is."""
+        self._every.start(agent.steps)
+
+    def step(self, agent: Agent) -> bool | None:
+        """Save where it is time."""
+        if self._every.due(agent.steps):
+            self._save(agent)
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """Save what is there at the end."""
+        if agent.steps != self._saved:
+            self._save(agent)
+
+    def _save(self, agent: Agent) -> None:
+        state = agent.state()
+        self.checkpoints.save(agent.steps, state.arrays, state.document)
+        self._saved = agent.steps
+
+
+class StopOnReward(Callback):
+    """Stops when a metric, by default the mean return of the last 100 episodes, reaches a threshold."""
+
+    def __init__(self, threshold: float, metric: str = "rollout/ep_rew_mean") -> None:
+        self._threshold, self._metric = threshold, metric
+
+    def step(self, agent: Agent) -> bool | None:
+        """Stop where it is reached; a mean over fewer than 100 episodes does not count."""
+        value = _metric(agent, self._metric)
+        if self._metric.startswith("rollout/") and len(agent.recent_returns) < (agent.recent_returns.maxlen or 0):
+            return None
+        if value is not None and value >= self._threshold:
+            agent.stopping = f"{self._metric} reached {value:.4g}"
+            return False
+        return None
+
+
+class EarlyStopping(Callback):
+    """Stops when a metric has not improved by `min_change` for `patience` steps, and gives back the best model."""
+
+    def __init__(self, patience: int, metric: str = "rollout/ep_rew_mean", min_change: float = 0.0) -> None:
+        require(isinstance(patience, int) and patience >= 1, "patience", patience, "a whole number of steps")
+        require(min_change >= 0, "min_change", min_change, "at least 0")
+        self._patience, self._metric, self._min_change = patience, metric, min_change
+        self.best = -np.inf
+        self._best_at = 0
+        self._best: dict[str, NDArray[Any]] | None = None
+
+    def start(self, agent: Agent) -> None:
+        """Count from where the agent is."""
+        self._best_at = agent.steps
+
+    def step(self, agent: Agent) -> bool | None:
+        """Keep the best; stop after too long without a better one."""
+        value = _metric(agent, self._metric)
+        if value is not None and (self._best is None or value > self.best + self._min_change):
+            self.best, self._best_at, self._best = value, agent.steps, agent.policy_arrays()
+        if agent.steps - self._best_at >= self._patience:
+            agent.stopping = (
+                f"{self._metric} has not improved on {self.best:.4g} for {agent.steps - self._best_at} steps"
+            )
+            return False
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """Go back to the best model."""
+        if self._best is not None:
+            agent.load_policy_arrays(self._best)
+
+
+def _metric(agent: Agent, name: str) -> float | None:
+    if name not in agent.metrics and not name.startswith("eval/"):  # eval/ metrics are there only now and then
+        raise ValueError(f"there is no metric {name!r}{nearest(name, list(agent.metrics))}")
+    value = agent.metrics.get(name)
+    return None if value is None else float(value)

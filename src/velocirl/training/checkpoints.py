@@ -1,0 +1,102 @@
+"""The checkpoints of one run: the newest few, the best one, and what to do when one of them is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from velocirl.training.state_file import DamagedStateError, State, read_state, remove_unfinished, write_state
+
+BEST = "best.safetensors"
+DAMAGED = ".damaged"
+NAME = re.compile(r"step_(\d{12,})\.safetensors")
+
+
+class NoCheckpointError(FileNotFoundError):
+    """There is nothing to go on from; the message says what was tried."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read, and what was wrong with newer ones."""
+
+    path: Path
+    step: int
+    state: State
+    problems: tuple[str, ...] = ()  # a line for each newer one that was damaged and set aside
+
+
+class Checkpoints:
+    """A directory of checkpoints, of which the newest `keep` stay; an old one goes when a new one is on the disk."""
+
+    def __init__(self, directory: str | Path, keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1 checkpoint, got {keep}")
+        self.directory = Path(directory)
+        self.keep = keep
+        remove_unfinished(self.directory)
+
+    def steps(self) -> dict[int, Path]:
+        """The file of every step that was saved, oldest first."""
+        if not self.directory.is_dir():
+            return {}
+        found = {path: NAME.fullmatch(path.name) for path in self.directory.iterdir()}
+        return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+
+    def save(self, step: int, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
+        """Save a step, then remove those that are too many. Steps only go forward."""
+        newest = max(self.steps(), default=0)
+        if step < 0:
+            raise ValueError(f"a step is a count from 0, got {step}")
+        if step < newest:
+            raise ValueError(
+                f"{self.directory} has a checkpoint of step {newest}, later than {step}: "
+                "to go another way from an earlier step, start a new run"
+            )
+        path = self._write(f"step_{step:012d}.safetensors", arrays, document)
+        for old in list(self.steps().values())[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def save_best(self, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
+        """Save what is the best so far; it stays until a better one takes its place."""
+        return self._write(BEST, arrays, document)
+
+    def latest(self) -> Checkpoint:
+        """The newest checkpoint that is whole. Damaged ones are set aside, with a warning, and never used."""
+        problems: list[str] = []
+        tried: set[Path] = set()
+        while left := {step: path for step, path in self.steps().items() if path not in tried}:
+            step = max(left)
+            path = left[step]
+            tried.add(path)
+            try:
+                return Checkpoint(path, step, read_state(path), tuple(problems))
+            except FileNotFoundError:  # a run that is going on has just removed it, and has newer ones
+                continue
+            except DamagedStateError as error:
+                with contextlib.suppress(OSError):  # where nothing can be renamed, passing it over is enough
+                    path.replace(f"{path}{DAMAGED}")
+                problems.append(f"{error}; it is set aside as {path.name}{DAMAGED}")
+                warnings.warn(problems[-1], stacklevel=2)
+        tail = "".join(f"\n  {problem}" for problem in problems)
+        raise NoCheckpointError(f"there is no usable checkpoint in {self.directory}{tail}")
+
+    def best(self) -> State:
+        """The best state that was saved."""
+        path = self.directory / BEST
+        if not path.exists():
+            raise NoCheckpointError(f"no best state was saved in {self.directory}")
+        return read_state(path)
+
+    def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_state(self.directory / name, arrays, document)
+        return self.directory / name

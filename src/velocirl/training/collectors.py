@@ -1,0 +1,248 @@
+"""Collectors: rollouts of a compiled fleet, or of Gymnasium's environments on the host; the same journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from velocirl.buffers.rollout import allocate_rollout, sample_type
+from velocirl.engine import random
+from velocirl.engine.compiling import compile_loop
+from velocirl.engine.cpu import CPUTarget
+from velocirl.engine.registers import as_rows
+from velocirl.engine.threads import run_together
+from velocirl.engine.translating import Translator
+from velocirl.networks.encoding import Encoding
+from velocirl.networks.heads import Head
+from velocirl.networks.mlp import ROWS, Plan, Workspace
+from velocirl.networks.passes import Passes
+from velocirl.training.collecting import Eyes, Journal, Stages, collect_loop, new_journal, stages
+from velocirl.training.commands import writer_for
+from velocirl.vector.host_interface import HostInterface
+from velocirl.vector.native import FleetVectorEnv
+
+
+class Policy(NamedTuple):
+    """All of a policy that a collector needs."""
+
+    head: Head
+    encoding: Encoding
+    plan: Plan
+    functions: Passes
+    translator: Translator  # that has compiled the functions
+
+
+class Collector(Protocol):
+    """Fills journals, one for each thread."""
+
+    journals: list[Journal]
+
+    def connect(self, policy: Policy, works: list[Workspace]) -> None:
+        """Compile for a policy; each thread has its own workspace with the packed parameters."""
+        ...
+
+    def collect(self, eyes: Eyes, gamma: float) -> None:
+        """One rollout of all copies."""
+        ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that decides the next rollouts."""
+        ...
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        ...
+
+
+def allocate_journals(num_envs: int, horizon: int, threads: int, head: Head, inputs: int) -> list[Journal]:
+    """A rollout, shared out to threads."""
+    samples = allocate_rollout(
+        num_envs, horizon, sample_type(inputs, head.action_size, head.action_dtype, head.outputs if head.masked else 0)
+    )
+    share = -(-num_envs // threads)
+    return [new_journal(samples[first : first + share], inputs) for first in range(0, num_envs, share)]
+
+
+class FleetCollector:
+    """Rollouts of a compiled fleet: one call for each thread, no Python in between."""
+
+    def __init__(self, fleet: FleetVectorEnv, horizon: int, head: Head, encoding: Encoding, seed: int) -> None:
+        self.fleet = fleet
+        target: Any = fleet.target
+        self._target: CPUTarget = target
+        self.journals = allocate_journals(fleet.num_envs, horizon, self._target.threads, head, encoding.inputs)
+        self._rng = random.streams(seed, fleet.num_envs)
+        self._streams = _shared_out(as_rows(self._rng), self.journals)
+
+    def connect(self, policy: Policy, works: list[Workspace]) -> None:
+        """Compile the rollout."""
+        steps = stages(policy.head, policy.encoding, writer_for(self.fleet.single_action_space), policy.functions)
+        for stage in steps:  # learner's code, in the learner's manner; the environment's own stays strict
+            self._target.translator.adopt(stage, policy.translator.scalar(stage))  # pyright: ignore[reportArgumentType]
+        self._plan, self._works = policy.plan, works
+        eyes = Eyes(*(np.zeros(policy.encoding.inputs, np.float32) for _ in Eyes._fields))
+        self._collect = self._target.compile(
+            collect_loop(self._target.life, steps), *self._arguments(0, eyes, np.float32(1))
+        )
+
+    def collect(self, eyes: Eyes, gamma: float) -> None:
+        """One rollout of all copies."""
+        threads = range(len(self.journals))
+        run_together([[(self._collect, self._arguments(thread, eyes, np.float32(gamma)))] for thread in threads])
+
+    def _arguments(self, thread: int, eyes: Eyes, gamma: np.float32) -> tuple[Any, ...]:
+        copies, journal = self._target.shares[thread], self.journals[thread]
+        return copies, self._plan, self._works[thread], self._streams[thread], eyes, journal, gamma
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The fleet, the policy's random streams, and the discounted returns so far."""
+        fleet = {f"fleet.{name}": array for name, array in self.fleet.get_state().items()}
+        return {**fleet, **_common_state(self._rng, self.journals)}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where the copies were."""
+        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
+        self.fleet.set_state(fleet)
+        _load_common_state(state, self._rng, self.journals)
+
+
+class HostArrays(NamedTuple):
+    """Gymnasium's environments as the stages of a rollout see them: the names of a fleet's `Copies`."""
+
+    observation: NDArray[Any]
+    final_observation: NDArray[Any]
+    mask: NDArray[Any]
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    terminated: NDArray[Any]
+    truncated: NDArray[Any]
+    episode_return: NDArray[Any]
+    episode_length: NDArray[Any]
+
+
+class HostCollector:
+    """Rollouts of Gymnasium's environments, in this process or in workers: compiled decisions, steps in Python."""
+
+    def __init__(
+        self, envs: HostInterface, horizon: int, head: Head, encoding: Encoding, seed: int, threads: int
+    ) -> None:
+        self.envs = envs
+        self.horizon = horizon
+        count, space = envs.num_envs, envs.single_observation_space
+        self.journals = allocate_journals(count, horizon, threads, head, encoding.inputs)
+        self._rng = random.streams(seed, count)
+        self._streams = _shared_out(as_rows(self._rng), self.journals)
+        seen = (count, 1) if isinstance(space, Discrete) else (count, *(space.shape or ()))
+        self._observation, self._final = np.zeros(seen, space.dtype), np.zeros(seen, space.dtype)
+        action = envs.single_action_space
+        self._action = np.zeros((count, *(action.shape or ())), action.dtype)
+        self._mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
+        self._masked = head.masked
+        self._arrays = HostArrays(
+            observation=as_rows(self._observation),
+            final_observation=as_rows(self._final),
+            mask=as_rows(self._mask),
+            action=self._action if self._action.ndim == 1 else as_rows(self._action),
+            reward=np.zeros(count, np.float32),
+            terminated=np.zeros(count, np.bool_),
+            truncated=np.zeros(count, np.bool_),
+            episode_return=np.zeros(count, np.float32),
+            episode_length=np.zeros(count, np.int32),
+        )
+        self._shares = [
+            HostArrays(*parts) for parts in zip(*(_shared_out(a, self.journals) for a in self._arrays), strict=True)
+        ]
+        self._begun = False
+
+    def connect(self, policy: Policy, works: list[Workspace]) -> None:
+        """Compile the stages on either side of a step."""
+        steps = stages(policy.head, policy.encoding, writer_for(self.envs.single_action_space), policy.functions)
+        self._plan, self._works = policy.plan, works
+        eyes = Eyes(*(np.zeros(policy.encoding.inputs, np.float32) for _ in Eyes._fields))
+        arguments = (self._shares[0], policy.plan, works[0], self._streams[0], eyes, self.journals[0], 0, np.float32(1))
+        self._decide, self._settle, self._finish = (
+            compile_loop(loop, arguments, policy.translator, before=lambda: None) for loop in host_loops(steps)
+        )
+
+    def collect(self, eyes: Eyes, gamma: float) -> None:
+        """One rollout of all copies."""
+        if not self._begun:
+            observations, infos = self.envs.reset()
+            self._take(observations, infos)
+            self._begun = True
+        for t in range(self.horizon):
+            self._run(self._decide, eyes, t, gamma)
+            observations, rewards, terminated, truncated, infos = self.envs.step(self._action)
+            self._take(observations, infos)
+            arrays = self._arrays
+            arrays.reward[:], arrays.terminated[:], arrays.truncated[:] = rewards, terminated, truncated
+            if "final_obs" in infos:
+                self._final[:] = infos["final_obs"].reshape(self._final.shape)
+            if "episode" in infos:
+                arrays.episode_return[:], arrays.episode_length[:] = infos["episode"]["r"], infos["episode"]["l"]
+            self._run(self._settle, eyes, t, gamma)
+        self._run(self._finish, eyes, self.horizon, gamma)
+
+    def _take(self, observations: NDArray[Any], infos: Mapping[str, Any]) -> None:
+        self._observation[:] = observations.reshape(self._observation.shape)
+        if self._masked:
+            self._mask[:] = infos["action_mask"]
+
+    def _run(self, stage: Any, eyes: Eyes, t: int, gamma: float) -> None:
+        for thread, journal in enumerate(self.journals):
+            streams, work = self._streams[thread], self._works[thread]
+            stage(self._shares[thread], self._plan, work, streams, eyes, journal, t, np.float32(gamma))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The policy's random streams; what Gymnasium's environments are in the middle of cannot be saved."""
+        return _common_state(self._rng, self.journals)
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
+        _load_common_state(state, self._rng, self.journals)
+        for journal in self.journals:
+            journal.discounted[:] = 0.0
+        self.envs.reset(seed=int(self._rng[0, 0] >> np.uint64(33)))
+        self._begun = False
+
+
+def host_loops(steps: Stages) -> tuple[Any, Any, Any]:
+    """The stages over all blocks of one thread, with the same arguments."""
+    decide, settle, finish = steps
+
+    def decide_all(copies, plan, work, rng, eyes, journal, t, gamma):  # noqa: ARG001 - all three have the same arguments
+        for start in range(0, len(copies.reward), ROWS):
+            decide(copies, plan, work, rng, eyes, journal, start, min(ROWS, len(copies.reward) - start), t)
+
+    def settle_all(copies, plan, work, rng, eyes, journal, t, gamma):  # noqa: ARG001
+        for start in range(0, len(copies.reward), ROWS):
+            settle(copies, plan, work, eyes, journal, start, min(ROWS, len(copies.reward) - start), t, gamma)
+
+    def finish_all(copies, plan, work, rng, eyes, journal, t, gamma):  # noqa: ARG001
+        for start in range(0, len(copies.reward), ROWS):
+            finish(copies, plan, work, eyes, journal, start, min(ROWS, len(copies.reward) - start))
+
+    return decide_all, settle_all, finish_all
+
+
+def _shared_out(array: NDArray[Any], journals: list[Journal]) -> list[NDArray[Any]]:
+    """The rows of each thread."""
+    shares, first = [], 0
+    for journal in journals:
+        shares.append(array[first : first + len(journal.samples)])
+        first += len(journal.samples)
+    return shares
+
+
+def _common_state(rng: NDArray[np.uint64], journals: list[Journal]) -> dict[str, NDArray[Any]]:
+    return {"policy.rng": rng.copy(), "policy.discounted": np.concatenate([one.discounted for one in journals])}
+
+
+def _load_common_state(state: Mapping[str, NDArray[Any]], rng: NDArray[np.uint64], journals: list[Journal]) -> None:
+    rng[:] = state["policy.rng"]
+    for journal, discounted in zip(journals, _shared_out(state["policy.discounted"], journals), strict=True):
+        journal.discounted[:] = discounted

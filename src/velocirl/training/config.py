@@ -1,0 +1,49 @@
+"""Configurations: frozen dataclasses of plain values, from keyword arguments, presets, files and the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+Config = TypeVar("Config")
+
+
+def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:
+    """A configuration from named values; unknown names and values of the wrong kind are refused by name."""
+    names = [field.name for field in dataclasses.fields(kind)]  # pyright: ignore[reportArgumentType]
+    for name in values:
+        if name not in names:
+            raise ValueError(f"there is no setting {name!r}{nearest(name, names)}")
+    plain = {name: _plain(value) for name, value in values.items()}
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error).replace("`", "").replace("$.", "")) from None
+
+
+def as_plain(config: Any) -> dict[str, Any]:
+    """The configuration as plain values, for JSON."""
+    return msgspec.to_builtins(config)
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """What to say of a name that does not exist: the nearest one, or all of them."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+
+
+def require(condition: bool, name: str, value: Any, wanted: str) -> None:
+    """Refuse an impossible value by name."""
+    if not condition:
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return list(value) if isinstance(value, (tuple, np.ndarray)) else value

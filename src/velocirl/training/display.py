@@ -1,0 +1,204 @@
+"""Training as a person sees it: a panel that moves in a terminal, now and then a line elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from velocirl.training.callbacks import Callback
+from velocirl.training.curve import EVALUATION, RETURN, terminal_plot
+
+if TYPE_CHECKING:
+    from velocirl.training.agent import Agent
+
+REFRESH = 0.125  # seconds between two pictures in a terminal
+LINE_EVERY = 2.0  # seconds between two lines elsewhere
+MOST_POINTS = 1024  # of the curve that is shown; when there are more, every second one is forgotten
+WIDEST, NARROWEST = 100, 64  # columns of the panel; below, there is no room for the curve
+CURVE_LINES = 9
+IN_A_LINE = 5  # figures
+FIGURES = {  # in their order, by what a person calls them
+    RETURN: "return",
+    EVALUATION: "evaluation",
+    "rollout/ep_len_mean": "episode length",
+    "train/policy_gradient_loss": "policy loss",
+    "train/value_loss": "value loss",
+    "train/loss": "loss",
+    "train/entropy_loss": "entropy loss",
+    "train/explained_variance": "explained variance",
+    "train/approx_kl": "approx. KL",
+    "train/learning_rate": "learning rate",
+}
+UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+class Display(Callback):
+    """Shows how training goes. An iteration after which nothing is due costs next to nothing.
+
+    `ending` gives the lines that are printed when training is over.
+    """
+
+    def __init__(self, console: Console, ending: Callable[[Agent, float], list[Text]] | None = None) -> None:
+        self._console = console
+        self._ending = ending
+        self._live: Live | None = None
+        self._began = self._due = 0.0
+        self._steps: list[int] = []
+        self._returns: list[float | None] = []
+        self._skip = 1  # every so many iterations give a point of the curve
+        self._evaluation: float | None = None
+
+    def start(self, agent: Agent) -> None:
+        """Open the panel."""
+        self._began = time.perf_counter()
+        self._due = self._began + (0.0 if self._console.is_terminal else LINE_EVERY)
+        if self._console.is_terminal:
+            self._live = Live(self._panel(agent), console=self._console, auto_refresh=False)
+            self._live.start(refresh=True)
+
+    def step(self, agent: Agent) -> bool | None:
+        """Note the figures, and show them where it is time."""
+        metrics = agent.metrics
+        if agent.iterations % self._skip == 0:
+            self._note(agent.steps, metrics.get(RETURN))
+        if EVALUATION in metrics:
+            self._evaluation = metrics[EVALUATION]
+        now = time.perf_counter()
+        if now < self._due:
+            return None
+        self._show(agent)
+        # Drawing may take its time, on a slow terminal, but training gets most of it.
+        self._due = max(now + (REFRESH if self._live else LINE_EVERY), now + 10 * (time.perf_counter() - now))
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """Show the last figures and the ending."""
+        self._show(agent)
+        self.close()
+        for line in [] if self._ending is None else self._ending(agent, time.perf_counter() - self._began):
+            self._console.print(line, soft_wrap=True)
+
+    def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
+        """Leave the last picture as it is."""
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back; calling it again does nothing."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def curve(self, width: int, height: int) -> list[str]:
+        """The learning curve so far, in characters."""
+        plain = self._console.options.ascii_only
+        return terminal_plot(self._steps, self._returns, width, height, ascii_only=plain)
+
+    def _note(self, steps: int, mean: float | None) -> None:
+        self._steps.append(steps)
+        self._returns.append(mean)
+        if len(self._steps) > MOST_POINTS:
+            self._skip *= 2
+            del self._steps[::2], self._returns[::2]
+
+    def _show(self, agent: Agent) -> None:
+        if self._live is not None:
+            self._live.update(self._panel(agent), refresh=True)
+        elif not self._console.is_terminal:
+            self._console.print(self._line(agent), soft_wrap=True, highlight=False, markup=False)
+
+    def _line(self, agent: Agent) -> str:
+        goal, metrics = agent.goal, agent.metrics
+        assert goal is not None  # noqa: S101 - in training there is one
+        named = ((name, metrics.get(key)) for key, name in FIGURES.items())
+        figures = "  ".join([f"{name} {say_figure(value)}" for name, value in named if value is not None][:IN_A_LINE])
+        return f"{agent.steps:>12,} steps {goal.progress(agent.steps):>4.0%}  {_rate(agent):>8}  {figures}".rstrip()
+
+    def _panel(self, agent: Agent) -> Panel:
+        width = min(self._console.width, WIDEST)
+        inner = width - 4
+        parts: list[Any] = [self._progress(agent, inner)]
+        figures = self._figures(agent)
+        if inner >= NARROWEST:
+            columns = inner - 34
+            both = Table.grid(padding=(0, 3, 0, 0))
+            both.add_column(width=columns)
+            both.add_row(Text("\n".join(self.curve(columns, CURVE_LINES)), "cyan", no_wrap=True), figures)
+            parts += ["", both]
+        else:
+            parts += ["", figures]
+        parts += ["", self._phases(agent)]
+        title = Text.assemble((agent.source.id, "bold"), f"  {agent.name}  seed {agent.config.seed}")
+        return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="dim", width=width)
+
+    def _progress(self, agent: Agent, width: int) -> Table:
+        goal = agent.goal
+        assert goal is not None  # noqa: S101 - in training there is one
+        done = min(agent.steps, goal.stop) - goal.start
+        rate = float(agent.metrics.get("time/fps") or 0.0)
+        left = say_seconds(max(goal.stop - agent.steps, 0) / rate) if rate else "?"
+        text = f"{say_count(agent.steps)} of {say_count(goal.stop)} steps   {_rate(agent)}   {left} left"
+        bar = ProgressBar(total=goal.total, completed=done, width=max(8, width - len(text) - 8))
+        line = Table.grid(padding=(0, 2, 0, 0))
+        line.add_row(bar, f"{goal.progress(agent.steps):>4.0%}", Text(text, no_wrap=True))
+        return line
+
+    def _figures(self, agent: Agent) -> Table:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(justify="right", width=9, no_wrap=True)
+        for key, name in FIGURES.items():
+            value = self._evaluation if key == EVALUATION else agent.metrics.get(key)
+            if value is not None:
+                table.add_row(name, Text(say_figure(value), "bold" if key in (RETURN, EVALUATION) else ""))
+        return table
+
+    def _phases(self, agent: Agent) -> Text:
+        shares = {
+            name.removeprefix("time/").removesuffix("_share"): float(value or 0.0)
+            for name, value in agent.metrics.items()
+            if name.startswith("time/") and name.endswith("_share")
+        }
+        return Text("   ".join(f"{phase} {share:.0%}" for phase, share in shares.items()) or "starting", "dim")
+
+
+def say_count(value: float) -> str:
+    """A number in few characters: 950, 12.3k, 1.2M."""
+    for unit, letter in UNITS:
+        if abs(value) >= 0.9995 * unit:
+            return f"{value / unit:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def say_figure(value: float) -> str:
+    """A figure of training in few characters: 475.2, -0.0031, 1.0e-05."""
+    size = abs(value)
+    if size == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
+    if size >= 1e6:
+        return say_count(value)
+    return f"{value:,.1f}" if size >= 10 else f"{value:.3f}" if size >= 0.01 else f"{value:.1e}"
+
+
+def say_seconds(seconds: float) -> str:
+    """A time in few characters: 0.8 s, 42 s, 3:05, 1:02:03."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _rate(agent: Agent) -> str:
+    return f"{say_count(float(agent.metrics.get('time/fps') or 0.0))}/s"

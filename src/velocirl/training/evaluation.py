@@ -1,0 +1,98 @@
+"""Evaluating a model: whole episodes, each copy counted alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from velocirl.engine.environment import Environment
+from velocirl.training.source import Source
+
+MOST_COPIES = 128
+
+
+class Model(Protocol):
+    """Whatever chooses actions as Stable-Baselines3's models do."""
+
+    def predict(self, observation: Any, *, deterministic: bool, action_masks: Any = None) -> tuple[Any, Any]:
+        """Actions for a batch of observations."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The episodes of an evaluation."""
+
+    returns: NDArray[np.float64]  # (episodes,)
+    lengths: NDArray[np.int64]  # (episodes,)
+
+    @property
+    def mean_return(self) -> float:
+        """The mean return of an episode."""
+        return float(self.returns.mean())
+
+    @property
+    def std_return(self) -> float:
+        """The standard deviation of the returns."""
+        return float(self.returns.std())
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mean_return:.2f} +- {self.std_return:.2f} over {len(self.returns)} episodes"
+            f" of {self.lengths.mean():.1f} steps"
+        )
+
+
+def evaluate(
+    model: Model,
+    env: str | Environment | VectorEnv | None = None,
+    episodes: int = 100,
+    seed: int | None = None,
+    *,
+    deterministic: bool = True,
+) -> Evaluation:
+    """Let a model act for whole episodes, in `env` or in the environment that it was trained in.
+
+    Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
+    episodes do not count more than long ones.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if isinstance(env, VectorEnv):
+        return _play(model, env, episodes, seed, deterministic)
+    if env is None:
+        source = getattr(model, "source", None)
+        if source is None:
+            raise ValueError("say in which environment this model is to be evaluated: evaluate(model, env)")
+    else:
+        source = Source(env)
+    envs = source.make_evaluation(min(episodes, MOST_COPIES), seed)
+    try:
+        return _play(model, envs, episodes, seed, deterministic)
+    finally:
+        envs.close()
+
+
+def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool) -> Evaluation:
+    wanted = np.full(envs.num_envs, episodes // envs.num_envs)
+    wanted[: episodes % envs.num_envs] += 1
+    returns: list[float] = []
+    lengths: list[int] = []
+    total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    observations, infos = envs.reset(seed=seed)
+    while wanted.any():
+        actions, _ = model.predict(observations, deterministic=deterministic, action_masks=infos.get("action_mask"))
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        total += rewards
+        length += 1
+        ended = terminated | truncated
+        for copy in np.flatnonzero(ended & (wanted > 0)):
+            returns.append(float(total[copy]))
+            lengths.append(int(length[copy]))
+            wanted[copy] -= 1
+        total[ended], length[ended] = 0.0, 0
+    return Evaluation(np.array(returns), np.array(lengths))

@@ -1,0 +1,37 @@
+"""The guard against numbers that are not numbers: training stops where one appears, and says where that was."""
+
+from __future__ import annotations
+
+from velocirl.training.collecting import (
+    FAULT,
+    FAULT_IN_OBSERVATION,
+    FAULT_IN_POLICY,
+    FAULT_IN_REWARD,
+    FAULTY_COPY,
+    FAULTY_STEP,
+    Journal,
+)  # fmt: skip
+
+SOURCES = {
+    FAULT_IN_OBSERVATION: ("an observation of the environment", "look at its observe and step functions"),
+    FAULT_IN_REWARD: ("a reward of the environment", "look at its step function"),
+    FAULT_IN_POLICY: ("the output of the network", "a smaller learning_rate or max_grad_norm may help"),
+}
+
+
+class NumericalError(ArithmeticError):
+    """A number of a training run is infinite or not a number; nothing was saved since."""
+
+
+def check_journals(journals: list[Journal], steps: int, num_envs: int) -> None:
+    """Raise if a rollout that began after `steps` steps met such a number."""
+    first = 0
+    for journal in journals:
+        kind, copy, t = (int(journal.counts[place]) for place in (FAULT, FAULTY_COPY, FAULTY_STEP))
+        if kind:
+            source, advice = SOURCES[kind]
+            raise NumericalError(
+                f"{source} is not finite: copy {first + copy}, step {steps + t * num_envs} of the run ({t} of this"
+                f" rollout); {advice}. No checkpoint was written after that"
+            )
+        first += len(journal.samples)

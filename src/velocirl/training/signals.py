@@ -1,0 +1,42 @@
+"""Ctrl-C and SIGTERM during training: finish the step that is under way, save, and then stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class StopSignals:
+    """While this context lasts, the first signal only asks to stop; a second one stops at once, as usual."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():  # Python handles signals there only
+            for one in self.SIGNALS:
+                if signal.getsignal(one) is not signal.SIG_IGN:  # as under nohup
+                    self._before[one] = signal.signal(one, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+        self._before.clear()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.received = signal.Signals(number)
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def raise_received(self) -> None:
+        """What the signal would have done, after all was saved."""
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)

@@ -1,0 +1,66 @@
+"""Where an agent's experience comes from: an environment's name and spaces, and how to make copies of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from velocirl.engine import registry
+from velocirl.engine.environment import Environment
+from velocirl.vector.making import GYMNASIUM, make, make_vec
+from velocirl.vector.native import FleetVectorEnv
+
+
+class Source:
+    """An environment that an agent is for: native, or one of Gymnasium's (`gym:ID`)."""
+
+    def __init__(self, environment: str | Environment) -> None:
+        self.native: Environment | None = None
+        if isinstance(environment, str) and environment.startswith(GYMNASIUM):
+            self.id = environment
+            probe = make(environment)
+            self.observation_space, self.action_space = probe.observation_space, probe.action_space
+            self.masked = "action_mask" in probe.reset(seed=0)[1]
+            probe.close()
+        elif isinstance(environment, (str, Environment)):
+            self.native = registry.find(environment)
+            self.id = self.native.id
+            self.observation_space, self.action_space = self.native.observation, self.native.action
+            self.masked = self.native.legal is not None
+        else:
+            kind = type(environment).__name__
+            advice = (
+                "register it with gymnasium.register and give its id"
+                if isinstance(environment, gymnasium.Env)
+                else "give an id (velocirl envs lists them), gym:ID for Gymnasium's, or a velocirl.Environment"
+            )
+            raise TypeError(f"an agent makes the copies of its environment itself and cannot use a {kind}: {advice}")
+
+    def preset(self, algorithm: str) -> Mapping[str, Any]:
+        """The settings with which an algorithm is known to learn this environment."""
+        return {} if self.native is None else self.native.presets.get(algorithm, {})
+
+    def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
+        """Copies to learn from."""
+        if self.native is not None:
+            if workers is not None:
+                raise ValueError(f"{self.id} is compiled and needs no workers; they are for gym: environments")
+            return FleetVectorEnv(self.native, num_envs, seed=seed, threads=threads, copy=False)
+        return make_vec(self.id, num_envs, seed=seed, workers=workers, copy=False)
+
+    def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
+        """Copies to be evaluated in."""
+        return make_vec(self.native or self.id, num_envs, seed=seed)
+
+    def signature(self) -> dict[str, str]:
+        """What must be the same where a saved agent is loaded."""
+        return {"observation_space": _describe(self.observation_space), "action_space": _describe(self.action_space)}
+
+
+def _describe(space: gymnasium.Space[Any]) -> str:
+    with np.printoptions(threshold=64):
+        return " ".join(str(space).split())
