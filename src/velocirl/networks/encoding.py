@@ -15,7 +15,8 @@ class Encoding(NamedTuple):
     """How one observation becomes one input row."""
 
     inputs: int  # the width of the row
-    encode: Callable[..., Any]  # (observation, centre, inverse_scale, encoded)
+    # (observation, centre, inverse_scale, encoded) -> 0, or NaN where something in the observation is not finite
+    encode: Callable[..., Any]
     normalises: bool  # whether centre and inverse_scale are used
 
 
@@ -51,8 +52,12 @@ def flat(observation):
 def _numbers(size: int, factor: float, flatten: Callable[..., Any]) -> Callable[..., Any]:
     def encode(observation, centre, inverse_scale, encoded):  # noqa: ARG001 - every encoding has the same signature
         numbers = flatten(observation)
+        check = np.float32(0)
         for j in range(size):
-            encoded[j] = np.float32(numbers[j]) * factor
+            number = np.float32(numbers[j])
+            check += number * 0
+            encoded[j] = number * factor
+        return check
 
     return encode
 
@@ -60,10 +65,13 @@ def _numbers(size: int, factor: float, flatten: Callable[..., Any]) -> Callable[
 def _normalised(size: int, flatten: Callable[..., Any]) -> Callable[..., Any]:
     def encode(observation, centre, inverse_scale, encoded):
         numbers = flatten(observation)
+        check = np.float32(0)
         for j in range(size):
-            number = (np.float32(numbers[j]) - centre[j]) * inverse_scale[j]
-            # A NaN passes both comparisons, so that the guard against them can find it.
+            number = np.float32(numbers[j])
+            check += number * 0  # here, since an infinite number would not be seen once it is held within the limits
+            number = (number - centre[j]) * inverse_scale[j]
             encoded[j] = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
+        return check
 
     return encode
 
@@ -75,5 +83,6 @@ def _one_hot(counts: tuple[int, ...], starts: tuple[int, ...]) -> Encoding:
             for k in range(counts[part]):
                 encoded[first + k] = 1.0 if observation[part] == starts[part] + k else 0.0
             first += counts[part]
+        return np.float32(0)
 
     return Encoding(sum(counts), encode, False)

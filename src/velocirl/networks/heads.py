@@ -7,7 +7,7 @@ shows in the log-probability, and the action is a legal one even then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, log
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ class Head(NamedTuple):
     outputs: int  # columns of the network's output row that belong to the policy, its first ones
     action_size: int  # entries of an action row
     action_dtype: str
+    counts: tuple[int, ...]  # of the options of each choice; of a Gaussian, how many numbers
     masked: bool  # whether masks are read at all: one entry for each choice
     sample: Callable[..., Any]  # (output, mask, rng, action) -> log-probability; writes the action
     mode: Callable[..., Any]  # (output, mask, action); writes the most probable action
@@ -151,10 +152,8 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
                 gradient[first + k] = policy_weight * (taken - probability) - entropy_weight * (probability * surprise)
             first += counts[part]
 
-    return Head(
-        "multi_discrete", sum(counts), len(counts), "int32", masked, sample=sample, mode=mode, evaluate=evaluate,
-        backward=backward,
-    )  # fmt: skip
+    functions = {"sample": sample, "mode": mode, "evaluate": evaluate, "backward": backward}
+    return Head("multi_discrete", sum(counts), len(counts), "int32", counts, masked, **functions)
 
 
 def gaussian(size: int) -> Head:
@@ -202,9 +201,21 @@ def gaussian(size: int) -> Head:
             held = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
             gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
 
-    return Head(
-        "gaussian", 2 * size, size, "float32", False, sample=sample, mode=mode, evaluate=evaluate, backward=backward
-    )
+    functions = {"sample": sample, "mode": mode, "evaluate": evaluate, "backward": backward}
+    return Head("gaussian", 2 * size, size, "float32", (size,), False, **functions)
+
+
+def describe_head(head: Head) -> dict[str, Any]:
+    """A head as plain values, from which `head_from` makes it again."""
+    return {"name": head.name, "counts": list(head.counts), "masked": head.masked}
+
+
+def head_from(description: Mapping[str, Any]) -> Head:
+    """The head of a description."""
+    name, counts, masked = description["name"], description["counts"], description["masked"]
+    if name == "gaussian":
+        return gaussian(counts[0])
+    return categorical(counts[0], masked) if name == "categorical" else multi_discrete(counts, masked)
 
 
 def bounded(logit):

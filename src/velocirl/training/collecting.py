@@ -62,12 +62,10 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
 
     def look(observation, eyes, encoded, values, place):
         """Encode an observation for the network; gives 0, or NaN if something in it is not finite."""
-        encode(observation, eyes.centre, eyes.inverse_scale, encoded)
+        check = encode(observation, eyes.centre, eyes.inverse_scale, encoded)
         into = values[place : place + inputs]
-        check = np.float32(0)
         for j in range(inputs):
             into[j] = encoded[j]
-            check += encoded[j] * 0
         return check
 
     def act(copies, i, output, rng, sample):

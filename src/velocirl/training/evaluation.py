@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from velocirl.engine.environment import Environment
 from velocirl.training.source import Source
 
-MOST_COPIES = 128
+MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
 
 
 class Model(Protocol):
@@ -70,7 +70,8 @@ def evaluate(
             raise ValueError("say in which environment this model is to be evaluated: evaluate(model, env)")
     else:
         source = Source(env)
-    envs = source.make_evaluation(min(episodes, MOST_COPIES), seed)
+    most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
+    envs = source.make_evaluation(min(episodes, most), seed)
     try:
         return _play(model, envs, episodes, seed, deterministic)
     finally:

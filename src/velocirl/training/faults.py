@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from velocirl.training.collecting import (
     FAULT,
     FAULT_IN_OBSERVATION,
@@ -35,3 +38,13 @@ def check_journals(journals: list[Journal], steps: int, num_envs: int) -> None:
                 f" rollout); {advice}. No checkpoint was written after that"
             )
         first += len(journal.samples)
+
+
+def check_update(faulty_gradient: bool, parameters: NDArray[np.float32], steps: int) -> None:
+    """Raise if the update after so many steps met such a number, or left one behind."""
+    if faulty_gradient or not np.isfinite(parameters).all():
+        source = "the gradient" if faulty_gradient else "a parameter of the network"
+        raise NumericalError(
+            f"{source} is not finite in the update after step {steps} of the run; a smaller learning_rate may help."
+            " No checkpoint was written after that"
+        )

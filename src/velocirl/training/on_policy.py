@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.returns import Discount, gae, vtrace
 from velocirl.engine import random
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiling import compile_loop, is_compiled, learning_translator
 from velocirl.engine.threads import SPACING, run_together
 from velocirl.networks.activations import activation_from
 from velocirl.networks.heads import Head
@@ -22,6 +22,7 @@ from velocirl.optim.optimisers import FACTORS, Optimiser
 from velocirl.training.collecting import Journal
 from velocirl.training.updating import METRICS, OUTCOME, PARTIAL, STEPS, Common, Own, Schedule, update_loop
 
+ANY_SCHEDULE = Schedule(0.0, 1, 1, 1, 1, 0.0, 0.0, 0.0, True)  # for its types
 SPREAD = 4  # sums from which the explained variance follows
 
 
@@ -79,13 +80,18 @@ class Learner:
         self._spread = [np.zeros(SPREAD) for _ in journals]
         self._discount = Discount(*(np.float32(1) for _ in range(4)))
         reestimate: Any = nothing if vtrace_limits is None else _reestimation(self.functions, head, *vtrace_limits)
+        self._update_loop: Any = update_loop(self.functions, loss_gradient, optimiser.rule, divergence, reestimate)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether `compile` finds its largest loop in the cache."""
+        return is_compiled(self._update_loop, self._arguments(0, ANY_SCHEDULE), self.translator)
+
+    def compile(self) -> None:
+        """Compile everything, or take it from the cache."""
+        self._update = self._compile(self._update_loop, *self._arguments(0, ANY_SCHEDULE))
         self._estimate = self._compile(estimate_loop(), self._own[0], self._discount, self._spread[0])
-        schedule = Schedule(0.0, 1, 1, 1, 1, 0.0, 0.0, 0.0, True)
-        self._update = self._compile(
-            update_loop(self.functions, loss_gradient, optimiser.rule, divergence, reestimate),
-            *self._arguments(0, schedule),
-        )
-        self._pack = self._compile(pack_loop(self.functions), network.plan, self.parameters, self.works[0])
+        self._pack = self._compile(pack_loop(self.functions), self.network.plan, self.parameters, self.works[0])
         self.repack()
 
     @property

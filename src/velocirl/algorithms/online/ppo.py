@@ -29,15 +29,16 @@ from velocirl.engine.cpu import available_cores
 from velocirl.engine.environment import Environment
 from velocirl.engine.registers import as_rows
 from velocirl.networks.encoding import encoding_for
-from velocirl.networks.heads import head_for
+from velocirl.networks.heads import Head, describe_head, head_for, head_from
 from velocirl.networks.mlp import MLP, Chain, Segment
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
-from velocirl.training.agent import Agent, Row
-from velocirl.training.collecting import ENDED, Eyes
-from velocirl.training.collectors import Collector, FleetCollector, HostCollector, Policy
-from velocirl.training.config import require
-from velocirl.training.faults import NumericalError, check_journals
+from velocirl.training.agent import Agent, Row, algorithm_from
+from velocirl.training.ahead import compiled_ahead
+from velocirl.training.collecting import ENDED, Eyes, Journal
+from velocirl.training.collectors import Collector, FleetCollector, HostCollector, Policy, allocate_journals
+from velocirl.training.config import as_plain, build_config, require
+from velocirl.training.faults import check_journals, check_update
 from velocirl.training.normalising import RunningMoments
 from velocirl.training.on_policy import Learner
 from velocirl.training.policy import Actor
@@ -159,7 +160,7 @@ class PPO(Agent):
         self._seeds = {"env": int(first), "policy": int(policy), "learner": int(shuffling)}
         self.head = head_for(_from_zero(self.source.action_space), self.source.masked)
         self.encoding = encoding_for(self.source.observation_space, self.config.normalise_observations)
-        self.network = self._build_network()
+        self.network = make_network(self.config, self.encoding.inputs, self.head)
         self.parameters = self.network.initial_parameters(np.random.default_rng(int(initial)))
         self._observation_moments = RunningMoments(self.encoding.inputs)
         self._reward_moments = RunningMoments(1)
@@ -185,7 +186,7 @@ class PPO(Agent):
         learning_rate = config.learning_rate * self._schedule(self.goal.progress(self.steps))
         with self._phase("rollout"):
             for journal in collector.journals:
-                journal.counts[:] = 0
+                journal.counts[:], journal.observation_sums[:], journal.discounted_sums[:] = 0, 0.0, 0.0
             collector.collect(self._eyes, config.gamma)
             check_journals(collector.journals, self.steps, config.num_envs)
         with self._phase("estimate"):
@@ -194,11 +195,7 @@ class PPO(Agent):
             explained = learner.estimate(self._discount())
         with self._phase("update"):
             outcome, means = learner.update(self._schedule_of_update(learning_rate))
-            if outcome[FAULT]:
-                raise NumericalError(
-                    f"the gradient is not finite in the update after step {self.steps + config.batch} of the run; a"
-                    " smaller learning_rate may help. No checkpoint was written after that"
-                )
+            check_update(bool(outcome[FAULT]), self.parameters, self.steps + config.batch)
         self._update_eyes()
         self._actor_is_stale = True
         self.steps += config.batch
@@ -255,21 +252,14 @@ class PPO(Agent):
             )
         else:
             raise TypeError(f"{self.source.id} gives a {type(envs).__name__}, which PPO cannot collect from")
-        learner = Learner(
-            self.network,
-            self.parameters,
-            self.head,
-            optimiser_from(config.optimiser),
-            ppo_loss(self.head),
-            APPROX_KL,
-            self._loss_settings(),
-            collector.journals,
-            unit=config.horizon if config.minibatches == "environments" else 1,
-            seed=self._seeds["learner"],
-            vtrace_limits=(config.rho_limit, config.c_limit) if config.estimator == "vtrace" else None,
+        learner = make_learner(
+            config, self.network, self.head, self.parameters, collector.journals, self._seeds["learner"]
         )
-        policy = Policy(self.head, self.encoding, self.network.plan, learner.functions, learner.translator)
-        collector.connect(policy, learner.works)
+        sizes = {"inputs": self.encoding.inputs, "head": describe_head(self.head), "config": as_plain(config)}
+        with compiled_ahead(f"{__name__}:compile_learner", {"algorithm": self.name, **sizes}, not learner.is_compiled):
+            policy = Policy(self.head, self.encoding, self.network.plan, learner.functions, learner.translator)
+            collector.connect(policy, learner.works)
+        learner.compile()
         if isinstance(envs, FleetVectorEnv):
             envs.reset()
         self._learner, self._collector = learner, collector
@@ -314,21 +304,6 @@ class PPO(Agent):
         if self._learner is not None:
             self._learner.repack()
 
-    def _build_network(self) -> MLP:
-        config, head = self.config, self.head
-        if head.action_dtype == "float32":  # means hang on the network, deviations are free
-            size = head.action_size
-            policy = (Segment(0, size, 0.01), Segment(size, size, free=config.log_deviation))
-        else:
-            policy = (Segment(0, head.outputs, 0.01),)
-        value = (Segment(head.outputs, 1, 1.0),)
-        together = (Chain(config.hidden, policy + value),)
-        apart = (Chain(config.hidden, policy), Chain(config.hidden, value))
-        return MLP(self.encoding.inputs, together if config.shared else apart, config.activation, config.initialiser)
-
-    def _loss_settings(self) -> LossSettings:
-        return LossSettings(*(np.float32(getattr(self.config, name)) for name in LossSettings._fields))
-
     def _schedule_of_update(self, learning_rate: float) -> Schedule:
         config = self.config
         return Schedule(
@@ -366,8 +341,6 @@ class PPO(Agent):
             if self.encoding.normalises:
                 self._observation_moments.add(journal.observation_sums[0], journal.observation_sums[1], count)
             self._reward_moments.add(journal.discounted_sums[:1], journal.discounted_sums[1:], count)
-            journal.observation_sums[:] = 0.0
-            journal.discounted_sums[:] = 0.0
 
     def _update_eyes(self) -> None:
         moments = self._observation_moments
@@ -405,6 +378,53 @@ class A2C(PPO):
 
     name: ClassVar[str] = "a2c"
     Config: ClassVar[type[Any]] = A2CConfig
+
+
+def make_network(config: PPOConfig, inputs: int, head: Head) -> MLP:
+    """The network of a policy and its value, together or apart."""
+    if head.action_dtype == "float32":  # means hang on the network, deviations are free
+        size = head.action_size
+        policy = (Segment(0, size, 0.01), Segment(size, size, free=config.log_deviation))
+    else:
+        policy = (Segment(0, head.outputs, 0.01),)
+    value = (Segment(head.outputs, 1, 1.0),)
+    together = (Chain(config.hidden, policy + value),)
+    apart = (Chain(config.hidden, policy), Chain(config.hidden, value))
+    return MLP(inputs, together if config.shared else apart, config.activation, config.initialiser)
+
+
+def make_learner(
+    config: PPOConfig,
+    network: MLP,
+    head: Head,
+    parameters: NDArray[np.float32],
+    journals: list[Journal],
+    seed: int,
+) -> Learner:
+    """A learner with the loss of PPO, not compiled yet."""
+    return Learner(
+        network,
+        parameters,
+        head,
+        optimiser_from(config.optimiser),
+        ppo_loss(head),
+        APPROX_KL,
+        LossSettings(*(np.float32(getattr(config, name)) for name in LossSettings._fields)),
+        journals,
+        unit=config.horizon if config.minibatches == "environments" else 1,
+        seed=seed,
+        vtrace_limits=(config.rho_limit, config.c_limit) if config.estimator == "vtrace" else None,
+    )
+
+
+def compile_learner(algorithm: str, inputs: int, head: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Compile a learner into the disk cache; sizes that do not matter to the compiler are as small as can be."""
+    settings = build_config(algorithm_from(algorithm).Config, {**config, "num_envs": 1, "horizon": 1, "threads": 1})
+    distribution = head_from(head)
+    network = make_network(settings, inputs, distribution)
+    journals = allocate_journals(1, 1, 1, distribution, inputs)
+    parameters = np.zeros(network.num_parameters, np.float32)
+    make_learner(settings, network, distribution, parameters, journals, seed=0).compile()
 
 
 def _resolved(config: PPOConfig) -> PPOConfig:
