@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,9 @@ def _warn(place: Any, error: OSError) -> None:
 
 
 def _prune(directory: Path) -> None:
-    files = sorted(directory.iterdir(), key=lambda file: file.stat().st_mtime)
-    for file in files[: max(0, len(files) - MOST_FILES)]:
+    dated = []
+    for file in directory.iterdir():
+        with suppress(FileNotFoundError):  # another process has removed or renamed it meanwhile
+            dated.append((file.stat().st_mtime, file))
+    for _, file in sorted(dated)[: max(0, len(dated) - MOST_FILES)]:
         file.unlink(missing_ok=True)

@@ -24,11 +24,15 @@ from velocirl.engine.translating import Translator
 # differently, and a copy's life would depend on how many others there are. The numpy error model leaves out the test
 # for zero before each division, without which no loop with a division is vectorised.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+# Our own loops allocate nothing, so that nothing in them has to be counted; numba would count the arrays of a tuple
+# whenever it is handed on, with locked instructions, and did so for a third of the time of a rollout.
+UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _LOADED: dict[Any, Any] = {}  # the loops of this process, by place of their cache, fingerprint and signature
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
+COUNTED: dict[str, Any] = {"_nrt": True}  # an environment's functions may allocate
 # Learners may fuse a multiplication with an addition: a sample's gradient does not depend on its neighbours' anyway.
 # Any further freedom would hide NaNs or undo the care of the elementary functions.
-LEARNING: dict[str, Any] = {"fastmath": {"contract"}}
+LEARNING: dict[str, Any] = {"fastmath": {"contract"}, **UNCOUNTED}
 
 
 class _DisjointArguments(Compiler):
@@ -41,8 +45,9 @@ class _DisjointArguments(Compiler):
 
 def cpu_translator(name: str, *, double: bool) -> Translator:
     """A translator to functions that numba inlines into the loops that call them."""
-    translator = Translator(name, double=double, compiled=numba.njit(**INLINED), substitutes=registers.COMPILED)
-    translator.substitute(registers.row, registers.row_compiled)
+    compiled = numba.njit(**INLINED, **COUNTED)
+    translator = Translator(name, double=double, compiled=compiled, substitutes=registers.COMPILED)
+    translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))
     if not double:
         translator.substitute(math.sin, elementary.sin)
         translator.substitute(math.cos, elementary.cos)
@@ -54,7 +59,7 @@ def learning_translator(name: str) -> Translator:
     substitutes = {**registers.COMPILED, **products.COMPILED}
     compiled = numba.njit(**INLINED, **LEARNING)
     translator = Translator(name, double=False, compiled=compiled, substitutes=substitutes, manner="learning")
-    translator.substitute(registers.row, registers.row_compiled)
+    translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))
     for function in ("sin", "cos", "exp", "expm1", "log", "tanh", "erf"):
         translator.substitute(getattr(math, function), getattr(elementary, function))
     return translator
@@ -99,7 +104,8 @@ def is_compiled(function: FunctionType, arguments: tuple[Any, ...], translator: 
 
 
 def _load(function: FunctionType, signature: tuple[Any, ...], translator: Translator, cache: Any) -> Any:
-    dispatcher: Any = numba.njit(pipeline_class=_DisjointArguments, **OPTIONS)(translator.loop(function))
+    options = {"pipeline_class": _DisjointArguments, **OPTIONS, **UNCOUNTED}
+    dispatcher: Any = numba.njit(**options)(translator.loop(function))
     dispatcher._cache = cache
     with _settings(translator.double):
         dispatcher.compile(signature)

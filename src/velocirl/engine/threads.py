@@ -19,7 +19,7 @@ from velocirl.engine.registers import give_way, mailbox_read, mailbox_write, rel
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 PATIENCE = 5_000  # times that a thread looks into its mailbox before it goes to sleep: about 0.1 ms
-LOOKS = 2_000  # times that a thread looks for the others at a meeting before it lets someone else have the core
+LOOKS = 200  # times that a thread looks for the others at a meeting before it lets someone else have the core
 SPACING = 8  # whole numbers in a line of the cache, so that no two threads write to the same one
 WANTED, DONE, AWAKE = 0, 1, 2  # the places of a mailbox: rounds asked for, rounds done, whether a thread is watching
 

@@ -18,6 +18,7 @@ class Encoding(NamedTuple):
     # (observation, centre, inverse_scale, encoded) -> 0, or NaN where something in the observation is not finite
     encode: Callable[..., Any]
     normalises: bool  # whether centre and inverse_scale are used
+    at: Callable[..., Any]  # (observation, j) -> the number that becomes input j, where it normalises
 
 
 def encoding_for(space: Space[Any], normalise: bool) -> Encoding:
@@ -28,33 +29,52 @@ def encoding_for(space: Space[Any], normalise: bool) -> Encoding:
         return _one_hot(tuple(map(int, space.nvec)), tuple(map(int, np.broadcast_to(space.start, space.nvec.shape))))
     if isinstance(space, (Box, MultiBinary)):
         factor = 1 / 255 if space.dtype == np.uint8 else 1.0
-        size = int(np.prod(space.shape))
-        flatten = one_dimension if len(space.shape) == 1 else flat
+        size, at = int(np.prod(space.shape)), number_at(space.shape)
         if size == 0:
             raise ValueError(f"an observation of {space} has no numbers to learn from")
         if normalise and isinstance(space, Box):
-            return Encoding(size, _normalised(size, flatten), True)
-        return Encoding(size, _numbers(size, factor, flatten), False)
+            return Encoding(size, _normalised(size, at), True, at)
+        return Encoding(size, _numbers(size, factor, at), False, at)
     raise ValueError(
         f"no network reads observations of {space}: use Box, Discrete, MultiDiscrete or MultiBinary, or flatten it with"
         " gymnasium.wrappers.FlattenObservation"
     )
 
 
-def one_dimension(observation):
-    return observation
+def number_at(shape: tuple[int, ...]) -> Callable[..., Any]:
+    """`at(observation, j)`: number j of an observation, counted row by row."""
+    if len(shape) == 1:
+        return _in_a_row
+    if len(shape) == 2:
+        return _in_a_table(shape[1])
+    if len(shape) == 3:
+        return _in_a_stack(shape[1], shape[2])
+    raise ValueError(f"no network reads observations of {len(shape)} dimensions; flatten them to one, two or three")
 
 
-def flat(observation):
-    return observation.ravel()
+def _in_a_row(observation, j):
+    return observation[j]
 
 
-def _numbers(size: int, factor: float, flatten: Callable[..., Any]) -> Callable[..., Any]:
+def _in_a_table(columns: int) -> Callable[..., Any]:
+    def at(observation, j):
+        return observation[j // columns, j % columns]
+
+    return at
+
+
+def _in_a_stack(rows: int, columns: int) -> Callable[..., Any]:
+    def at(observation, j):
+        return observation[j // (rows * columns), j // columns % rows, j % columns]
+
+    return at
+
+
+def _numbers(size: int, factor: float, at: Callable[..., Any]) -> Callable[..., Any]:
     def encode(observation, centre, inverse_scale, encoded):  # noqa: ARG001 - every encoding has the same signature
-        numbers = flatten(observation)
         check = np.float32(0)
         for j in range(size):
-            number = np.float32(numbers[j])
+            number = np.float32(at(observation, j))
             check += number * 0
             encoded[j] = number * factor
         return check
@@ -62,12 +82,11 @@ def _numbers(size: int, factor: float, flatten: Callable[..., Any]) -> Callable[
     return encode
 
 
-def _normalised(size: int, flatten: Callable[..., Any]) -> Callable[..., Any]:
+def _normalised(size: int, at: Callable[..., Any]) -> Callable[..., Any]:
     def encode(observation, centre, inverse_scale, encoded):
-        numbers = flatten(observation)
         check = np.float32(0)
         for j in range(size):
-            number = np.float32(numbers[j])
+            number = np.float32(at(observation, j))
             check += number * 0  # here, since an infinite number would not be seen once it is held within the limits
             number = (number - centre[j]) * inverse_scale[j]
             encoded[j] = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
@@ -85,4 +104,4 @@ def _one_hot(counts: tuple[int, ...], starts: tuple[int, ...]) -> Encoding:
             first += counts[part]
         return np.float32(0)
 
-    return Encoding(sum(counts), encode, False)
+    return Encoding(sum(counts), encode, False, _in_a_row)

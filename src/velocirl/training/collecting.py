@@ -57,7 +57,7 @@ class Stages(NamedTuple):
 def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions: Passes) -> Stages:
     """Compose the stages for a policy."""
     sample_action, masked, value_column = head.sample, head.masked, head.outputs
-    encode, inputs, normalises = encoding.encode, encoding.inputs, encoding.normalises
+    inputs, encode, normalises, at = encoding
     forward = functions.forward
 
     def look(observation, eyes, encoded, values, place):
@@ -67,6 +67,13 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
         for j in range(inputs):
             into[j] = encoded[j]
         return check
+
+    def add_moments(observation, sums):
+        """Add an observation's numbers and their squares to the sums from which it will be normalised."""
+        for j in range(inputs):
+            number = np.float64(at(observation, j))
+            sums[0, j] += number
+            sums[1, j] += number * number
 
     def act(copies, i, output, rng, sample):
         """Draw an action for copy i from its row of the network's output; gives 0, or NaN if that is not finite."""
@@ -189,15 +196,6 @@ def tell(journal, kind, copy, step):
         journal.counts[FAULT] = kind
         journal.counts[FAULTY_COPY] = copy
         journal.counts[FAULTY_STEP] = step
-
-
-def add_moments(observation, sums):
-    """Add an observation's numbers and their squares to the sums from which it will be normalised."""
-    numbers = observation.ravel()
-    for j in range(len(numbers)):
-        number = np.float64(numbers[j])
-        sums[0, j] += number
-        sums[1, j] += number * number
 
 
 def new_journal(samples: NDArray[Any], inputs: int) -> Journal:

@@ -48,6 +48,7 @@ def _faults(environment: Environment) -> Iterator[str]:
         yield from _impurities(environment)
     try:
         compiled = FleetVectorEnv(environment, COPIES, seed=1)
+        compiled.target.prepare()
     except DefinitionError as error:
         if not broken:  # otherwise it is the problem above, told again
             yield str(error)

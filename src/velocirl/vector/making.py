@@ -22,7 +22,8 @@ def make(
 ) -> gymnasium.Env:
     """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`."""
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
-        return gymnasium.make(environment.removeprefix(GYMNASIUM), render_mode=render_mode, **params)
+        rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
+        return gymnasium.make(environment.removeprefix(GYMNASIUM), **rendering, **params)
     return SingleEnv(registry.find(environment), device=device, render_mode=render_mode, params=params)
 
 
