@@ -16,9 +16,12 @@ import pytest
 from velocirl.training import runs
 from velocirl.training.runs import (
     DamagedRunError,
+    Plan,
+    RunBusyError,
     RunExistsError,
     RunNotFoundError,
     create_run,
+    is_held,
     list_runs,
     open_run,
 )
@@ -268,3 +271,40 @@ def test_what_a_kill_left_unfinished_is_removed_when_a_run_is_opened(tmp_path):
     (run.path / ".run.json.x.unfinished").touch()
     open_run(run.path)
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
+
+
+def test_the_plan_of_a_run_is_kept(tmp_path):
+    plan = Plan(total_steps=1000, checkpoint_every=100, target_return=475.0)
+    run = create(tmp_path / "run", plan=plan)
+    assert json.loads((run.path / "run.json").read_text())["plan"] == {
+        "total_steps": 1000,
+        "checkpoint_every": 100,
+        "target_return": 475.0,
+    }
+    assert open_run(run.path).description.plan == plan
+    longer = Plan(total_steps=2000, checkpoint_every=100, environment_file="/here/mine.py")
+    run.set_plan(longer)
+    assert open_run(run.path).description.plan == run.description.plan == longer
+
+
+def test_a_run_is_held_by_one_process_until_its_end(tmp_path):
+    run = create(tmp_path / "run")
+    assert not is_held(run.path)
+    with run.hold():
+        assert is_held(run.path)
+        assert [summary.status for summary in list_runs()] == ["running"]
+        with pytest.raises(RunBusyError, match="run is running in another process"), open_run(run.path).hold():
+            pass
+        assert is_held(run.path)
+    assert not is_held(run.path)
+    script = (
+        "import sys, time; from velocirl.training.runs import open_run\n"
+        "with open_run(sys.argv[1]).hold(): print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(run.path)], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert is_held(run.path)
+        process.kill()
+        process.wait(30)
+    assert not is_held(run.path)
+    assert [summary.status for summary in list_runs()] == ["interrupted"]

@@ -1,73 +1,91 @@
-"""`velocirl demo`: what it is good for, in less than half a minute."""
+"""`velocirl demo`: a pole that learns to stand, in less than a minute."""
 
 from __future__ import annotations
 
 import inspect
-import time
-from typing import Annotated
+from collections.abc import Sequence
 
-import tyro
 from rich.console import Console
 
 import velocirl
 from velocirl.cli.console import make_console
-from velocirl.cli.demo_race import race
 from velocirl.cli.demo_strip import show_copies
+from velocirl.cli.parsing import Parser, number
+from velocirl.cli.train import prepare_visibly, solved_at
 from velocirl.engine import registry
-from velocirl.engine.directories import cache_directory
 from velocirl.engine.environment import COMPILED
-from velocirl.vector.native import FleetVectorEnv
+from velocirl.training.display import Display, say_count, say_figure, say_seconds
 
 ENVIRONMENT = "CartPole-v1"
-COPIES = 4096
+SEED = 6
+TOTAL_STEPS = 400_000  # at most; it is solved long before
+EPISODES = 100
+SETTINGS = {  # few copies and small minibatches: the least time to solve it, though not the most steps per second
+    "num_envs": 16,
+    "horizon": 64,
+    "minibatch_size": 128,
+    "epochs": 8,
+    "learning_rate": 2e-3,
+    "learning_rate_schedule": "constant",
+    "gamma": 0.98,
+    "gae_lambda": 0.9,
+    "entropy_coefficient": 0.0,
+    "threads": 1,  # the same on every machine
+}
 NEXT = """\
-  velocirl envs      the environments there are; each is one short file
-  velocirl bench     all that is claimed about speed, measured on this machine
+  velocirl envs               the environments there are; each is one short file
+  velocirl train Acrobot-v1   train one, and keep what was learnt
+  velocirl train my_env.py    train yours
+  velocirl bench              all that is claimed about speed, measured here
 
   [dim]>>>[/dim] import velocirl
-  [dim]>>>[/dim] env = velocirl.make_vec("CartPole-v1", 4096, params={"gravity": 3.7})
-  [dim]>>>[/dim] observations, infos = env.reset(seed=0)
-  [dim]>>>[/dim] env.step(env.action_space.sample())    [dim]# a Gymnasium VectorEnv[/dim]
+  [dim]>>>[/dim] agent = velocirl.PPO("CartPole-v1").learn(1_000_000)
+  [dim]>>>[/dim] agent.save("cartpole"); print(velocirl.evaluate(agent))
 """
 
 
-def demo(seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 3.0) -> None:
-    """Compile an environment, race it against Gymnasium's, and look at it.
-
-    Args:
-        seconds: How long each contestant steps, and how long the picture moves.
-    """
+def demo(arguments: Sequence[str]) -> None:
+    """Train CartPole until it is solved, evaluate what was learnt, and look at it."""
+    parser = Parser("demo", "Train CartPole until it is solved, evaluate what was learnt, and look at it.")
+    parser.add_argument("--seconds", type=number, metavar="SECONDS", help="how long the picture moves (3)")
+    seconds = parser.parse(arguments).get("seconds", 3.0)
     if not 0.0 < seconds <= 600.0:
         raise ValueError(f"--seconds must be above 0 and at most 600, got {seconds:g}")
     console = make_console()
     console.print(f"[bold]velocirl {velocirl.__version__}[/bold]  write scalars, run fleets\n")
-    fleet = _compile(console)
-    console.print(f"\n[bold]2[/bold]  {COPIES} copies on one core, in turns with Gymnasium's vectorised CartPole")
-    race(console, ENVIRONMENT, fleet, seconds)
-    console.print("\n[bold]3[/bold]  Three copies, each with a pole of its own, balanced by a line of Python")
-    show_copies(console, ENVIRONMENT, seconds)
+    console.print(f"[bold]1[/bold]  CartPole, {_lines()} lines of plain Python, learnt by PPO until it is solved")
+    agent = _train(console)
+    console.print(f"\n[bold]2[/bold]  {EPISODES} episodes with the policy that was learnt")
+    console.print(f"   return [bold]{velocirl.evaluate(agent, episodes=EPISODES, seed=0)}[/bold]")
+    console.print("\n[bold]3[/bold]  The same policy on three carts with poles that it has never seen")
+    show_copies(console, agent, seconds)
     console.print("\n[bold]4[/bold]  Your turn\n")
     console.print(NEXT, soft_wrap=True)
 
 
-def _compile(console: Console) -> FleetVectorEnv:
-    """A fleet that has taken its first steps, and how long that took."""
+def _lines() -> int:
+    """How long the definition of the environment is."""
     environment = registry.find(ENVIRONMENT)
     functions = [getattr(environment, name) for name in COMPILED if getattr(environment, name) is not None]
     lines = sum(len(inspect.getsource(function).splitlines()) for function in functions)
-    lines += len(environment.state.fields) + len(environment.params.fields)
-    console.print(f"[bold]1[/bold]  CartPole, {lines} lines of plain Python ({environment.source})")
-    before = set(cache_directory().iterdir())
-    with console.status("   compiling them for this processor"):
-        start = time.perf_counter()
-        fleet = velocirl.make_vec(environment, COPIES, seed=0, threads=1)
-        assert isinstance(fleet, FleetVectorEnv)  # noqa: S101 - for the type checker: a native environment is a fleet
-        fleet.reset()
-        fleet.step(fleet.action_space.sample())
-        fleet.run_randomly(1)
-        seconds = time.perf_counter() - start
-    if set(cache_directory().iterdir()) - before:
-        console.print(f"   compiled for this processor in [bold]{seconds:.1f} s[/bold]; next time they are loaded")
-    else:
-        console.print(f"   loaded in [bold]{seconds:.1f} s[/bold], compiled for this processor at an earlier time")
-    return fleet
+    return lines + len(environment.state.fields) + len(environment.params.fields)
+
+
+def _train(console: Console) -> velocirl.PPO:
+    agent = velocirl.PPO(ENVIRONMENT, seed=SEED, **SETTINGS)
+    prepare_visibly(agent, console, indent="   ")
+    display = Display(console)
+    threshold = solved_at(ENVIRONMENT)
+    try:
+        agent.learn(TOTAL_STEPS, [velocirl.StopOnReward(float("inf") if threshold is None else threshold), display])
+    finally:
+        display.close()
+    if not console.is_terminal:  # there, the panel has shown it
+        console.print("\n".join(f"   {line}" for line in display.curve(72, 9)), markup=False)
+    word = "solved" if agent.stopping else "not solved"
+    took, mean = float(agent.metrics["time/time_elapsed"] or 0.0), float(agent.metrics["rollout/ep_rew_mean"] or 0.0)
+    console.print(
+        f"   [bold]{word} in {say_seconds(took)}[/bold], {say_count(agent.steps)} steps:"
+        f" the pole stands for {say_figure(mean)} of 500 steps"
+    )
+    return agent

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import importlib
-import json as json_format
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import gymnasium
 import numpy as np
-import tyro
 from gymnasium.spaces import Box, Discrete
 
 from velocirl.bench.terminal import new_table
 from velocirl.cli.console import make_console
+from velocirl.cli.parsing import Parser
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
+from velocirl.training.display import say_count
 
 
-def envs(json: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False) -> None:
-    """List the environments that velocirl runs compiled.
-
-    Args:
-        json: Print JSON instead of a table.
-    """
+def envs(arguments: Sequence[str]) -> None:
+    """List the environments that run compiled."""
+    parser = Parser("envs", "List the environments that run compiled, and the algorithms that have a preset for each.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     found = [registry.find(one) for one in registry.list_envs()]
-    if json:
-        print(json_format.dumps([_described(environment) for environment in found], indent=1))
+    if "json" in parser.parse(arguments):
+        described = [{**_described(one), "presets": _plain(one.presets)} for one in found]
+        print(json.dumps(described, indent=1))
         return
     console = make_console()
     table = new_table(console)
-    for name in _described(found[0]):
+    for name in (*_described(found[0]), "presets"):
         table.add_column(name.replace("_", " "), justify="right" if name == "max_steps" else "left")
     for environment in found:
         row = _described(environment)
         if environment.source.startswith(f"{registry.BUILT_IN}."):
             row["source"] = "built in"  # the full name of its module is in the JSON
+        row["presets"] = ", ".join(_say_preset(name, preset) for name, preset in environment.presets.items())
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     console.print(table)
     room = Path(importlib.import_module(registry.BUILT_IN).__path__[0])
@@ -51,6 +53,16 @@ def _described(environment: Environment) -> dict[str, str | int | None]:
         "max_steps": environment.max_steps,
         "source": environment.source,
     }
+
+
+def _say_preset(algorithm: str, preset: Mapping[str, Any]) -> str:
+    """An algorithm and for how many steps it is known to learn: ppo 200k."""
+    total = preset.get("total_steps")
+    return algorithm if total is None else f"{algorithm} {say_count(total)}"
+
+
+def _plain(presets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {algorithm: dict(preset) for algorithm, preset in presets.items()}
 
 
 def describe_space(space: gymnasium.Space) -> str:

@@ -2,46 +2,97 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import io
+import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
-import tyro
-
-from velocirl import DefinitionError, __version__
-from velocirl.cli.bench import bench
-from velocirl.cli.console import make_console
-from velocirl.cli.demo import demo
-from velocirl.cli.envs import envs
+from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging
+from velocirl.training.recording import RecordingError
+from velocirl.training.runs import RunBusyError
 
-DESCRIPTION = (
-    "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
-    " (velocirl --version tells the version.)"
-)
-WRONG_USE, INTERRUPTED = 2, 130
+DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
+COMMANDS = {  # each a function of that name in a module of that name, imported when it is called
+    "train": "train an agent",
+    "resume": "go on with a run as if it had never stopped",
+    "evaluate": "play episodes with what was learnt",
+    "runs": "list the runs that are there",
+    "envs": "list the environments that run compiled",
+    "demo": "see it learn to balance a pole, in less than a minute",
+    "bench": "measure speed, start-up and memory, beside its peers",
+}
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; what a person did wrong is one line on stderr and exit code 2, an interrupt is 130."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments) == ["--version"]:
-        print(f"velocirl {__version__}")
-        return
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without µ shows a question mark, not an error
-    app = tyro.extras.SubcommandApp()
-    for command in (envs, demo, bench):
-        app.command(command)
+    if arguments == ["--version"]:
+        print(f"velocirl {__version__}")
+        return
+    if arguments[:1] in (["--help"], ["-h"]):
+        print(_help())
+        return
     try:
-        app.cli(prog="velocirl", description=DESCRIPTION, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            _run(arguments)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except (ValueError, OSError, DefinitionError) as error:
-        if debugging():
-            raise
-        message = " ".join(str(error).split())
-        line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
-        make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
-        sys.exit(WRONG_USE)
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except (NumericalError, RecordingError) as error:
+        sys.exit(_complain(error, FAILED))
+    except (ValueError, OSError, DefinitionError, RunBusyError) as error:
+        sys.exit(_complain(error, WRONG_USE))
+
+
+def _run(arguments: list[str]) -> None:
+    if not arguments:
+        raise ValueError(f"say what to do: velocirl {' | '.join(COMMANDS)} (velocirl --help says more)")
+    name, *rest = arguments
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+        raise ValueError(f"there is no command {name!r}: {hint}")
+    command = getattr(importlib.import_module(f"velocirl.cli.{name}"), name)
+    if name == "bench":  # its signature is its interface
+        import tyro
+
+        tyro.cli(command, prog=f"velocirl {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+    else:
+        command(rest)
+
+
+def _help() -> str:
+    lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
+    commands = "\n".join(lines)
+    return (
+        f"usage: velocirl COMMAND [OPTIONS]\n\n{DESCRIPTION}\n\n{commands}\n\n"
+        "velocirl COMMAND --help shows the options of a command, velocirl --version the version."
+    )
+
+
+def _complain(error: Exception, code: int) -> int:
+    """Say in one line what was wrong, and give back the exit code."""
+    if debugging():
+        raise error
+    from velocirl.cli.console import make_console
+
+    message = " ".join(str(error).split())
+    line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
+    make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
+    return code
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -185,7 +185,7 @@ class Agent(ABC):
             kind = algorithm_from(document["algorithm"])
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
-            agent: Any = kind(document["environment"] if env is None else env, **document["config"])
+            agent: Any = kind(_named(document["environment"], name) if env is None else env, **document["config"])
             saved = {key: document[key] for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
@@ -238,3 +238,12 @@ def algorithm_from(name: str) -> type[Agent]:
     if str(name).lower() not in found:
         raise ValueError(f"there is no algorithm {name!r}{nearest(str(name).lower(), list(found))}")
     return found[str(name).lower()]
+
+
+def _named(environment: str, file: str) -> str:
+    """The environment that a file names, unless finding it would import a module: what is loaded executes nothing."""
+    if str(environment).count(":") > 1:
+        raise ValueError(
+            f"{file} names {environment!r}, and making that would import a module; if you trust it, give env="
+        )
+    return environment

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.training.checkpoints import Checkpoints
+from velocirl.training.checkpoints import SCORE, Checkpoints
 from velocirl.training.config import nearest, require
+from velocirl.training.curve import EVALUATION
 from velocirl.training.evaluation import evaluate
 
 if TYPE_CHECKING:
@@ -104,8 +105,11 @@ class Evaluate(Callback):
         self.best = -np.inf
 
     def start(self, agent: Agent) -> None:
-        """Count from where the agent is."""
+        """Count from where the agent is; a best model that is there already has to be beaten."""
         self._every.start(agent.steps)
+        if self._directory is not None:
+            earlier = Checkpoints(self._directory).best_score(EVALUATION)
+            self.best = -np.inf if earlier is None else earlier
 
     def step(self, agent: Agent) -> bool | None:
         """Evaluate where it is time."""
@@ -123,7 +127,8 @@ class Evaluate(Callback):
                 self.best = result.mean_return
                 if self._directory is not None:
                     state = agent.state()
-                    Checkpoints(self._directory).save_best(state.arrays, state.document)
+                    document = {**state.document, SCORE: {"metric": EVALUATION, "score": result.mean_return}}
+                    Checkpoints(self._directory).save_best(state.arrays, document)
         return None
 
 

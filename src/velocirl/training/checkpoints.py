@@ -19,6 +19,9 @@ DAMAGED = ".damaged"
 NAME = re.compile(r"step_(\d{12,})\.safetensors")
 
 
+SCORE = "best"  # in the document of the best state: {"metric": ..., "score": ...}
+
+
 class NoCheckpointError(FileNotFoundError):
     """There is nothing to go on from; the message says what was tried."""
 
@@ -95,6 +98,14 @@ class Checkpoints:
         if not path.exists():
             raise NoCheckpointError(f"no best state was saved in {self.directory}")
         return read_state(path)
+
+    def best_score(self, metric: str) -> float | None:
+        """What the best state reached in a metric; None where there is no state, or it was judged by another one."""
+        try:
+            found = self.best().document.get(SCORE, {})
+        except (NoCheckpointError, DamagedStateError):
+            return None
+        return found.get("score") if found.get("metric") == metric else None
 
     def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -46,4 +46,4 @@ def require(condition: bool, name: str, value: Any, wanted: str) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    return list(value) if isinstance(value, (tuple, np.ndarray)) else value
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list, np.ndarray)) else value

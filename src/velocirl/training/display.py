@@ -126,31 +126,30 @@ class Display(Callback):
     def _panel(self, agent: Agent) -> Panel:
         width = min(self._console.width, WIDEST)
         inner = width - 4
-        parts: list[Any] = [self._progress(agent, inner)]
-        figures = self._figures(agent)
-        if inner >= NARROWEST:
+        wide = inner >= NARROWEST
+        figures: Table = self._figures(agent)
+        if wide:
             columns = inner - 34
             both = Table.grid(padding=(0, 3, 0, 0))
             both.add_column(width=columns)
             both.add_row(Text("\n".join(self.curve(columns, CURVE_LINES)), "cyan", no_wrap=True), figures)
-            parts += ["", both]
-        else:
-            parts += ["", figures]
-        parts += ["", self._phases(agent)]
+            figures = both
+        parts = [*self._progress(agent, inner, wide), "", figures, "", self._phases(agent)]
         title = Text.assemble((agent.source.id, "bold"), f"  {agent.name}  seed {agent.config.seed}")
         return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="dim", width=width)
 
-    def _progress(self, agent: Agent, width: int) -> Table:
+    def _progress(self, agent: Agent, width: int, wide: bool) -> list[Any]:
+        """A bar and what is to be said of it, beside it or, where there is no room, below."""
         goal = agent.goal
         assert goal is not None  # noqa: S101 - in training there is one
         done = min(agent.steps, goal.stop) - goal.start
         rate = float(agent.metrics.get("time/fps") or 0.0)
         left = say_seconds(max(goal.stop - agent.steps, 0) / rate) if rate else "?"
         text = f"{say_count(agent.steps)} of {say_count(goal.stop)} steps   {_rate(agent)}   {left} left"
-        bar = ProgressBar(total=goal.total, completed=done, width=max(8, width - len(text) - 8))
+        bar = ProgressBar(total=goal.total, completed=done, width=max(8, width - 8 - (len(text) if wide else 0)))
         line = Table.grid(padding=(0, 2, 0, 0))
-        line.add_row(bar, f"{goal.progress(agent.steps):>4.0%}", Text(text, no_wrap=True))
-        return line
+        line.add_row(bar, f"{goal.progress(agent.steps):>4.0%}", *([Text(text, no_wrap=True)] if wide else []))
+        return [line] if wide else [line, Text(text, no_wrap=True)]
 
     def _figures(self, agent: Agent) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))

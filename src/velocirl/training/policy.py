@@ -58,6 +58,9 @@ class Actor:
             self._buffers(count)
         self._observation[...] = observations
         if masks is not None:
+            if not self._head.masked or masks.shape != self._mask.shape:
+                wanted = f"have shape {self._mask.shape}" if self._head.masked else "are not for this policy"
+                raise ValueError(f"action masks of {count} observations {wanted}, got {masks.shape}")
             self._mask[...] = masks
         elif self._head.masked:
             self._mask[...] = 1

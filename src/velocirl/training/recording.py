@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from velocirl.training.callbacks import Callback
-from velocirl.training.checkpoints import NoCheckpointError
+from velocirl.training.checkpoints import SCORE
 from velocirl.training.curve import EVALUATION, RETURN, draw_curve
 from velocirl.training.metrics import STEP, MetricsLog, Row
 from velocirl.training.runs import Run
 from velocirl.training.signals import StopSignals
-from velocirl.training.state_file import DamagedStateError
 from velocirl.training.tensorboard import EventWriter, available
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 2000  # of a run, evaluations not counted: as many as a picture can show
 EVENTS_AFTER = 10.0  # seconds; a shorter run gets its events at the end, as tensorboard takes long to import
-BEST = "best"  # in the document of the best model: its score
 SIGNALS = tuple(one.name for one in StopSignals.SIGNALS)
 
 
@@ -72,7 +70,7 @@ class RunRecorder(Callback):
             self._log = self.run.metrics()
             self._log.rewind(agent.steps)
             self.run.set_status("running")
-            self.best = self._earlier_best()
+            self.best = self._checkpoints.best_score(self._judge)
         self._last = agent.steps
 
     def step(self, agent: Agent) -> bool | None:
@@ -141,15 +139,8 @@ class RunRecorder(Callback):
         if metric != self._judge or score is None or (self.best is not None and score <= self.best):
             return
         state = agent.state()
-        self._checkpoints.save_best(state.arrays, {**state.document, BEST: {"metric": metric, "score": float(score)}})
+        self._checkpoints.save_best(state.arrays, {**state.document, SCORE: {"metric": metric, "score": float(score)}})
         self.best = float(score)
-
-    def _earlier_best(self) -> float | None:
-        try:
-            found = self._checkpoints.best().document.get(BEST, {})
-        except (NoCheckpointError, DamagedStateError):
-            return None
-        return found.get("score") if found.get("metric") == self._judge else None
 
     @contextlib.contextmanager
     def _explained(self, agent: Agent) -> Iterator[None]:
@@ -180,9 +171,9 @@ class RunPublisher(Callback):
         self._due = 0.0
 
     def start(self, agent: Agent) -> None:
-        """Note where it starts."""
+        """Note where it starts; where there are events already, the rows from here on must follow at once."""
         self._resumed_at = agent.steps
-        self._due = time.perf_counter() + EVENTS_AFTER
+        self._due = 0.0 if self._has_events() else time.perf_counter() + EVENTS_AFTER
 
     def step(self, agent: Agent) -> bool | None:  # noqa: ARG002 - a callback's signature
         """Pass on the row of this iteration."""
@@ -198,26 +189,36 @@ class RunPublisher(Callback):
         return None
 
     def finish(self, agent: Agent) -> None:
-        """Write what is left, and draw the picture."""
+        """Write what is left, and draw the picture; after a signal only the former, as somebody wants it to end."""
         run = self._recorder.run
+        if interrupted(agent):
+            self._close()
+            return
         with _forgiven("TensorBoard events"):
             if self._writer is None and available():
                 self._open()
-            if self._writer is not None:
-                self._writer.close()
+        self._close()
         with _forgiven("the picture of the learning curve"):
             draw_curve(run.rows(), run.curve_path, f"{agent.source.id}  {agent.name}")
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
         """Write what is left."""
-        with _forgiven("TensorBoard events"):
-            if self._writer is not None:
+        self._close()
+
+    def _has_events(self) -> bool:
+        path = self._recorder.run.events_path
+        return path.is_dir() and any(path.iterdir())
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            with _forgiven("TensorBoard events"):
                 self._writer.close()
+            self._writer = None
 
     def _open(self) -> None:
         """Begin a file of events with the rows so far: all of them, or those that no earlier file has."""
         run = self._recorder.run
-        resumed = self._resumed_at if run.events_path.is_dir() and any(run.events_path.iterdir()) else None
+        resumed = self._resumed_at if self._has_events() else None
         self._writer = EventWriter(run.events_path, resumed)
         for row in run.rows():
             step = int(row[STEP] or 0)

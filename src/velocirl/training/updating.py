@@ -169,6 +169,8 @@ def update_loop(
                 for other in range(threads):
                     units = common.sizes[other]
                     batch += (units * (m + 1) // minibatches - units * m // minibatches) * unit
+                if batch == 0:  # each thread cuts its own share, and so many pieces can leave one of them empty
+                    continue
                 centre, inverse_scale = np.float32(0), np.float32(1)
                 if schedule.normalise and batch > 1:
                     add_advantages(own.samples, own.order, first, stop, common.partial[thread])

@@ -1,0 +1,155 @@
+"""`velocirl evaluate`: how good what was learnt is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.parsing import Parser, one_of, whole_number
+from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
+from velocirl.training.agent import Agent
+from velocirl.training.checkpoints import NoCheckpointError
+from velocirl.training.evaluation import Evaluation
+from velocirl.training.evaluation import evaluate as play
+from velocirl.training.state_file import State, read_state
+from velocirl.vector.making import make
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EPISODES = 100
+BARS, BAR_COLUMNS = 10, 32
+MODES = {"human": "human", "text": "ansi"}
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """Play whole episodes with the model of a run or of a file, and say how they went."""
+    given = _parser().parse(arguments)
+    if "best" in given and "latest" in given:
+        raise ValueError("choose --best or --latest")
+    state, chosen, source = _find(given)
+    agent = Agent.from_state(state, chosen.environment, source)
+    episodes, seed = given.get("episodes", EPISODES), given.get("seed", 0)
+    deterministic = "stochastic" not in given
+    result = play(agent, None, episodes, seed, deterministic=deterministic)
+    if "json" in given:
+        print(json.dumps(_as_json(result, agent, source, seed, deterministic)))
+    else:
+        from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
+
+        _show(make_console(), result, agent, source)
+    if "render" in given:
+        _render(agent, chosen, MODES[given["render"]], seed, deterministic)
+
+
+def _find(given: dict[str, Any]) -> tuple[State, Chosen, str]:
+    """The state, its environment, and where it comes from, in words."""
+    name = given.get("model")
+    if name is not None and (path := Path(name)).is_file():
+        state = read_state(path)
+        env = given.get("env")
+        chosen = choose(env) if env else choose(str(state.document.get("environment")), named_by=str(path))
+        return state, chosen, str(path)
+    run = find_run(name)
+    chosen = environment_of(run.description, str(run.path), given.get("env"))
+    checkpoints = run.checkpoints()
+    if "latest" not in given:
+        try:
+            state = checkpoints.best()
+        except NoCheckpointError:
+            if "best" in given:
+                raise
+        else:
+            return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
+    checkpoint = latest_checkpoint(checkpoints)
+    for problem in checkpoint.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"
+
+
+def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, deterministic: bool) -> dict[str, Any]:
+    return {
+        "model": source,
+        "environment": agent.source.id,
+        "algorithm": agent.name,
+        "steps": agent.steps,
+        "episodes": len(result.returns),
+        "seed": seed,
+        "deterministic": deterministic,
+        "mean": result.mean_return,
+        "std": result.std_return,
+        "min": float(result.returns.min()),
+        "max": float(result.returns.max()),
+        "mean_length": float(result.lengths.mean()),
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+    }
+
+
+def _show(console: Console, result: Evaluation, agent: Agent, source: str) -> None:
+    console.print(f"{source}: {agent.source.id}, {agent.name}", markup=False, soft_wrap=True)
+    spread = "±" if console.encoding.startswith("utf") else "+-"
+    console.print(
+        f"[bold]return {result.mean_return:,.2f} {spread} {result.std_return:,.2f}[/bold]"
+        f"  from {result.returns.min():,.2f} to {result.returns.max():,.2f}"
+        f"  over {len(result.returns)} episodes of {result.lengths.mean():,.1f} steps",
+        soft_wrap=True,
+    )
+    for line in histogram(result.returns, ascii_only=console.options.ascii_only):
+        console.print(f"  {line}", style="cyan", markup=False, soft_wrap=True)
+
+
+def histogram(values: Any, *, ascii_only: bool = False) -> list[str]:
+    """How often values fall between equal bounds, as lines of bars; none where all values are the same."""
+    values = np.asarray(values, np.float64)
+    if np.ptp(values) == 0.0:
+        return []
+    counts, edges = np.histogram(values, min(BARS, max(2, round(len(values) ** 0.5))))
+    block = "#" if ascii_only else "█"
+    labels = [f"{low:,.4g} to {high:,.4g}" for low, high in pairwise(edges)]
+    margin = max(map(len, labels))
+    bars = [block * round(BAR_COLUMNS * count / counts.max()) if count else "" for count in counts]
+    return [f"{label:>{margin}}  {bar} {count}" for label, bar, count in zip(labels, bars, counts, strict=True)]
+
+
+def _render(agent: Agent, chosen: Chosen, mode: str, seed: int, deterministic: bool) -> None:
+    """Play one episode to be looked at: in a window, or as text."""
+    try:
+        with make(chosen.environment, render_mode=mode) as env:
+            observation, infos = env.reset(seed=seed)
+            ended = False
+            while not ended:
+                if mode == "ansi":
+                    print(env.render())
+                mask = infos.get("action_mask")
+                action, _ = agent.predict(observation, deterministic=deterministic, action_masks=mask)
+                observation, _, terminated, truncated, infos = env.step(action)
+                ended = bool(terminated or truncated)
+            if mode == "ansi":
+                print(env.render())
+    except (gymnasium.error.Error, RuntimeError) as error:  # no display, or a package that draws is missing
+        raise ValueError(f"{chosen.id} cannot be shown: {error}") from error
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "evaluate [RUN|FILE]", "Play whole episodes with the model of a run or of a file, and say how they went."
+    )
+    parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="a run, or a model's file (the newest run)")
+    parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"how many ({EPISODES})")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="of the environments (0)")
+    parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
+    parser.add_argument("--best", action="store_true", help="the best model of the run (as it is where there is one)")
+    parser.add_argument("--latest", action="store_true", help="the latest model of the run")
+    parser.add_argument("--env", metavar="ENV", help="another environment, of the same spaces")
+    parser.add_argument("--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="then show one episode")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser

@@ -1,0 +1,79 @@
+"""Command lines: what was given and nothing else, and mistakes as errors of one line."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from velocirl.training.config import nearest
+
+LETTERS = {"k": 10**3, "M": 10**6, "B": 10**9}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are errors of one line, with the nearest name for an option that does not exist.
+
+    `command` is its name and what stands after it: "train ENV".
+    """
+
+    def __init__(self, command: str, description: str = "", *, add_help: bool = True) -> None:
+        name, _, operand = command.partition(" ")
+        super().__init__(
+            prog=f"velocirl {name}",
+            usage=f"velocirl {name} {operand} [OPTIONS]" if operand else f"velocirl {name} [OPTIONS]",
+            description=description,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+            add_help=add_help,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong."""
+        raise ValueError(message.removeprefix("argument "))
+
+    def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """What was given, by name."""
+        found, unknown = self.parse_known_args(arguments)
+        for word in sorted(unknown, key=lambda word: not word.startswith("-")):
+            if not word.startswith("-"):
+                raise ValueError(f"{word!r} is one word too many")
+            option = word.partition("=")[0]
+            near = difflib.get_close_matches(option, list(self._option_string_actions), n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"{self.prog} --help shows those there are"
+            raise ValueError(f"there is no option {option}: {hint}")
+        return vars(found)
+
+
+def whole_number(text: str) -> int:
+    """A whole number as people write them: 1000000, 1_000_000, 1e6, 200k, 1M."""
+    factor = LETTERS.get(text[-1:], 1)
+    digits = text[:-1] if factor > 1 else text
+    try:
+        value = factor * (int(digits) if digits.lstrip("+-").replace("_", "").isdigit() else float(digits))
+        if value == round(value):
+            return round(value)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
+
+
+def number(text: str) -> float:
+    """Any number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
+
+
+def one_of(choices: list[str]) -> Callable[[str], str]:
+    """A reader of one of these words, which says the nearest one to another word."""
+
+    def choose(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"cannot be {text!r}{nearest(text, choices)}")
+        return text
+
+    return choose

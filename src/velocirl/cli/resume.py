@@ -1,0 +1,89 @@
+"""`velocirl resume`: go on with a run as if it had never stopped."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+import msgspec
+
+from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.parsing import Parser, whole_number
+from velocirl.cli.train import conduct, write_config
+from velocirl.training.agent import Agent, Goal
+from velocirl.training.checkpoints import Checkpoint, Checkpoints
+from velocirl.training.runs import Run, RunDescription, RunNotFoundError, list_runs, open_run
+
+
+def resume(arguments: Sequence[str]) -> None:
+    """Train the agent of a run further, from its newest checkpoint."""
+    given = _parser().parse(arguments)
+    run = find_run(given.get("run"))
+    if run.description.plan is None:
+        raise ValueError(f"{run.name} was not made by `velocirl train`: load its checkpoint and call learn()")
+    with run.hold():
+        checkpoint = latest_checkpoint(run.checkpoints())
+        for problem in checkpoint.problems:
+            print(f"warning: {problem}; going on from step {checkpoint.step}", file=sys.stderr)
+        chosen = environment_of(run.description, str(run.path), given.get("env"))
+        agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path))
+        if "total_steps" in given:
+            _extend(run, agent, chosen, given["total_steps"])
+        elif agent.finished or run.description.status == "finished":
+            print(
+                f"{run.name} is finished, after {agent.steps:,} steps: try it with `velocirl evaluate {run.name}`,"
+                f" or go further with `velocirl resume {run.name} --total-steps N`"
+            )
+            return
+        conduct(agent, run, None, as_json="json" in given, quiet="quiet" in given)
+
+
+def _extend(run: Run, agent: Agent, chosen: Chosen, total: int) -> None:
+    """Set a new end. Who asks for more steps wants them taken, though the return once aimed at may be reached."""
+    plan = run.description.plan
+    assert plan is not None and agent.goal is not None  # noqa: S101, PT018 - a run that was trained has both
+    if total <= agent.steps:
+        raise ValueError(f"{run.name} has taken {agent.steps} steps already; --total-steps counts from its beginning")
+    agent.goal = Goal(agent.goal.start, total - agent.goal.start)
+    run.set_plan(msgspec.structs.replace(plan, total_steps=total, target_return=None))
+    write_config(run, chosen)
+
+
+def find_run(name: str | None) -> Run:
+    """The run of a name or a directory, or the newest one there is."""
+    if name is not None:
+        return open_run(name)
+    newest = next(iter(list_runs()), None)
+    if newest is None:
+        raise RunNotFoundError("there are no runs yet: velocirl train CartPole-v1")
+    return open_run(newest.path)
+
+
+def latest_checkpoint(checkpoints: Checkpoints) -> Checkpoint:
+    """The newest whole checkpoint; what was wrong with newer ones is in it, and no warning besides."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return checkpoints.latest()
+
+
+def environment_of(description: RunDescription, named_by: str, given: str | None) -> Chosen:
+    """The environment of a run, or the one that was given in its place."""
+    if given is not None:
+        return choose(given)
+    file = None if description.plan is None else description.plan.environment_file
+    return choose(description.environment if file is None else f"{file}:{description.environment}", named_by=named_by)
+
+
+def _parser() -> Parser:
+    parser = Parser("resume [RUN]", "Train the agent of a run further, from its newest checkpoint.")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="a run's directory, name or beginning of a name (the newest run)"
+    )
+    parser.add_argument(
+        "--total-steps", type=whole_number, metavar="N", help="a new end, counted from the beginning of the run"
+    )
+    parser.add_argument("--env", metavar="ENV", help="the environment, where the file that defines it was moved")
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    return parser

@@ -1,0 +1,86 @@
+"""`velocirl runs`: what was trained here, and how it stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from velocirl.cli.parsing import Parser
+from velocirl.training.curve import RETURN
+from velocirl.training.metrics import STEP, DamagedMetricsError
+from velocirl.training.runs import Run, RunSummary, list_runs
+
+COLUMNS = ("name", "environment", "algorithm", "status", "steps", "return", "age", "path")
+COLORS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "yellow"}
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def runs(arguments: Sequence[str]) -> None:
+    """List the runs that are there, the newest first."""
+    parser = Parser("runs", "List the runs that are there, the newest first.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse(arguments)
+    found = [_described(summary) for summary in list_runs()]
+    if "json" in given:
+        print(json.dumps(found, indent=1))
+        return
+    from rich.markup import escape
+
+    from velocirl.bench.terminal import new_table
+    from velocirl.cli.console import make_console
+
+    console = make_console()
+    if not found:
+        console.print("there are no runs yet: velocirl train CartPole-v1")
+        return
+    table = new_table(console)
+    shown = [name for name in COLUMNS if name != "path" or not console.is_terminal or console.width >= 120]
+    for name in shown:
+        table.add_column(
+            name, justify="right" if name in ("steps", "return", "age") else "left", no_wrap=name != "path"
+        )
+    for run in found:
+        cells = {
+            **{name: escape(str(run[name] or "")) for name in ("name", "environment", "algorithm", "path")},
+            "status": f"[{COLORS.get(run['status'], 'red')}]{run['status']}[/]",
+            "steps": "" if run["steps"] is None else f"{run['steps']:,}",
+            "return": "" if run["return"] is None else f"{run['return']:,.1f}",
+            "age": "" if run["created"] is None else say_age(datetime.fromisoformat(run["created"])),
+        }
+        table.add_row(*(cells[name] for name in shown))
+    console.print(table)
+    for run in found:
+        if run["problem"]:
+            console.print(f"warning: {run['problem']}", style="yellow", markup=False, soft_wrap=True)
+
+
+def say_age(created: datetime) -> str:
+    """How long ago that was: 12 s, 5 min, 3 h, 2 d."""
+    seconds = max((datetime.now(UTC) - created).total_seconds(), 0.0)
+    return next((f"{seconds // unit:.0f} {name}" for unit, name in UNITS if seconds >= unit), f"{seconds:.0f} s")
+
+
+def _described(summary: RunSummary) -> dict[str, Any]:
+    description, problem = summary.description, summary.problem
+    last = {}
+    if description is not None:
+        try:
+            rows = Run(summary.path, description).rows()
+            last = rows[-1] if rows else {}
+        except DamagedMetricsError as error:
+            problem = str(error)
+    return {
+        "name": summary.name,
+        "path": str(summary.path),
+        "environment": description and description.environment,
+        "algorithm": description and description.algorithm,
+        "seed": description and description.seed,
+        "status": summary.status,
+        "steps": last.get(STEP),
+        "total_steps": description and description.plan and description.plan.total_steps,
+        "return": last.get(RETURN),
+        "created": description and description.created.isoformat(),
+        "problem": problem,
+    }

@@ -1,0 +1,195 @@
+"""The settings of a training run: from the command line, a TOML file and an environment's preset, in that order."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import textwrap
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from velocirl.cli.parsing import Parser, number, one_of, whole_number
+from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
+from velocirl.training.config import nearest
+
+DEFAULT_ALGORITHM = "ppo"
+# What a file may say beside the settings of the algorithm, and the type of each.
+PLAN: dict[str, type] = {
+    "environment": str,
+    "algorithm": str,
+    "total_steps": int,
+    "checkpoint_every": int,
+    "evaluate_every": int,
+    "target_return": float,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked to be trained; what was not said is None, or not among the values."""
+
+    environment: str
+    algorithm: type[Agent]
+    values: dict[str, Any]  # settings of the algorithm
+    total_steps: int | None
+    checkpoint_every: int | None
+    evaluate_every: int | None
+    target_return: float | None
+    run_dir: Path | None
+    json: bool
+    quiet: bool
+    named_by: str | None  # the file that named the environment, where the command line did not
+
+
+def read_request(arguments: Sequence[str]) -> Request:
+    """What a command line, and the file that it names, ask for; a mistake is a ValueError of one line."""
+    first = Parser("train", add_help=False)
+    first.add_argument("--algorithm", default=None)
+    first.add_argument("--config", type=Path, default=None)
+    early, _ = first.parse_known_args(arguments)
+    file = {} if early.config is None else _read_toml(early.config)
+    algorithm = algorithm_from(early.algorithm or file.get("algorithm", DEFAULT_ALGORITHM))
+    if early.config is not None:
+        _check_keys(early.config, file, algorithm)
+
+    given = _parser(algorithm).parse(arguments)
+    environment = given.get("environment") or file.get("environment")
+    if environment is None:
+        raise ValueError("say which environment is to be learnt: velocirl train CartPole-v1 (velocirl envs lists them)")
+    said = {**file, **given}
+    for name in ("total_steps", "checkpoint_every", "evaluate_every"):
+        if said.get(name) is not None and said[name] < 1:
+            raise ValueError(f"{name} must be at least 1, got {said[name]}")
+    names = {field.name for field in dataclasses.fields(algorithm.Config)}
+    return Request(
+        environment=environment,
+        algorithm=algorithm,
+        values={name: value for name, value in said.items() if name in names},
+        total_steps=said.get("total_steps"),
+        checkpoint_every=said.get("checkpoint_every"),
+        evaluate_every=said.get("evaluate_every"),
+        target_return=said.get("target_return"),
+        run_dir=given.get("run_dir"),
+        json="json" in given,
+        quiet="quiet" in given,
+        named_by=None if given.get("environment") else str(early.config),
+    )
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Plain values as the lines of a TOML file; what is None is left out, as TOML has no word for it."""
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
+
+
+def _parser(algorithm: type[Agent]) -> Parser:
+    names = ", ".join(sorted(ALGORITHMS))
+    parser = Parser(
+        "train ENV",
+        "Train an agent. Options stand above the file of --config, that above the environment's preset, and that above"
+        " the defaults shown here.",
+    )
+    parser.add_argument(
+        "environment", nargs="?", metavar="ENV", help="an id (velocirl envs), gym:ID, or a Python file: my_env.py[:ID]"
+    )
+    parser.add_argument("--algorithm", metavar="NAME", help=f"{names} ({DEFAULT_ALGORITHM})")
+    parser.add_argument("--total-steps", type=whole_number, metavar="N", help="environment steps (the preset's, or 1M)")
+    parser.add_argument("--config", type=Path, metavar="TOML", help="a file of settings, such as a run's config.toml")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run is kept (a new directory)")
+    parser.add_argument(
+        "--checkpoint-every", type=whole_number, metavar="STEPS", help="save so often (ten times in a run)"
+    )
+    parser.add_argument("--evaluate-every", type=whole_number, metavar="STEPS", help="evaluate so often (never)")
+    parser.add_argument(
+        "--target-return", type=number, metavar="RETURN", help="stop when the mean of 100 episodes is this (never)"
+    )
+    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    group = parser.add_argument_group(f"settings of {algorithm.name}")
+    types, texts = get_type_hints(algorithm.Config), descriptions(algorithm.Config)
+    for field in dataclasses.fields(algorithm.Config):
+        kind, default = types[field.name], field.default
+        text = f"{texts.get(field.name, field.name.replace('_', ' '))} ({_shown(default)})".replace("%", "%%")
+        flag = f"--{field.name.replace('_', '-')}"
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            group.add_argument(flag, help=text, **_accepts(kind))
+    return parser
+
+
+def descriptions(config: type[Any]) -> dict[str, str]:
+    """What the strings below the fields of a dataclass, and below those of its bases, say of them."""
+    texts: dict[str, str] = {}
+    for kind in reversed(config.__mro__):
+        if not dataclasses.is_dataclass(kind):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        assert isinstance(definition, ast.ClassDef)  # noqa: S101 - the source of a class
+        for before, after in zip(definition.body, definition.body[1:], strict=False):
+            if (
+                isinstance(before, ast.AnnAssign)
+                and isinstance(before.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                texts[before.target.id] = inspect.cleandoc(str(after.value.value)).replace("\n", " ")
+    return texts
+
+
+def _accepts(kind: Any) -> dict[str, Any]:
+    """How argparse reads a value of a type."""
+    if NoneType in get_args(kind):
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is Literal:
+        return {"type": one_of([str(one) for one in get_args(kind)]), "metavar": "|".join(get_args(kind))}
+    if get_origin(kind) is tuple:
+        return {**_accepts(get_args(kind)[0]), "nargs": "+"}
+    readers: dict[Any, tuple[Callable[[str], Any], str]] = {int: (whole_number, "N"), float: (number, "X")}
+    reader, metavar = readers.get(kind, (str, "TEXT"))
+    return {"type": reader, "metavar": metavar}
+
+
+def _shown(default: Any) -> str:
+    """A default as one would write it."""
+    if isinstance(default, tuple):
+        return " ".join(map(str, default))
+    if default is None or isinstance(default, bool):
+        return {None: "none", True: "on", False: "off"}[default]
+    return str(default)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+
+
+def _check_keys(path: Path, values: Mapping[str, Any], algorithm: type[Agent]) -> None:
+    """Refuse what no run has, and values of the wrong kind for those that are not settings of the algorithm."""
+    known = [*PLAN, *(field.name for field in dataclasses.fields(algorithm.Config))]
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"{path}: there is no setting {name!r}{nearest(name, known)}")
+        wanted = PLAN.get(name)
+        if wanted is not None and (isinstance(value, bool) or not isinstance(value, (wanted, int))):
+            raise ValueError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")
+        if wanted is str and not isinstance(value, str):
+            raise ValueError(f"{path}: {name} must be a string, got {value!r}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+        return f'"{"".join(escapes.get(letter, letter) for letter in value)}"'
+    return repr(value)

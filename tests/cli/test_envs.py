@@ -1,0 +1,49 @@
+"""`velocirl envs`: which environments there are, and which algorithms are known to learn them."""
+
+import json
+
+import velocirl
+from velocirl.cli.environment_files import choose
+from velocirl.cli.envs import _say_preset
+from velocirl.cli.main import main
+from velocirl.engine import registry
+
+
+def test_envs_lists_every_environment(capsys):
+    main(["envs"])
+    lines = capsys.readouterr().out.splitlines()
+    listed = {line.split()[0] for line in lines}
+    assert listed >= set(velocirl.list_envs())
+    (cartpole,) = [line for line in lines if line.startswith("CartPole-v1 ")]
+    assert cartpole.split()[:6] == ["CartPole-v1", "Box(4)", "Discrete(2)", "500", "built", "in"]
+    presets = registry.find("CartPole-v1").presets
+    assert cartpole.split()[6:] == ", ".join(_say_preset(name, preset) for name, preset in presets.items()).split()
+
+
+def test_envs_as_json(capsys):
+    main(["envs", "--json"])
+    described = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
+    assert sorted(described) == velocirl.list_envs()
+    assert described["Pendulum-v1"] == {
+        "id": "Pendulum-v1",
+        "observation": "Box(3)",
+        "action": "Box(1) -2..2",
+        "max_steps": 200,
+        "source": "velocirl.environments.pendulum",
+        "presets": {name: dict(preset) for name, preset in registry.find("Pendulum-v1").presets.items()},
+    }
+    assert described["TicTacToe-v1"]["observation"] == "MultiDiscrete(9 of 3)"
+
+
+def test_presets_are_shown_with_their_steps(my_pole, capsys):
+    choose(str(my_pole))
+    main(["envs"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("MyPole-v0 ")]
+    assert line.split()[-2:] == ["ppo", "640"]
+    main(["envs", "--json"])
+    (described,) = [one for one in json.loads(capsys.readouterr().out) if one["id"] == "MyPole-v0"]
+    assert described["presets"] == {
+        "ppo": {"total_steps": 640, "gamma": 0.9, "gae_lambda": 0.8, "horizon": 4, "num_envs": 2}
+    }
+    assert _say_preset("ppo", {"total_steps": 200_000}) == "ppo 200k"
+    assert _say_preset("sac", {"gamma": 0.9}) == "sac"

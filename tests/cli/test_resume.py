@@ -1,0 +1,163 @@
+"""`velocirl resume`: as if the run had never stopped, whatever stopped it."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from velocirl.cli.main import main
+from velocirl.training.metrics import STEP
+from velocirl.training.runs import list_runs, open_run
+
+LONG = ["--total-steps", "65536", "--checkpoint-every", "5000"]  # 512 iterations
+
+
+def assert_same(first, second):
+    first, second = (run.checkpoints().latest().state for run in (first, second))
+    assert first.document == second.document
+    assert first.arrays.keys() == second.arrays.keys()
+    for name in first.arrays:
+        assert first.arrays[name].tobytes() == second.arrays[name].tobytes(), name
+
+
+def timeless(rows):
+    return [{name: figure for name, figure in row.items() if not name.startswith("time/")} for row in rows]
+
+
+def interrupt(command, arguments, sent):
+    """Run a command that prints rows, send it a signal after a hundred of them, and give back how it ended."""
+    process = subprocess.Popen(
+        [*command, *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for number, _ in enumerate(process.stdout):
+        if number == 100:
+            process.send_signal(sent)
+            break
+    rest, complaints = process.communicate(timeout=60)
+    return process.returncode, rest.splitlines(), complaints
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "status"),
+    [(signal.SIGKILL, -9, "interrupted"), (signal.SIGTERM, 143, "stopped"), (signal.SIGINT, 130, "stopped")],
+)
+def test_a_run_that_a_signal_ended_goes_on_bit_for_bit(sent, code, status, command, small, train, tmp_path):
+    whole = train(*LONG, name="whole", steps=None)
+    where = tmp_path / "stopped"
+    ended, lines, complaints = interrupt(
+        command, ["train", "CartPole-v1", *small, *LONG, "--run-dir", str(where)], sent
+    )
+    assert (ended, complaints) == (code, "")
+    (summary,) = [run for run in list_runs() if run.path == where]
+    assert summary.status == status
+    run = open_run(where)
+    (*_, reached) = run.checkpoints().steps()
+    assert 0 < reached < 65536
+    if code > 0:
+        assert json.loads(lines[-1]).items() >= {"event": "end", "status": "stopped", "outcome": "stopped"}.items()
+        assert json.loads(lines[-1])["steps"] == reached
+    main(["resume", str(where), "--quiet"])
+    run = open_run(where)
+    assert run.description.status == "finished"
+    assert_same(run, whole)
+    assert [row[STEP] for row in run.rows()] == [row[STEP] for row in whole.rows()] == list(range(128, 65537, 128))
+    for ours, theirs in zip(run.rows(), whole.rows(), strict=True):
+        assert {k: v for k, v in ours.items() if "time/" not in k} == {
+            k: v for k, v in theirs.items() if "time/" not in k
+        }
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_taken(train, capsys):
+    run, whole = train("--checkpoint-every", "256"), train("--checkpoint-every", "256", name="whole")
+    (*_, before, last) = run.checkpoints().steps().values()
+    damage(last)
+    run.set_status("running")  # as a kill leaves it
+    main(["resume", str(run.path), "--quiet"])
+    warning = capsys.readouterr().err
+    assert warning.startswith(f"warning: {last} is damaged: its checksum does not match its contents; it is set aside")
+    assert warning.endswith("; going on from step 1024\n")
+    assert before.name == "step_000000001024.safetensors"
+    assert_same(open_run(run.path), whole)
+    assert [row[STEP] for row in run.rows()] == [row[STEP] for row in whole.rows()]
+
+
+def test_with_no_whole_checkpoint_left_nothing_is_done(train, refused):
+    run = train("--checkpoint-every", "256")
+    for path in run.checkpoints().steps().values():
+        damage(path)
+    rows = run.rows()
+    assert "there is no usable checkpoint" in refused("resume", run.path)
+    assert run.rows() == rows
+    assert "there is no usable checkpoint" in refused("resume", run.path)
+
+
+def test_a_finished_run_says_so_and_can_be_given_more(train, capsys):
+    run, longer = train(steps=640), train(steps=1280, name="longer")
+    main(["resume", str(run.path)])
+    said = capsys.readouterr().out
+    assert said.startswith("run is finished, after 640 steps")
+    assert "velocirl resume run --total-steps N" in said
+    main(["resume", str(run.path), "--total-steps", "1280", "--quiet"])
+    run = open_run(run.path)
+    assert [row[STEP] for row in run.rows()] == [row[STEP] for row in longer.rows()]
+    assert run.checkpoints().latest().state.document["goal"] == [0, 1280]
+    assert run.description.plan.total_steps == 1280
+    assert "total_steps = 1280\n" in (run.path / "config.toml").read_text()
+
+
+def test_a_new_end_must_lie_ahead(train, refused):
+    run = train(steps=640)
+    assert "run has taken 640 steps already" in refused("resume", run.path, "--total-steps", 640)
+    assert run.description.plan.total_steps == 640
+
+
+def test_a_run_that_reached_its_target_goes_on_when_it_is_given_more(train):
+    run = train("--target-return", "5", steps=100_000)
+    reached = run.rows()[-1][STEP]
+    assert reached < 10_000
+    main(["resume", str(run.path), "--total-steps", str(reached + 512), "--quiet"])
+    assert open_run(run.path).rows()[-1][STEP] == reached + 512
+
+
+def test_a_run_that_is_going_on_is_left_alone(train, refused):
+    run = train()
+    with run.hold():
+        assert "run is running in another process" in refused("resume", run.path, "--total-steps", 2000)
+
+
+def test_the_environment_of_a_file_is_found_again(train, my_pole, refused, tmp_path, data_home):
+    run = train(environment=str(my_pole), steps=256)
+    main(["resume", str(run.path), "--total-steps", "512", "--quiet"])
+    assert run.rows()[-1][STEP] == 512
+    moved = my_pole.rename(tmp_path / "moved.py")
+    assert f"there is no file {my_pole}, in which the environment should be defined" in refused(
+        "resume", run.path, "--total-steps", 768
+    )
+    main(["resume", str(run.path), "--total-steps", "768", "--env", str(moved), "--quiet"])
+    assert run.rows()[-1][STEP] == 768
+    my_pole.write_text("raise SystemError('imported')")
+    (data_home / "environment_files.jsonl").unlink()  # as for a run that comes from somewhere else
+    assert f"{run.path} wants {my_pole} imported, which is code" in refused("resume", run.path, "--total-steps", 1024)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--total-steps", "9"]])
+def test_without_a_run_the_newest_is_meant(arguments, train, refused, capsys):
+    assert "there are no runs yet" in refused("resume", *arguments)
+    train(steps=128)
+    if arguments:
+        assert "run has taken 128 steps already" in refused("resume", *arguments)
+    else:
+        main(["resume"])
+        assert "run is finished, after 128 steps" in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_one_line(refused):
+    assert "there is no run 'nothing'" in refused("resume", "nothing")
+    assert "there is no option --total-step: did you mean --total-steps?" in refused("resume", "x", "--total-step", "3")
