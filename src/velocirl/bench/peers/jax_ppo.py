@@ -1,0 +1,158 @@
+"""The same PPO as one jitted JAX program: CartPole, policy, advantages and updates, with no Python in between.
+
+The end of an episode by its time limit counts as a fall here, which saves the valuation of final observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax  # pyright: ignore[reportMissingImports] - a peer, where installed
+import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+import optax  # pyright: ignore[reportMissingImports]
+
+jax.config.update("jax_platforms", "cpu")
+
+HIDDEN, ACTIONS = 64, 2
+GAMMA, GAE_LAMBDA, CLIP, VALUE_COEFFICIENT, ENTROPY_COEFFICIENT = 0.99, 0.95, 0.2, 0.5, 0.01
+OPTIMISER = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-3, eps=1e-5))
+
+
+class Training(NamedTuple):
+    """All that changes from one iteration to the next."""
+
+    parameters: Any
+    optimiser: Any
+    states: Any  # (num_envs, 4)
+    lengths: Any  # (num_envs,) steps of the episodes under way
+    key: Any
+
+
+def initial_parameters(key: Any) -> dict[str, Any]:
+    """Orthogonal weights; the last layer gives logits and, in its last column, the value."""
+    keys = jax.random.split(key, 4)
+    orthogonal = jax.nn.initializers.orthogonal
+    policy, value = orthogonal(0.01)(keys[2], (HIDDEN, ACTIONS)), orthogonal(1.0)(keys[3], (HIDDEN, 1))
+    return {
+        "first": (orthogonal(2**0.5)(keys[0], (4, HIDDEN)), jnp.zeros(HIDDEN)),
+        "second": (orthogonal(2**0.5)(keys[1], (HIDDEN, HIDDEN)), jnp.zeros(HIDDEN)),
+        "last": (jnp.concatenate([policy, value], 1), jnp.zeros(ACTIONS + 1)),
+    }
+
+
+def evaluate(parameters: Any, observations: Any) -> tuple[Any, Any]:
+    """Logarithms of the probabilities (rows, 2) and values (rows,)."""
+    rows = observations
+    for layer in ("first", "second"):
+        weights, biases = parameters[layer]
+        rows = jnp.tanh(rows @ weights + biases)
+    weights, biases = parameters["last"]
+    outputs = rows @ weights + biases
+    return jax.nn.log_softmax(outputs[:, :ACTIONS]), outputs[:, ACTIONS]
+
+
+def step(states: Any, actions: Any) -> tuple[Any, Any]:
+    """Gymnasium's CartPole-v1: the states after a step, and which have fallen."""
+    _, velocity, angle, angular_velocity = states.T
+    force = jnp.where(actions == 1, 10.0, -10.0)
+    cosine, sine = jnp.cos(angle), jnp.sin(angle)
+    thrust = (force + 0.05 * angular_velocity**2 * sine) / 1.1
+    angular_acceleration = (9.8 * sine - cosine * thrust) / (0.5 * (4.0 / 3.0 - 0.1 * cosine**2 / 1.1))
+    acceleration = thrust - 0.05 * angular_acceleration * cosine / 1.1
+    rates = jnp.stack([velocity, acceleration, angular_velocity, angular_acceleration], 1)
+    after = states + 0.02 * rates
+    return after, (jnp.abs(after[:, 0]) > 2.4) | (jnp.abs(after[:, 2]) > 12 * jnp.pi / 180)
+
+
+def random_states(key: Any, num_envs: int) -> Any:
+    """States at the start of episodes."""
+    return jax.random.uniform(key, (num_envs, 4), minval=-0.05, maxval=0.05)
+
+
+def estimate(values: Any, ended: Any, last_values: Any) -> Any:
+    """Advantages by GAE, where every reward is 1; all are (horizon, num_envs)."""
+
+    def back(after: Any, now: Any) -> tuple[Any, Any]:
+        advantage, next_value = after
+        value, end = now
+        delta = 1.0 + GAMMA * next_value * (1.0 - end) - value
+        advantage = delta + GAMMA * GAE_LAMBDA * (1.0 - end) * advantage
+        return (advantage, value), advantage
+
+    return jax.lax.scan(back, (jnp.zeros_like(last_values), last_values), (values, ended), reverse=True)[1]
+
+
+def loss(parameters: Any, batch: Any) -> Any:
+    """PPO's loss of a minibatch, its advantages normalised."""
+    observations, actions, old_log_probabilities, advantages, targets = batch
+    log_probabilities, values = evaluate(parameters, observations)
+    ratios = jnp.exp(jnp.take_along_axis(log_probabilities, actions[:, None], 1)[:, 0] - old_log_probabilities)
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    policy_loss = -jnp.minimum(ratios * advantages, jnp.clip(ratios, 1 - CLIP, 1 + CLIP) * advantages).mean()
+    value_loss = 0.5 * ((values - targets) ** 2).mean()
+    entropy = -(jnp.exp(log_probabilities) * log_probabilities).sum(1).mean()
+    return policy_loss + VALUE_COEFFICIENT * value_loss - ENTROPY_COEFFICIENT * entropy
+
+
+def first(num_envs: int) -> Training:
+    """Training before its first iteration."""
+    key = jax.random.PRNGKey(0)
+    parameters = initial_parameters(key)
+    lengths = jnp.zeros(num_envs, jnp.int32)
+    return Training(parameters, OPTIMISER.init(parameters), random_states(key, num_envs), lengths, key)
+
+
+def iteration(horizon: int, epochs: int, minibatch_size: int) -> Callable[[Training], tuple[Training, Any]]:
+    """One iteration, compiled; gives training after it, and the share of steps that ended an episode."""
+
+    def act(training: Training, _: Any) -> tuple[Training, Any]:
+        key, for_actions, for_resets = jax.random.split(training.key, 3)
+        log_probabilities, values = evaluate(training.parameters, training.states)
+        actions = jax.random.categorical(for_actions, log_probabilities)
+        chosen = jnp.take_along_axis(log_probabilities, actions[:, None], 1)[:, 0]
+        after, fallen = step(training.states, actions)
+        ended = fallen | (training.lengths + 1 >= 500)
+        fresh = random_states(for_resets, len(after))
+        following = training._replace(
+            states=jnp.where(ended[:, None], fresh, after),
+            lengths=jnp.where(ended, 0, training.lengths + 1),
+            key=key,
+        )
+        return following, (training.states, actions, chosen, values, ended)
+
+    @jax.jit
+    def iterate(training: Training) -> tuple[Training, Any]:
+        training, (observations, actions, chosen, values, ended) = jax.lax.scan(act, training, None, horizon)
+        _, last_values = evaluate(training.parameters, training.states)
+        advantages = estimate(values, ended, last_values)
+        rollout = (observations, actions, chosen, advantages, advantages + values)
+        samples = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), rollout)
+
+        def descend(learning: Any, rows: Any) -> tuple[Any, None]:
+            parameters, optimiser = learning
+            gradient = jax.grad(loss)(parameters, jax.tree.map(lambda array: array[rows], samples))
+            updates, optimiser = OPTIMISER.update(gradient, optimiser)
+            return (optax.apply_updates(parameters, updates), optimiser), None
+
+        def epoch(learning: Any, key: Any) -> tuple[Any, None]:
+            order = jax.random.permutation(key, advantages.size).reshape(-1, minibatch_size)
+            return jax.lax.scan(descend, learning, order)
+
+        key, *keys = jax.random.split(training.key, 1 + epochs)
+        learning = (training.parameters, training.optimiser)
+        (parameters, optimiser), _ = jax.lax.scan(epoch, learning, jnp.stack(keys))
+        return training._replace(parameters=parameters, optimiser=optimiser, key=key), ended.mean()
+
+    return iterate
+
+
+def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
+    """A call that does one iteration."""
+    iterate, state = iteration(horizon, epochs, minibatch_size), first(num_envs)
+
+    def call() -> None:
+        nonlocal state
+        state = jax.block_until_ready(iterate(state))[0]
+
+    return call

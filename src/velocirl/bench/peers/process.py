@@ -1,0 +1,62 @@
+"""A peer in a process of its own, measured in turns with the others."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from velocirl.bench.measuring import Timed
+
+SERVING = Path(__file__).with_name("serving.py")
+TIMEOUT_SECONDS = 120.0  # for one answer
+
+
+class Peer(Timed):
+    """Samples a program of this directory, which times itself: its imports and threads disturb nobody else."""
+
+    def __init__(self, program: str, function: str, *arguments: int, needs: str, amount: float | None = None) -> None:
+        super().__init__(lambda: self._seconds(1), amount=amount, closing=self._end)
+        if importlib.util.find_spec(needs) is None:
+            raise ModuleNotFoundError(f"No module named {needs!r}", name=needs)
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
+        # A script finds modules in its own directory, not in the current one.
+        command = [sys.executable, str(SERVING), program, function, *map(str, arguments)]
+        self._process = subprocess.Popen(  # noqa: S603 - our own code, in our own interpreter
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+        try:
+            self._answer()
+        except BaseException:
+            self._end()
+            raise
+
+    def best(self, attempts: int) -> float:
+        """The shortest of single calls, in seconds."""
+        return min(self._seconds(1) for _ in range(attempts))
+
+    def _seconds(self, iterations: int) -> float:
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker: it is a pipe
+        self._process.stdin.write(f"{iterations}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
+        limit = threading.Timer(TIMEOUT_SECONDS, self._process.kill)
+        limit.start()
+        line = self._process.stdout.readline()
+        limit.cancel()
+        if not line:
+            code = self._process.wait()
+            self._errors.seek(0)
+            raise RuntimeError(f"a measured peer ended with {code}:\n{self._errors.read()}")
+        return line
+
+    def _end(self) -> None:
+        self._process.kill()  # it holds nothing that is worth an orderly end
+        self._process.communicate()
+        self._errors.close()
