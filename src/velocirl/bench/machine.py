@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("velocirl", "numpy", "numba", "llvmlite", "gymnasium", "envpool", "jax", "optax", "stable_baselines3", "torch")
+PACKAGES = (
+    "velocirl",
+    "numpy",
+    "numba",
+    "llvmlite",
+    "gymnasium",
+    "envpool",
+    "jax",
+    "optax",
+    "stable_baselines3",
+    "torch",
+)
 BUSY_FROM = 0.5  # load average per core, above which something else is working here
 
 

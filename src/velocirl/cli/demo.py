@@ -17,21 +17,8 @@ from velocirl.engine.environment import COMPILED
 from velocirl.training.display import Display, say_count, say_figure, say_seconds
 
 ENVIRONMENT = "CartPole-v1"
-SEED = 6
-TOTAL_STEPS = 400_000  # at most; it is solved long before
+SEED = 0
 EPISODES = 100
-SETTINGS = {  # few copies and small minibatches: the least time to solve it, though not the most steps per second
-    "num_envs": 16,
-    "horizon": 64,
-    "minibatch_size": 128,
-    "epochs": 8,
-    "learning_rate": 2e-3,
-    "learning_rate_schedule": "constant",
-    "gamma": 0.98,
-    "gae_lambda": 0.9,
-    "entropy_coefficient": 0.0,
-    "threads": 1,  # the same on every machine
-}
 NEXT = """\
   velocirl envs               the environments there are; each is one short file
   velocirl train Acrobot-v1   train one, and keep what was learnt
@@ -39,7 +26,7 @@ NEXT = """\
   velocirl bench              all that is claimed about speed, measured here
 
   [dim]>>>[/dim] import velocirl
-  [dim]>>>[/dim] agent = velocirl.PPO("CartPole-v1").learn(1_000_000)
+  [dim]>>>[/dim] agent = velocirl.PPO("CartPole-v1").learn(100_000)
   [dim]>>>[/dim] agent.save("cartpole"); print(velocirl.evaluate(agent))
 """
 
@@ -72,12 +59,13 @@ def _lines() -> int:
 
 
 def _train(console: Console) -> velocirl.PPO:
-    agent = velocirl.PPO(ENVIRONMENT, seed=SEED, **SETTINGS)
+    agent = velocirl.PPO(ENVIRONMENT, seed=SEED)
     prepare_visibly(agent, console, indent="   ")
     display = Display(console)
     threshold = solved_at(ENVIRONMENT)
     try:
-        agent.learn(TOTAL_STEPS, [velocirl.StopOnReward(float("inf") if threshold is None else threshold), display])
+        total = agent.source.preset(agent.name)["total_steps"]
+        agent.learn(total, [velocirl.StopOnReward(float("inf") if threshold is None else threshold), display])
     finally:
         display.close()
     if not console.is_terminal:  # there, the panel has shown it

@@ -88,4 +88,5 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
+    presets={"ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)}},
 )

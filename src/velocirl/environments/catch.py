@@ -64,4 +64,5 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={"ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)}},
 )

@@ -76,4 +76,14 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={
+        "ppo": {
+            "total_steps": 300_000,
+            "num_envs": 64,
+            "learning_rate": 0.005,
+            "hidden": (64,),
+            "entropy_coefficient": 0.1,
+            "normalise_rewards": True,
+        }
+    },
 )

@@ -89,6 +89,7 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={"ppo": {"total_steps": 200_000, "learning_rate": 0.005, "hidden": (64,)}},
 )
 
 large_environment = Environment(
@@ -103,4 +104,5 @@ large_environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (64,)}},
 )

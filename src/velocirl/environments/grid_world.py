@@ -81,4 +81,5 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={"ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)}},
 )

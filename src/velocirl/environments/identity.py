@@ -52,6 +52,7 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={"ppo": {"total_steps": 20_000, "learning_rate": 0.005, "hidden": (64,)}},
 )
 
 
@@ -95,4 +96,5 @@ continuous_environment = Environment(
     observe=observe_continuous,
     draw=draw_continuous,
     text=text_continuous,
+    presets={"ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)}},
 )

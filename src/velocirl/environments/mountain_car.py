@@ -91,4 +91,12 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
+    presets={
+        "ppo": {
+            "total_steps": 300_000,
+            "learning_rate": 0.005,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        }
+    },
 )

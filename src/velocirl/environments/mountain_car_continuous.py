@@ -35,4 +35,14 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
+    presets={
+        "ppo": {
+            "total_steps": 100_000,
+            "learning_rate": 0.005,
+            "hidden": (64,),
+            "gamma": 0.999,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        }
+    },
 )

@@ -91,4 +91,5 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
+    presets={"ppo": {"total_steps": 250_000, "gamma": 0.95, "entropy_coefficient": 0.0, "normalise_rewards": True}},
 )

@@ -94,4 +94,5 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (128,), "activation": "relu"}},
 )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
@@ -218,12 +217,13 @@ class Agent(ABC):
         space = self.source.observation_space
         array = np.asarray(observation)
         shape = space.shape or ()
-        if array.shape != shape and array.shape[1:] != shape:
-            raise ValueError(f"an observation of {self.source.id} has shape {shape}, got {array.shape}")
-        if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind") and not isinstance(space, Box):
-            raise ValueError(f"an observation of {self.source.id} is {space.dtype}, got {array.dtype}")
         single = array.shape == shape
-        array = array[None] if single else array
+        if not single and array.shape[1:] != shape:
+            raise ValueError(f"an observation of {self.source.id} has shape {shape}, got {array.shape}")
+        if array.dtype != space.dtype and not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
+            raise ValueError(f"an observation of {self.source.id} is {space.dtype}, got {array.dtype}")
+        if single:
+            array = array[None]
         if not shape:
             array = array[:, None]
         if masks is not None:

@@ -51,7 +51,7 @@ class Function(Callback):
 
 def as_callbacks(given: Step | Callback | Iterable[Any]) -> list[Callback]:
     """Callbacks from what a user gave: one or several, functions or callbacks."""
-    several = [given] if isinstance(given, Callback) or callable(given) else list(given)
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, Callback) else [given]
     callbacks = []
     for one in several:
         if isinstance(one, Callback):

@@ -68,8 +68,8 @@ class Learner:
             Own(
                 samples=journal.samples.reshape(-1),
                 last_value=journal.last_value,
-                units=np.zeros(journal.samples.size // unit, np.int64),
-                order=np.zeros(journal.samples.size, np.int64),
+                units=np.zeros(journal.samples.size // unit, np.int32),
+                order=np.zeros(journal.samples.size, np.int32),
                 rng=self.rng[thread],
                 factors=np.zeros(FACTORS, np.float32),
                 metrics=np.zeros(METRICS, np.float32),

@@ -47,8 +47,8 @@ class Own(NamedTuple):
 
     samples: NDArray[Any]  # (copies * horizon,) records, a copy's life together
     last_value: NDArray[np.float32]  # (copies,)
-    units: NDArray[np.int64]  # what is drawn together: single samples, or copies
-    order: NDArray[np.int64]  # (copies * horizon,) the samples as they are drawn
+    units: NDArray[np.int32]  # what is drawn together: single samples, or copies
+    order: NDArray[np.int32]  # (copies * horizon,) the samples as they are drawn
     rng: NDArray[np.uint64]  # (2,)
     factors: NDArray[np.float32]  # of the optimiser
     metrics: NDArray[np.float32]  # (METRICS,) of one sample

@@ -53,19 +53,19 @@ REWARD_LIMIT = 10.0  # of a normalised reward
 class PPOConfig:
     """The settings of PPO. Those of an environment's preset stand in for the defaults."""
 
-    num_envs: int = 64
+    num_envs: int = 32
     """Copies of the environment that are stepped together."""
-    horizon: int = 128
+    horizon: int = 64
     """Steps that each copy takes in a rollout."""
     epochs: int = 4
     """Passes over a rollout."""
-    minibatch_size: int = 1024
+    minibatch_size: int = 128
     """Samples in a minibatch; a rollout is cut into equal ones of about this size."""
     minibatches: Literal["samples", "environments"] = "samples"
     """What is drawn at random: single samples, or whole rollouts of single copies."""
     gradient_accumulation: int = 1
     """Minibatches whose mean gradient makes one optimiser step."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     learning_rate_schedule: str = "linear"
     """How the learning rate changes: constant, linear, cosine(end=0.1), warmup(0.05) cosine, ..."""
     optimiser: str = "adam"
@@ -100,7 +100,7 @@ class PPOConfig:
     """Widths of the hidden layers."""
     activation: str = "tanh"
     initialiser: str = "orthogonal"
-    shared: bool = True
+    shared: bool = False
     """One network for policy and value, or two."""
     log_deviation: float = 0.0
     """Logarithm of the first standard deviation of continuous actions, in units of half their range."""
@@ -164,7 +164,8 @@ class PPO(Agent):
         self.parameters = self.network.initial_parameters(np.random.default_rng(int(initial)))
         self._observation_moments = RunningMoments(self.encoding.inputs)
         self._reward_moments = RunningMoments(1)
-        self._acting = random.streams(int(acting), 1)
+        self._acting = random.streams(int(acting), 1)  # of actions outside of training
+        self._acting_rows = as_rows(self._acting)
         self._schedule = schedule_from(self.config.learning_rate_schedule)
         self._actor: Actor | None = None
         self._actor_is_stale = True
@@ -229,7 +230,7 @@ class PPO(Agent):
             self._actor = Actor(self.network, self.head, self.encoding, *spaces)
         observations, masks, single = self.batched(observation, action_masks)
         actions = self._actor.choose(
-            observations, masks, self.parameters, self._actor_is_stale, self._eyes, as_rows(self._acting), deterministic
+            observations, masks, self.parameters, self._actor_is_stale, self._eyes, self._acting_rows, deterministic
         )
         self._actor_is_stale = False
         return (actions[0] if single else actions), state
