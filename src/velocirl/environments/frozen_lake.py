@@ -104,5 +104,13 @@ large_environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {
+            "total_steps": 500_000,
+            "num_envs": 64,
+            "learning_rate": 0.005,
+            "hidden": (64,),
+            "entropy_coefficient": 0.07,
+        }
+    },
 )

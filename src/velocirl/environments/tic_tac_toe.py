@@ -106,5 +106,5 @@ environment = Environment(
     legal=legal,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (128,), "activation": "relu"}},
 )

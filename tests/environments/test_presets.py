@@ -1,0 +1,88 @@
+"""The presets: PPO with nothing else learns each built-in environment, to a stated return within a stated budget."""
+
+import dataclasses
+
+import pytest
+
+import velocirl
+from velocirl.algorithms.online.ppo import PPOConfig
+from velocirl.engine import registry
+
+WITHOUT = {
+    "Counter-v0",  # every policy earns the same
+    "Memory-v0",  # only a memory can solve it
+}
+# The return that a deterministic policy must reach; what a perfect one earns is said in each environment's file.
+QUICK = {
+    "Bandit-v0": 0.75,
+    "CartPole-v1": 500.0,
+    "GridWorld-v0": 0.94,
+    "Identity-v0": 16.0,
+    "IdentityContinuous-v0": -0.05,
+    "MountainCarContinuous-v0": 90.0,
+}
+SLOW = {
+    "Acrobot-v1": -100.0,
+    "Catch-v0": 1.0,
+    "CliffWalking-v1": -13.0,
+    "FrozenLake-v1": 0.7,
+    "FrozenLake8x8-v1": 0.6,
+    "MountainCar-v0": -110.0,
+    "Pendulum-v1": -200.0,
+    "RiggedBandit-v0": 1.0,
+    "Squared-v0": 0.95,
+    "TicTacToe-v1": 0.9,
+}
+PRESETS = sorted({**QUICK, **SLOW})
+
+
+def trained(name, seed):
+    agent = velocirl.PPO(name, seed=seed, threads=2)
+    return agent.learn(agent.source.preset("ppo")["total_steps"])
+
+
+def mean_return(agent):
+    return velocirl.evaluate(agent, episodes=1000, seed=1).mean_return
+
+
+def test_every_environment_that_ppo_can_learn_has_a_preset():
+    built_in = [registry.find(name) for name in velocirl.list_envs()]
+    built_in = [one for one in built_in if one.source.startswith(registry.BUILT_IN)]
+    assert {one.id for one in built_in if "ppo" in one.presets} == set(PRESETS)
+    assert {one.id for one in built_in if "ppo" not in one.presets} == WITHOUT
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset_says_only_what_differs_from_the_defaults(name):
+    preset = dict(registry.find(name).presets["ppo"])
+    total_steps = preset.pop("total_steps")
+    agent = velocirl.PPO(name, seed=0, threads=2)
+    assert total_steps >= agent.config.batch
+    defaults = dataclasses.asdict(PPOConfig())
+    for setting, value in preset.items():
+        assert getattr(agent.config, setting) == value != defaults[setting], setting
+    for setting in defaults.keys() - preset.keys() - {"seed", "threads", "device"}:
+        assert getattr(agent.config, setting) == defaults[setting], setting
+
+
+def test_given_settings_stand_above_the_preset():
+    assert velocirl.PPO("CartPole-v1", hidden=(16,)).config.hidden == (16,)
+
+
+@pytest.mark.parametrize(("name", "threshold"), QUICK.items())
+def test_preset_learns(name, threshold):
+    assert mean_return(trained(name, seed=0)) >= threshold
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "threshold"), SLOW.items())
+def test_preset_learns_what_takes_longer(name, threshold):
+    assert mean_return(trained(name, seed=0)) >= threshold
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_cartpole_is_solved_whatever_the_seed(seed):
+    agent = trained("CartPole-v1", seed)
+    assert sum(agent.recent_returns) / len(agent.recent_returns) >= 475.0
+    assert mean_return(agent) == 500.0
