@@ -169,7 +169,7 @@ def test_the_config_of_a_run_repeats_it(train, tmp_path):
         "checkpoint_every": 500,
         "seed": 3,
     }
-    expected |= {"gamma": 0.97, "learning_rate_schedule": "cosine(end=0.1)", "hidden": [64, 64]}
+    expected |= {"gamma": 0.97, "learning_rate_schedule": "cosine(end=0.1)", "hidden": [64]}
     assert {name: values[name] for name in expected} == expected
     main(["train", "--config", str(file), "--run-dir", str(tmp_path / "again"), "--quiet"])
     again = open_run(tmp_path / "again")
@@ -369,7 +369,7 @@ def test_a_full_disk_ends_the_run_with_what_to_do_and_leaves_the_last_checkpoint
 
     def save_then_fill(self, *given):
         if self.steps():  # the disk is full from the second checkpoint on
-            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limit[1]))
         return save(self, *given)
 
     monkeypatch.setattr(Checkpoints, "save", save_then_fill)

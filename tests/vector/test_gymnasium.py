@@ -13,7 +13,9 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorSta
 import velocirl
 from velocirl.engine import registry
 
-every_environment = pytest.mark.parametrize("name", velocirl.list_envs())
+every_environment = pytest.mark.parametrize(
+    "name", [name for name in velocirl.list_envs() if registry.find(name).source.startswith(registry.BUILT_IN)]
+)
 
 
 @every_environment

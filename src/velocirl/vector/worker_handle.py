@@ -88,8 +88,8 @@ class WorkerHandle:
         command_end, self._commands = os.pipe()
         self._replies, reply_end = os.pipe()
         arguments = [str(number) for number in (os.getpid(), command_end, reply_end, memory)]
-        # Blocked signals stay blocked in the child, so that Ctrl-C cannot hit it before it has said it ignores that.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Blocked signals stay blocked in the child, so that none can hit it before it has said what to do with them.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             # -P: the directory of the script, with names of ours, must not come before the standard library.
             self._process = subprocess.Popen(  # noqa: S603

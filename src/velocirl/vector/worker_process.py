@@ -157,9 +157,11 @@ class Worker:
 
 
 def main(parent: int, commands: int, replies: int, memory: int) -> None:
-    """Serve the parent; Ctrl-C is the parent's business."""
+    """Serve the parent; Ctrl-C and SIGTERM, which may be sent to a whole group of processes, are its business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the parent until here
+    # Not ignored, which programs that an environment starts would inherit, so that it could not end them.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # blocked by the parent until here
     for descriptor in (commands, replies, memory):
         os.set_inheritable(descriptor, False)
     end_with_parent(commands, parent)

@@ -1,0 +1,147 @@
+"""The guard against numbers that are not numbers: it stops the run, names the source, and no checkpoint follows."""
+
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, record
+from velocirl.training.checkpoints import Checkpoints
+
+SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
+         "shared": True, "activation": "tanh"}  # fmt: skip
+BATCH = 96
+
+
+@record
+class State:
+    count: float32
+
+
+@record
+class Params:
+    at: float32 = -1  # the step of which this copy's number goes wrong
+    reward: float32 = 0
+    observation: float32 = 0
+
+
+def reset(state, params, rng):
+    state.count = 0
+
+
+def step(state, params, action, rng):
+    state.count += 1
+    return params.reward if state.count == params.at else 1.0, False
+
+
+def observe(state, params, observation):
+    observation[0] = params.observation if state.count == params.at else 0.5
+
+
+fragile = Environment(
+    "Fragile-v0", state=State, params=Params, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=1000,
+    reset=reset, step=step, observe=observe,
+)  # fmt: skip
+
+
+def prepared(**changes):
+    agent = PPO(fragile, **{**SMALL, **changes})
+    agent.prepare()
+    return agent
+
+
+def spoil(agent, copy, at, **numbers):
+    params = agent._collector.fleet.copies.params
+    for name, value in {"at": at, **numbers}.items():
+        params[name][copy] = value
+
+
+def assert_stops(agent, message, directory, iterations=1):
+    """It stops in iteration `iterations` + 1, and the newest checkpoint is from before."""
+    with pytest.raises(NumericalError, match=message):
+        agent.learn(10 * BATCH, Checkpoint(directory, every=1))
+    saved = Checkpoints(directory)
+    assert list(saved.steps()) == [BATCH * k for k in range(1, iterations + 1)]
+    for array in saved.latest().state.arrays.values():
+        assert array.dtype.kind != "f" or np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("number", [nan, inf, -inf])
+@pytest.mark.parametrize("copy", [1, 5])
+def test_in_a_reward(number, copy, tmp_path):
+    agent = prepared()
+    spoil(agent, copy, at=21, reward=number)  # step 4 of the second rollout
+    message = rf"a reward of the environment is not finite: copy {copy}, step {BATCH + 4 * 6} of the run \(4 of this"
+    assert_stops(agent, message, tmp_path)
+
+
+@pytest.mark.parametrize("number", [nan, inf, -inf])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_in_an_observation(number, normalise, tmp_path):
+    agent = prepared(normalise_observations=normalise)
+    spoil(agent, 3, at=20, observation=number)
+    message = rf"an observation of the environment is not finite: copy 3, step {BATCH + 4 * 6} of the run \(4 of this"
+    assert_stops(agent, message, tmp_path)
+
+
+def test_in_the_observation_after_a_rollout(tmp_path):
+    agent = prepared()
+    spoil(agent, 2, at=32, observation=nan)  # seen after the last step of the second rollout
+    assert_stops(agent, "an observation of the environment is not finite: copy 2", tmp_path)
+
+
+def test_in_a_final_observation(tmp_path):
+    agent = prepared()
+    agent._collector.fleet.copies.elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
+    spoil(agent, 4, at=20, observation=nan)
+    message = rf"an observation of the environment is not finite: copy 4, step {BATCH + 3 * 6} of the run \(3 of this"
+    assert_stops(agent, message, tmp_path)
+
+
+def test_in_the_network(tmp_path):
+    agent = prepared()
+
+    def damage(agent):
+        agent.parameters[-1] = nan  # the bias of the value
+        agent._learner.repack()
+
+    with pytest.raises(
+        NumericalError, match=rf"the output of the network is not finite: copy 0, step {BATCH} of the run"
+    ):
+        agent.learn(10 * BATCH, [Checkpoint(tmp_path, every=1), damage])
+    assert list(Checkpoints(tmp_path).steps()) == [BATCH]
+
+
+def test_in_the_gradient(tmp_path):
+    """A reward near the largest number is finite, a hundred times the critic's error is not."""
+    agent = prepared(value_coefficient=100.0)
+    spoil(agent, 0, at=21, reward=1e38)
+    before = []
+    message = f"the gradient is not finite in the update after step {2 * BATCH} of the run"
+    with pytest.raises(NumericalError, match=message):
+        agent.learn(10 * BATCH, [Checkpoint(tmp_path, every=1), lambda agent: before.append(agent.parameters.copy())])
+    assert list(Checkpoints(tmp_path).steps()) == [BATCH]
+    assert np.isfinite(before[-1]).all()
+
+
+def test_in_a_parameter(tmp_path):
+    """A step so large that it leaves the numbers, though its gradient was one."""
+    agent = prepared(learning_rate=3e38, max_grad_norm=0.0)
+    with pytest.raises(NumericalError, match="is not finite"):
+        agent.learn(10 * BATCH, Checkpoint(tmp_path, every=1))
+    assert not Checkpoints(tmp_path).steps()
+
+
+def test_of_the_first_copy_and_step():
+    agent = prepared()
+    spoil(agent, 5, at=3, reward=nan)
+    spoil(agent, 4, at=2, reward=inf)
+    with pytest.raises(NumericalError, match=r"copy 4, step 6 of the run \(1 of this rollout\)"):
+        agent.learn(BATCH)
+
+
+def test_ordinary_numbers_pass():
+    agent = prepared(normalise_observations=True)
+    spoil(agent, 0, at=5, reward=-1000.0, observation=1e6)
+    agent.learn(2 * BATCH)
+    assert np.isfinite(agent.parameters).all()

@@ -1,0 +1,421 @@
+"""Do the tests find the silent bugs of reinforcement learning? Plants each into a copy of the sources and sees.
+
+    python tools/planted_bugs.py                 all of them, about twelve minutes on two cores
+    python tools/planted_bugs.py truncation gae  those whose name contains one of these words
+
+First the named tests run on the unchanged copy, where they must pass; then each bug must make one of its tests fail.
+Ends with 1 if a bug survives, or if the text that it replaces is no longer in the sources.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 240  # seconds; a bug that makes a test hang is found too
+
+BUFFERS, LOSS = "tests/buffers/test_returns.py", "tests/algorithms/test_ppo_loss.py"
+COLLECTING, UPDATING = "tests/training/test_collecting.py", "tests/training/test_updating.py"
+AGENT, FAULTS, NORMALISING = (f"tests/training/test_{name}.py" for name in ("agent", "faults", "normalising"))
+POLICY, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("policy", "evaluation", "callbacks"))
+FLEET = f"{COLLECTING}::test_every_transition_of_a_fleet[7-1]"
+TEN_UPDATES = f"{UPDATING}::test_ten_updates_by_torch[Counter-v0-changes0]"
+RESUME = f"{AGENT}::test_going_on_from_a_file_is_going_on[choices]"
+
+
+class Bug(NamedTuple):
+    """A text of a source file, what to put in its place, and the tests of which one must then fail."""
+
+    name: str
+    file: str  # below src/velocirl
+    text: str
+    bug: str
+    tests: tuple[str, ...]
+
+
+BUGS = (
+    Bug(
+        "truncation as termination",
+        "training/collecting.py",
+        "            ended = TRUNCATED\n",
+        "            ended = TERMINATED\n",
+        (FLEET,),
+    ),
+    Bug(
+        "bootstrapping where both flags are set",
+        "training/collecting.py",
+        "        if copies.terminated[i]:\n            ended = TERMINATED\n        elif copies.truncated[i]:\n"
+        "            ended = TRUNCATED\n",
+        "        if copies.truncated[i]:\n            ended = TRUNCATED\n        elif copies.terminated[i]:\n"
+        "            ended = TERMINATED\n",
+        (FLEET,),
+    ),
+    Bug(
+        "bootstrapping from the reset observation",
+        "training/collecting.py",
+        "row(copies.final_observation, journal.waiting[r])",
+        "row(copies.observation, journal.waiting[r])",
+        (FLEET,),
+    ),
+    Bug(
+        "final value of an earlier rollout",
+        "training/collecting.py",
+        "        sample.final_value = 0.0\n",
+        "",
+        (f"{COLLECTING}::test_every_transition_of_a_fleet[7-2]",),
+    ),
+    Bug(
+        "gae forgets what follows the rollout",
+        "buffers/returns.py",
+        'target_t = A_t + V_t\n    """\n    advantage = 0.0\n    next_value = last_value\n',
+        'target_t = A_t + V_t\n    """\n    advantage = 0.0\n    next_value = 0.0\n',
+        (f"{BUFFERS}::test_by_hand",),
+    ),
+    Bug(
+        "gae flows from one episode into another",
+        "buffers/returns.py",
+        "            advantage = 0.0\n            next_value = sample.final_value\n"
+        "        delta = scaled(sample.reward, discount) + discount.gamma * next_value - sample.value\n",
+        "            next_value = sample.final_value\n"
+        "        delta = scaled(sample.reward, discount) + discount.gamma * next_value - sample.value\n",
+        (f"{BUFFERS}::test_by_hand",),
+    ),
+    Bug(
+        "value target off by one",
+        "buffers/returns.py",
+        "sample.target = advantage + sample.value\n",
+        "sample.target = advantage + next_value\n",
+        (f"{BUFFERS}::test_by_hand",),
+    ),
+    Bug(
+        "vtrace without its limit",
+        "buffers/returns.py",
+        "min(sample.ratio, rho_limit) * delta",
+        "max(sample.ratio, rho_limit) * delta",
+        (f"{BUFFERS}::test_vtrace[python]",),
+    ),
+    Bug(
+        "vtrace computed once and then left",
+        "training/updating.py",
+        "            reestimate(plan, work, own, loss_settings, discount)\n            shuffle(own, unit)\n",
+        "            if own.units[0] == 0 and own.units[1] == 1:\n"
+        "                reestimate(plan, work, own, loss_settings, discount)\n            shuffle(own, unit)\n",
+        (f"{UPDATING}::test_vtrace_follows_the_policy",),
+    ),
+    Bug(
+        "final observations not normalised",
+        "training/collecting.py",
+        "            check = look(final, eyes, journal.encoded, work.values, r * input_row)\n",
+        "            check = np.float32(0)\n            for j in range(inputs):\n"
+        "                work.values[r * input_row + j] = final[j]\n",
+        (f"{COLLECTING}::test_normalised_rollouts",),
+    ),
+    Bug(
+        "normaliser changed by acting",
+        "algorithms/online/ppo.py",
+        "        self._actor_is_stale = False\n",
+        "        self._actor_is_stale = False\n"
+        "        self._observation_moments.add(observations.sum(0), (observations**2).sum(0), len(observations))\n",
+        (f"{NORMALISING}::test_looking_changes_nothing",),
+    ),
+    Bug(
+        "normaliser not saved",
+        "algorithms/online/ppo.py",
+        '"observation.moments": moments}\n',
+        '"observation.moments": np.zeros_like(moments)}\n',
+        (f"{NORMALISING}::test_saved_with_the_model",),
+    ),
+    Bug(
+        "scale of rewards across episodes",
+        "training/collecting.py",
+        "            discounted = 0.0\n",
+        "",
+        (f"{COLLECTING}::test_discounted_returns_for_the_scale_of_rewards",),
+    ),
+    Bug(
+        "advantages of one sample normalised",
+        "training/updating.py",
+        "if schedule.normalise and batch > 1:",
+        "if schedule.normalise:",
+        (f"{UPDATING}::test_a_minibatch_of_one_sample[1]",),
+    ),
+    Bug(
+        "advantages normalised within a thread",
+        "training/updating.py",
+        "mean = total_of(common, threads, ADVANTAGE) / batch\n",
+        "mean = common.partial[thread, ADVANTAGE] / (stop - first)\n",
+        (f"{UPDATING}::test_gradient_of_a_minibatch[2-IdentityContinuous-v0]",),
+    ),
+    Bug(
+        "identical policy streams",
+        "training/collectors.py",
+        "        self._rng = random.streams(seed, fleet.num_envs)\n",
+        "        self._rng = np.repeat(random.streams(seed, 1), fleet.num_envs, axis=0)\n",
+        (f"{COLLECTING}::test_no_two_streams_are_alike",),
+    ),
+    Bug(
+        "seeded anew on resume",
+        "training/collectors.py",
+        '    rng[:] = state["policy.rng"]\n',
+        "",
+        (RESUME,),
+    ),
+    Bug(
+        "episodes repeat on resume",
+        "training/collectors.py",
+        "        self.envs.reset(seed=int(self._rng[0, 0] >> np.uint64(33)))\n",
+        "",
+        (f"{AGENT}::test_gymnasium_goes_on_with_new_episodes",),
+    ),
+    Bug(
+        "optimiser forgotten on resume",
+        "training/on_policy.py",
+        '        self.optimiser_steps = int(state["learner.steps"])\n',
+        "",
+        (RESUME,),
+    ),
+    Bug(
+        "schedule begins anew on resume",
+        "training/agent.py",
+        '            agent.goal = None if document["goal"] is None else Goal(*map(int, document["goal"]))\n',
+        '            agent.goal = Goal(agent.steps, int(document["goal"][1]) - agent.steps)\n',
+        (RESUME,),
+    ),
+    Bug(
+        "action stored after clipping",
+        "training/collecting.py",
+        "        write(copies.action, i, sample.action)\n",
+        "        write(copies.action, i, sample.action)\n"
+        "        sample.action[0] = min(max(sample.action[0], np.float32(-1)), np.float32(1))\n",
+        (f"{COLLECTING}::test_what_is_drawn_is_stored_before_it_is_clipped",),
+    ),
+    Bug(
+        "masks are broadcast",
+        "training/policy.py",
+        "if not self._head.masked or masks.shape != self._mask.shape:",
+        "if not self._head.masked:",
+        (f"{POLICY}::test_other_masks_are_refused",),
+    ),
+    Bug(
+        "masks not stored",
+        "training/collecting.py",
+        "                sample.mask[k] = mask[k]\n",
+        "                sample.mask[k] = 1\n",
+        (f"{COLLECTING}::test_masks_are_stored_and_kept_to",),
+    ),
+    Bug(
+        "loss scale depends on the number of threads",
+        "training/updating.py",
+        "scale = np.float32(1.0 / weight)",
+        "scale = np.float32(threads / weight)",
+        (f"{UPDATING}::test_the_gradient_does_not_depend_on_the_number_of_threads",),
+    ),
+    Bug(
+        "loss scale depends on the size of a minibatch",
+        "training/updating.py",
+        "scale = np.float32(1.0 / weight)",
+        "scale = np.float32(1.0 / 32.0)",
+        (f"{UPDATING}::test_gradient_of_a_minibatch[1-Counter-v0]",),
+    ),
+    Bug(
+        "accumulated gradients cleared",
+        "training/updating.py",
+        "                if gathered == 0:\n                    clear(work)\n",
+        "                clear(work)\n",
+        (f"{UPDATING}::test_accumulated_minibatches_are_one_large_one",),
+    ),
+    Bug(
+        "samples drawn twice",
+        "training/updating.py",
+        "own.order[place] = own.units[u] * unit + t\n",
+        "own.order[place] = own.units[u // 2] * unit + t\n",
+        (f"{UPDATING}::test_every_sample_is_drawn_once_in_an_epoch[samples-1]",),
+    ),
+    Bug(
+        "last sample of each minibatch dropped",
+        "training/updating.py",
+        "                stop = len(own.units) * (m + 1) // minibatches * unit\n",
+        "                stop = len(own.units) * (m + 1) // minibatches * unit - 1\n",
+        (TEN_UPDATES,),
+    ),
+    Bug(
+        "minibatches empty on some threads",
+        "training/updating.py",
+        "                if batch == 0:",
+        "                if batch < 0:",
+        (f"{UPDATING}::test_a_minibatch_of_one_sample[2]",),
+    ),
+    Bug(
+        "threads go on with old parameters",
+        "training/updating.py",
+        "                meet(common.meeting, thread, threads, meetings)\n"
+        "                pack(plan, common.parameters, work)\n",
+        "                meet(common.meeting, thread, threads, meetings)\n",
+        (TEN_UPDATES,),
+    ),
+    Bug(
+        "bias correction off by one",
+        "training/updating.py",
+        "prepare(common.settings, schedule.learning_rate, step, own.factors)",
+        "prepare(common.settings, schedule.learning_rate, step + 1, own.factors)",
+        (TEN_UPDATES,),
+    ),
+    Bug(
+        "divergence does not stop",
+        "training/updating.py",
+        "divergent > 1.5 * schedule.target_kl",
+        "divergent < -1.0",
+        (f"{UPDATING}::test_divergence_stops_an_update",),
+    ),
+    Bug(
+        "clip on the wrong side",
+        "algorithms/online/ppo_loss.py",
+        "(advantage > 0.0 and ratio > high) or (advantage < 0.0 and ratio < low)",
+        "(advantage > 0.0 and ratio < low) or (advantage < 0.0 and ratio > high)",
+        (f"{LOSS}::test_clip_by_hand",),
+    ),
+    Bug(
+        "entropy with the wrong sign",
+        "algorithms/online/ppo_loss.py",
+        "policy_weight, -settings.entropy_coefficient, gradient)",
+        "policy_weight, settings.entropy_coefficient, gradient)",
+        (f"{LOSS}::test_more_entropy_is_better",),
+    ),
+    Bug(
+        "clipped values still learn",
+        "algorithms/online/ppo_loss.py",
+        "slope = 0.0 if abs(change) > settings.value_clip else held_error",
+        "slope = held_error",
+        (f"{LOSS}::test_gradient_and_metrics[categorical-python]",),
+    ),
+    Bug(
+        "dual clip of good actions",
+        "algorithms/online/ppo_loss.py",
+        "settings.dual_clip > 0.0 and advantage < 0.0 and ratio > settings.dual_clip",
+        "settings.dual_clip > 0.0 and ratio > settings.dual_clip",
+        (f"{LOSS}::test_gradient_and_metrics[categorical-python]",),
+    ),
+    Bug(
+        "nan in a reward not seen",
+        "training/collecting.py",
+        "            if sample.reward * 0 != 0:\n",
+        "            if sample.reward * 0 == 1:\n",
+        (f"{FAULTS}::test_in_a_reward[1-nan]",),
+    ),
+    Bug(
+        "infinity hidden by the normaliser",
+        "networks/encoding.py",
+        "            check += number * 0  # here, since",
+        "            check += 0  # here, since",
+        (f"{FAULTS}::test_in_an_observation[True-inf]",),
+    ),
+    Bug(
+        "nan in a gradient not seen",
+        "training/updating.py",
+        "if squared_norm * 0.0 != 0.0:",
+        "if squared_norm < 0.0:",
+        (f"{FAULTS}::test_in_the_gradient",),
+    ),
+    Bug(
+        "checkpoint after an error",
+        "training/agent.py",
+        "                    listener.fail(self, error)\n",
+        "                    listener.finish(self)\n",
+        (f"{CALLBACKS}::test_an_error_is_told_and_goes_on_its_way",),
+    ),
+    Bug(
+        "short episodes count more in an evaluation",
+        "training/evaluation.py",
+        "np.flatnonzero(ended & (wanted > 0))",
+        "np.flatnonzero(ended)",
+        (f"{EVALUATION}::test_every_copy_plays_the_same_number_of_episodes",),
+    ),
+    Bug(
+        "slope of an activation",
+        "networks/activations.py",
+        "    return 1.0 - y * y\n",
+        "    return 1.0 - y\n",
+        ("tests/networks/test_native.py::test_any_number_of_rows[1]",),
+    ),
+    Bug(
+        "compiled products drift from plain ones",
+        "engine/products.py",
+        "                done = blocks\n",
+        "                done = emit.whole(0)\n",
+        ("tests/engine/test_products.py::test_any_product[compiled]",),
+    ),
+)
+
+
+def source(bug: Bug, root: Path = ROOT) -> Path:
+    """The file into which a bug is planted."""
+    return root / "src" / "velocirl" / bug.file
+
+
+def run_tests(tests: list[str], copy: Path, patience: float) -> tuple[int | None, str]:
+    """Pytest's exit status, None where it took too long, and what it says of the first failure."""
+    own = {"PYTHONPATH": str(copy / "src"), "VELOCIRL_HOME": str(copy / "home"), "COLUMNS": "250"}
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]
+    options = {"cwd": copy, "env": {**os.environ, **own}, "capture_output": True, "text": True, "timeout": patience}
+    try:
+        finished = subprocess.run(command, check=False, **options)  # noqa: S603 - our own tests
+    except subprocess.TimeoutExpired:
+        return None, "it hangs"
+    failures = [line for line in finished.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    reason = failures[0].partition(" - ")[2] if failures else finished.stdout.strip()[-200:] + finished.stderr[-200:]
+    return finished.returncode, reason
+
+
+def plant(bug: Bug, copy: Path) -> str:
+    """Run a bug's tests with the bug in place; returns what came of it, beginning with "caught" if all is well."""
+    path = source(bug, copy)
+    original = path.read_text()
+    if original.count(bug.text) != 1:
+        return f"NOT PLANTED: its text occurs {original.count(bug.text)} times in {bug.file}"
+    path.write_text(original.replace(bug.text, bug.bug))
+    try:
+        status, reason = run_tests(list(bug.tests), copy, PATIENCE)
+    finally:
+        path.write_text(original)
+    if status == 0:
+        return f"SURVIVED {' '.join(bug.tests)}"
+    if status not in (1, None):
+        return f"NOT RUN: {reason}"
+    return f"caught   {reason}"
+
+
+def main(words: list[str]) -> int:
+    """Plant all bugs, or those that the words name, and print a table."""
+    bugs = [bug for bug in BUGS if not words or any(word in bug.name for word in words)]
+    if not bugs:
+        print(f"no bug is called {' or '.join(words)}; there are {', '.join(bug.name for bug in BUGS)}")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="planted-bugs-") as directory:
+        copy = Path(directory)
+        for part in ("src", "tests"):
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        print(f"the tests of {len(bugs)} bugs on the sources as they are ...", flush=True)
+        status, reason = run_tests(sorted({test for bug in bugs for test in bug.tests}), copy, 10 * PATIENCE)
+        if status != 0:
+            print(f"they do not pass: {reason}")
+            return 1
+        survivors = 0
+        for bug in bugs:
+            start = time.monotonic()
+            outcome = plant(bug, copy)
+            survivors += not outcome.startswith("caught")
+            print(f"{bug.name:46s} {time.monotonic() - start:4.0f} s  {outcome[:120]}", flush=True)
+        print(f"{len(bugs) - survivors} of {len(bugs)} bugs were caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
