@@ -1,20 +1,33 @@
 """velocirl: write scalars, run fleets. Reinforcement learning from plain Python functions, compiled."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from velocirl.algorithms.online.ppo import A2C, PPO
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import bool_, float32, float64, int8, int16, int32, int64, record, uint8
 from velocirl.engine.registry import list_envs, load_built_in
-from velocirl.training.callbacks import Callback, Checkpoint, EarlyStopping, Evaluate, StopOnReward
-from velocirl.training.evaluation import Evaluation, evaluate
-from velocirl.training.faults import NumericalError
 from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
+if TYPE_CHECKING:
+    from velocirl.algorithms.online.ppo import A2C, PPO
+    from velocirl.training.callbacks import Callback, Checkpoint, EarlyStopping, Evaluate, StopOnReward
+    from velocirl.training.evaluation import Evaluation, evaluate
+    from velocirl.training.faults import NumericalError
+
 __version__ = "0.1.0.dev0"
+
+# What is for training is imported when it is first used: who only steps environments need not wait for it.
+_FOR_TRAINING = {
+    "velocirl.algorithms.online.ppo": ("A2C", "PPO"),
+    "velocirl.training.callbacks": ("Callback", "Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
+    "velocirl.training.evaluation": ("Evaluation", "evaluate"),
+    "velocirl.training.faults": ("NumericalError",),
+}
 
 __all__ = [
     "A2C",
@@ -47,5 +60,18 @@ __all__ = [
     "record",
     "uint8",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _FOR_TRAINING.items():
+        if name in names:
+            globals()[name] = getattr(importlib.import_module(module), name)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 load_built_in()  # so that Gymnasium knows them as velocirl/CartPole-v1 and so on

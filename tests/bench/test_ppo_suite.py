@@ -79,18 +79,19 @@ def test_operations_of_an_iteration():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_call_of_ours_is_one_iteration_of_that_work(threads):
+def test_a_call_of_ours_is_some_iterations_of_that_work(threads):
     timed = ppo.velocirl_training(SMALL, threads)
     agent = timed.call()
-    assert agent.steps == SMALL.steps == timed.amount == 128
-    assert agent.iterations == 1
-    assert agent.metrics["train/n_updates"] == SMALL.epochs * 128 // SMALL.minibatch_size
+    assert SMALL.steps == 128
+    assert agent.steps == timed.amount == ppo.ITERATIONS * 128
+    assert agent.iterations == ppo.ITERATIONS
+    assert agent.metrics["train/n_updates"] == ppo.ITERATIONS * SMALL.epochs * 128 // SMALL.minibatch_size
     assert agent.metrics["train/learning_rate"] == 1e-3
     assert agent.config.threads == threads
     assert agent.config.shared
     assert agent.network.num_parameters == 4 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
     assert timed.call().metrics["train/learning_rate"] == 1e-3
-    assert ppo.velocirl_training(SMALL, threads, amount=SMALL.operations).amount == SMALL.operations
+    assert ppo.velocirl_training(SMALL, threads, amount=SMALL.operations).amount == ppo.ITERATIONS * SMALL.operations
 
 
 def test_missing_peers_only_drop_out(monkeypatch, without_peers):

@@ -28,7 +28,7 @@ def bench(
     json: Annotated[Path | None, FILE] = None,
     markdown: Annotated[Path | None, FILE] = None,
 ) -> None:
-    """Measure speed, start-up and memory, in turns with Gymnasium and, where installed, EnvPool.
+    """Measure speed, start-up and memory, in turns with the peers that are installed.
 
     Args:
         categories: What to measure (see --list); everything when left out.

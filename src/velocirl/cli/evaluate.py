@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
+from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
@@ -24,6 +25,8 @@ from velocirl.vector.making import make
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+load_algorithms()
 
 EPISODES = 100
 BARS, BAR_COLUMNS = 10, 32

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.train import conduct, write_config
 from velocirl.training.agent import Agent, Goal
 from velocirl.training.checkpoints import Checkpoint, Checkpoints
 from velocirl.training.runs import Run, RunDescription, RunNotFoundError, list_runs, open_run
+
+load_algorithms()
 
 
 def resume(arguments: Sequence[str]) -> None:

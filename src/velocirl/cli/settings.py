@@ -14,9 +14,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.config import nearest
+
+load_algorithms()
 
 DEFAULT_ALGORITHM = "ppo"
 # What a file may say beside the settings of the algorithm, and the type of each.
