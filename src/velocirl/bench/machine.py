@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+
+from velocirl.engine.cpu import available_cores
+from velocirl.training.processor import output_of, processor
 
 PACKAGES = (
     "velocirl",
@@ -53,7 +53,7 @@ class Machine:
 def this_machine() -> Machine:
     """The machine that this process runs on."""
     return Machine(
-        processor=_processor(),
+        processor=processor(),
         cores=available_cores(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         system=f"{platform.system()} {platform.release()}",
@@ -61,11 +61,6 @@ def this_machine() -> Machine:
         commit=_commit(),
         versions=_versions(),
     )
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _versions() -> dict[str, str]:
@@ -78,31 +73,12 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _processor() -> str:
-    description = Path("/proc/cpuinfo")
-    if description.exists():
-        for line in description.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    if sys.platform == "darwin":
-        return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
-    return platform.processor() or platform.machine()
-
-
 def _commit() -> str:
     """The checked-out commit, marked where files were changed since."""
     here = Path(__file__).resolve()
     git = ("git", "-C", str(here.parent))
     # A virtual environment inside some other repository is not a checkout of velocirl.
-    if not _output(*git, "ls-files", here.name):
+    if not output_of(*git, "ls-files", here.name):
         return ""
-    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
-    return _output(*git, "rev-parse", "HEAD") + (" with changes" if changed else "")
-
-
-def _output(program: str, *arguments: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        return ""
-    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)  # noqa: S603
-    return done.stdout.strip() if done.returncode == 0 else ""
+    changed = output_of(*git, "status", "--porcelain", "--untracked-files=no")
+    return output_of(*git, "rev-parse", "HEAD") + (" with changes" if changed else "")

@@ -10,8 +10,8 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.bench.comparison import UnavailableError
-from velocirl.bench.machine import available_cores
 from velocirl.bench.measuring import Timed
+from velocirl.engine.cpu import available_cores
 
 ACTION_ARRAYS = 16  # enough that no branch predictor learns them by heart
 

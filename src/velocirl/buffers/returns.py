@@ -43,7 +43,8 @@ def vtrace(column, last_value, discount, rho_limit, c_limit):
     """V-trace (Espeholt et al., 2018): the same under a policy that has moved on, corrected by clipped ratios.
 
     A_t = rho_t delta_t + gamma lambda c_t A_{t+1},  rho_t = min(rho_limit, ratio_t),  c_t = min(c_limit, ratio_t), with
-    the values of the critic of now. With ratios of 1 this is GAE.
+    the values of the critic of now; what lies beyond a cut or the end of the rollout keeps the value that it had
+    when it was seen. With ratios of 1 this is GAE.
     """
     advantage = 0.0
     next_value = last_value

@@ -21,6 +21,7 @@ import msgspec
 from velocirl.engine.directories import data_directory
 from velocirl.training.checkpoints import Checkpoints
 from velocirl.training.metrics import MetricsLog, Row, read_metrics
+from velocirl.training.processor import processor
 from velocirl.training.state_file import parse_json, remove_unfinished, strict_json, write_whole
 
 DESCRIPTION = "run.json"
@@ -185,7 +186,7 @@ def create_run(
         device=device,
         threads=threads,
         versions={"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
-        processor=_processor(),
+        processor=processor(),
         created=created,
         status="running",
         plan=plan,
@@ -316,10 +317,3 @@ def _known() -> Iterator[Path]:
         except (msgspec.MsgspecError, KeyError):  # torn by a kill; a run whose line is lost is opened by its path
             continue
     return (path for path in paths if (path / DESCRIPTION).is_file())
-
-
-def _processor() -> str:
-    description = Path("/proc/cpuinfo")
-    lines = description.read_text().splitlines() if description.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
