@@ -22,6 +22,7 @@ def test_identity():
     assert learnt("Identity-v0", 30_000, **config) >= 15.5
 
 
+@pytest.mark.slow
 def test_identity_continuous():
     """Perfect 0, always the mean -16/3."""
     config = {"num_envs": 32, "horizon": 16, "minibatch_size": 128, "learning_rate": 3e-3, "gamma": 0.0}
@@ -36,6 +37,7 @@ def test_bandit():
     assert agent.predict(np.zeros(1000, np.int64))[0].tolist().count(2) > 900
 
 
+@pytest.mark.slow
 def test_squared():
     """Perfect 1, random about -0.7: the map is another in every episode."""
     config = {"num_envs": 64, "horizon": 32, "minibatch_size": 512, "learning_rate": 2e-3}
