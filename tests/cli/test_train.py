@@ -396,6 +396,6 @@ def test_neither_pictures_nor_torch_are_imported_to_train(run_script, tmp_path, 
         "recording.draw_curve, recording.available = (lambda *_: False), (lambda: False)\n"
         "from velocirl.cli.main import main\n"
         f"main({arguments!r})\n"
-        "print(sorted({'matplotlib', 'tensorboard', 'torch', 'tyro', 'rich'} & set(sys.modules)))\n"
+        "print(sorted({'matplotlib', 'tensorboard', 'torch', 'rich'} & set(sys.modules)))\n"
     )
     assert run_script(script) == "[]\n"

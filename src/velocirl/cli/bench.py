@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from velocirl.bench.files import require_writable, write_whole
 from velocirl.bench.machine import this_machine
@@ -16,29 +14,16 @@ from velocirl.bench.registry import Benchmark, find_benchmarks
 from velocirl.bench.session import run_benchmarks
 from velocirl.bench.terminal import TerminalWatcher, new_table, show_machine, show_summary
 from velocirl.cli.console import make_console
-
-CATEGORY = tyro.conf.arg(metavar="[CATEGORY ...]", help_behavior_hint="")
-FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
+from velocirl.cli.parsing import Parser
 
 
-def bench(
-    categories: Annotated[tuple[str, ...], tyro.conf.Positional, CATEGORY] = (),
-    list_only: Annotated[bool, tyro.conf.arg(name="list", help_behavior_hint="")] = False,
-    quick: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False,
-    json: Annotated[Path | None, FILE] = None,
-    markdown: Annotated[Path | None, FILE] = None,
-) -> None:
-    """Measure speed, start-up and memory, in turns with the peers that are installed.
-
-    Args:
-        categories: What to measure (see --list); everything when left out.
-        list_only: Say which benchmarks there are, and measure nothing.
-        quick: Fewer and shorter samples: a glance, not a result.
-        json: Write everything, raw samples included, to this file.
-        markdown: Put the tables into this file, between its markers bench:begin and bench:end.
-    """
+def bench(arguments: Sequence[str]) -> None:
+    """Measure speed, start-up and memory, in turns with the peers that are installed."""
+    given = _parser().parse(arguments)
+    categories, quick = tuple(given.get("categories", ())), "quick" in given
+    json, markdown = given.get("json"), given.get("markdown")
     benchmarks = find_benchmarks(categories)
-    if list_only:
+    if "list" in given:
         _show_list(benchmarks)
         return
     for path in (json, markdown):
@@ -57,6 +42,24 @@ def bench(
         write_whole(json, report.as_json())
     if markdown is not None:
         write_section(markdown, report)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "bench [CATEGORY ...]", "Measure speed, start-up and memory, in turns with the peers that are installed."
+    )
+    parser.add_argument(
+        "categories", nargs="*", metavar="CATEGORY", help="what to measure (see --list); everything when left out"
+    )
+    parser.add_argument("--list", action="store_true", help="say which benchmarks there are, and measure nothing")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples: a glance, not a result")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write everything, raw samples included, to this file"
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="put the tables into this file, between bench:begin and bench:end"
+    )
+    return parser
 
 
 def _show_list(benchmarks: list[Benchmark]) -> None:

@@ -64,13 +64,7 @@ def _run(arguments: list[str]) -> None:
         near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
         raise ValueError(f"there is no command {name!r}: {hint}")
-    command = getattr(importlib.import_module(f"velocirl.cli.{name}"), name)
-    if name == "bench":  # its signature is its interface
-        import tyro
-
-        tyro.cli(command, prog=f"velocirl {name}", args=rest, config=(tyro.conf.FlagCreatePairsOff,))
-    else:
-        command(rest)
+    getattr(importlib.import_module(f"velocirl.cli.{name}"), name)(rest)
 
 
 def _help() -> str:
