@@ -24,7 +24,7 @@ PATIENCE = 240  # seconds; a bug that makes a test hang is found too
 BUFFERS, LOSS = "tests/buffers/test_returns.py", "tests/algorithms/test_ppo_loss.py"
 COLLECTING, UPDATING = "tests/training/test_collecting.py", "tests/training/test_updating.py"
 AGENT, FAULTS, NORMALISING = (f"tests/training/test_{name}.py" for name in ("agent", "faults", "normalising"))
-POLICY, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("policy", "evaluation", "callbacks"))
+ACTOR, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("actor", "evaluation", "callbacks"))
 FLEET = f"{COLLECTING}::test_every_transition_of_a_fleet[7-1]"
 TEN_UPDATES = f"{UPDATING}::test_ten_updates_by_torch[Counter-v0-changes0]"
 RESUME = f"{AGENT}::test_going_on_from_a_file_is_going_on[choices]"
@@ -198,10 +198,10 @@ BUGS = (
     ),
     Bug(
         "masks are broadcast",
-        "training/policy.py",
+        "training/actor.py",
         "if not self._head.masked or masks.shape != self._mask.shape:",
         "if not self._head.masked:",
-        (f"{POLICY}::test_other_masks_are_refused",),
+        (f"{ACTOR}::test_other_masks_are_refused",),
     ),
     Bug(
         "masks not stored",

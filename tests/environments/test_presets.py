@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import velocirl
-from velocirl.algorithms.online.ppo import PPOConfig
+from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.engine import registry
 
 WITHOUT = {

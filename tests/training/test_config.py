@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from velocirl import A2C, PPO
-from velocirl.algorithms.online.ppo import PPOConfig
+from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.training.config import as_plain, build_config, nearest, require
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, astuple, dataclass
 from itertools import pairwise
 
 import velocirl
-from velocirl.algorithms.online.ppo import PPOConfig
+from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.bench.comparison import Comparison, ratio
 from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.peers.process import Peer
