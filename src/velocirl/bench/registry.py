@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from velocirl.bench.comparison import Comparison
+from velocirl.engine.naming import nearest
 
 SUITE = "velocirl.bench.suite"
 _benchmarks: dict[str, Benchmark] = {}
@@ -60,7 +60,5 @@ def find_benchmarks(categories: Iterable[str] = ()) -> list[Benchmark]:
     known = sorted({one.category for one in _benchmarks.values()})
     wanted = set(categories)
     for category in sorted(wanted - set(known)):
-        near = difflib.get_close_matches(category, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise ValueError(f"no benchmarks of category {category!r}: {hint}")
+        raise ValueError(f"no benchmarks of category {category!r}{nearest(category, known)}")
     return [one for one in _benchmarks.values() if not wanted or one.category in wanted]

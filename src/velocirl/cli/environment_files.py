@@ -21,7 +21,7 @@ from velocirl.engine import registry
 from velocirl.engine.directories import data_directory
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
-from velocirl.training.config import nearest
+from velocirl.engine.naming import nearest
 from velocirl.vector.making import GYMNASIUM
 
 NAMED = "environment_files.jsonl"  # in the data directory: the code that this user has named

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import io
 import os
@@ -13,6 +12,7 @@ from typing import Any
 
 from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging
+from velocirl.engine.naming import nearest
 from velocirl.training.recording import RecordingError
 from velocirl.training.runs import RunBusyError
 
@@ -61,9 +61,7 @@ def _run(arguments: list[str]) -> None:
         raise ValueError(f"say what to do: velocirl {' | '.join(COMMANDS)} (velocirl --help says more)")
     name, *rest = arguments
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
-        raise ValueError(f"there is no command {name!r}: {hint}")
+        raise ValueError(f"there is no command {name!r}{nearest(name, COMMANDS)}")
     getattr(importlib.import_module(f"velocirl.cli.{name}"), name)(rest)
 
 

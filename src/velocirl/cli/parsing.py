@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from velocirl.training.config import nearest
+from velocirl.engine.naming import nearest
 
 LETTERS = {"k": 10**3, "M": 10**6, "B": 10**9}
 

@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
+from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
-from velocirl.training.config import nearest
 
 load_algorithms()
 

@@ -5,10 +5,11 @@ The comparisons are so placed that a NaN passes through every value, where the g
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from math import erf, exp, expm1, sqrt, tanh
 from typing import Any, NamedTuple
+
+from velocirl.engine.naming import nearest
 
 LEAK = 0.01
 SQRT_HALF = 0.7071067811865476
@@ -28,9 +29,7 @@ class Activation(NamedTuple):
 def activation_from(name: str) -> Activation:
     """The activation of a name."""
     if name not in ACTIVATIONS:
-        near = difflib.get_close_matches(name, ACTIVATIONS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ACTIVATIONS)}"
-        raise ValueError(f"there is no activation {name!r}: {hint}")
+        raise ValueError(f"there is no activation {name!r}{nearest(name, ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 

@@ -5,12 +5,13 @@ Each initialiser is a function `(generator, inputs, outputs, gain)`; the gain is
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+
+from velocirl.engine.naming import nearest
 
 Initialiser = Callable[[np.random.Generator, int, int, float], NDArray[np.float32]]
 
@@ -18,9 +19,7 @@ Initialiser = Callable[[np.random.Generator, int, int, float], NDArray[np.float3
 def initialiser_from(name: str) -> Initialiser:
     """The initialiser of a name."""
     if name not in INITIALISERS:
-        near = difflib.get_close_matches(name, INITIALISERS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(INITIALISERS)}"
-        raise ValueError(f"there is no initialiser {name!r}: {hint}")
+        raise ValueError(f"there is no initialiser {name!r}{nearest(name, INITIALISERS)}")
     return INITIALISERS[name]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+from velocirl.engine.naming import nearest
 
 Kind = TypeVar("Kind")
 
@@ -79,15 +80,6 @@ def require(instance: Any, name: str, valid: bool, expected: str) -> None:
     if not valid:
         value = getattr(instance, name)
         raise ValueError(f"{type(instance).__name__}: {name} must be {expected}, not {value!r}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known one, or all of them."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f": did you mean {near[0]!r}?"
-    return f"; there are {', '.join(names)}" if names else "; it has none"
 
 
 def _arguments(name: str, text: str) -> tuple[tuple[str | None, str], ...]:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
+from velocirl.engine.naming import nearest
 from velocirl.training.callbacks import Callback, Step, as_callbacks
-from velocirl.training.config import as_plain, build_config, nearest
+from velocirl.training.config import as_plain, build_config
 from velocirl.training.signals import StopSignals
 from velocirl.training.source import Source
 from velocirl.training.state_file import State, read_state, write_state

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
+from velocirl.engine.naming import nearest
 from velocirl.training.checkpoints import SCORE, Checkpoints
-from velocirl.training.config import nearest, require
+from velocirl.training.config import require
 from velocirl.training.curve import EVALUATION
 from velocirl.training.evaluation import evaluate
 

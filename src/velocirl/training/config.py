@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+
+from velocirl.engine.naming import nearest
 
 Config = TypeVar("Config")
 
@@ -29,12 +30,6 @@ def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:
 def as_plain(config: Any) -> dict[str, Any]:
     """The configuration as plain values, for JSON."""
     return msgspec.to_builtins(config)
-
-
-def nearest(name: str, names: list[str]) -> str:
-    """What to say of a name that does not exist: the nearest one, or all of them."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
 
 
 def require(condition: bool, name: str, value: Any, wanted: str) -> None:
