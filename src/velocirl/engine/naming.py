@@ -10,4 +10,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if near:
         return f": did you mean {near[0]!r}?"
-    return f"; there are {', '.join(names)}" if names else "; there are none"
+    return f"; there are {', '.join(names)}" if names else "; it has none"
