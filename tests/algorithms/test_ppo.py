@@ -100,7 +100,7 @@ def test_a_time_limit_is_not_an_end():
         forever, seed=0, num_envs=16, horizon=32, minibatch_size=128, epochs=8, learning_rate=1e-2, gamma=0.98,
         max_grad_norm=0.0, **NETWORK,
     ).learn(60_000)  # fmt: skip
-    values = np.concatenate([journal.samples["value"].reshape(-1) for journal in agent._collector.journals])
+    values = np.concatenate([journal.samples["value"].reshape(-1) for journal in agent._machine.collector.journals])
     assert np.all(np.abs(values - 50) < 2.5)
 
 
@@ -133,4 +133,4 @@ def test_inverted_pendulum_of_gymnasium():
         agent.learn(100_000)
         assert velocirl.evaluate(agent, episodes=16, seed=1).mean_return >= 900
     finally:
-        agent._collector.envs.close()
+        agent._machine.collector.envs.close()

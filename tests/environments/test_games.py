@@ -1,4 +1,4 @@
-"""TicTacToe, Catch and Squared: their rules, what a perfect player earns, and what they look like."""
+"""TicTacToe, Catch (as numbers and pixels) and Squared: their rules, what a perfect player earns, and how they look."""
 
 from functools import cache
 from typing import Any
@@ -174,6 +174,44 @@ def test_catch_miss_costs_1_and_the_paddle_stays_on_the_board():
         assert [board[9].argmax() for board in boards[:4]] == [2, 1, 0, 0]
         assert rewards == [0.0] * 8 + [1.0 if column == 0 else -1.0]
     assert columns == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("device", ["python", "cpu"])
+def test_catch_pixels_is_catch_drawn_with_2x2_pixels_for_each_cell(device):
+    copies = 40
+    seen, drawn = (velocirl.make_vec(name, copies, seed=3, device=device) for name in ("Catch-v0", "CatchPixels-v0"))
+    generator = np.random.default_rng(0)
+    (boards, _), (pictures, _) = seen.reset(), drawn.reset()
+    overlaps = 0
+    for _ in range(30):
+        assert pictures.dtype == np.uint8
+        assert pictures.shape == (copies, 1, 20, 10)
+        cells = pictures.reshape(copies, 10, 2, 5, 2)
+        assert (cells == cells[:, :, :1, :, :1]).all()  # the four pixels of a cell are alike
+        cells = cells[:, :, 0, :, 0]
+        np.testing.assert_array_equal(cells > 0, boards.reshape(copies, 10, 5) == 1)
+        assert ((cells == 255).sum(axis=(1, 2)) == 1).all()  # one ball
+        assert ((cells == 128).sum(axis=(1, 2)) == 1).all()  # one paddle
+        actions = generator.integers(0, 3, copies)
+        boards, rewards, ends, *_ = seen.step(actions)
+        pictures, others, other_ends, *_, other_infos = drawn.step(actions)
+        np.testing.assert_array_equal(rewards, others)
+        np.testing.assert_array_equal(ends, other_ends)
+        if ends.any():
+            last = other_infos["final_obs"][ends].reshape(-1, 10, 2, 5, 2)[:, 9, 0, :, 0]
+            caught = rewards[ends] == 1.0
+            np.testing.assert_array_equal((last == 255).sum(axis=1), 1)
+            np.testing.assert_array_equal((last == 128).sum(axis=1), ~caught)  # a caught ball hides the paddle
+            overlaps += caught.sum()
+    assert overlaps > 0
+
+
+def test_catch_pixels_looks_like_catch_to_people():
+    fields = {"ball_row": 3, "ball_column": 1, "paddle": 4}
+    assert show("CatchPixels-v0", "ansi", **fields) == show("Catch-v0", "ansi", **fields)
+    picture = show("CatchPixels-v0", "rgb_array", **fields)
+    np.testing.assert_array_equal(picture, show("Catch-v0", "rgb_array", **fields))
+    assert tuple(picture[40 * 3 + 16, 40 * 1 + 20]) == ORANGE
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 24, 99])

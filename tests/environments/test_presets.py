@@ -24,6 +24,7 @@ SLOW = {
     "Bandit-v0": 0.75,
     "Acrobot-v1": -100.0,
     "Catch-v0": 1.0,
+    "CatchPixels-v0": 1.0,
     "CliffWalking-v1": -13.0,
     "FrozenLake-v1": 0.7,
     "FrozenLake8x8-v1": 0.6,

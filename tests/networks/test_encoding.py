@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.engine.registers import as_rows, row
-from velocirl.networks.encoding import LIMIT, encoding_for
+from velocirl.networks.encoding import LIMIT, Part, encoding_for
+from velocirl.networks.observations import raw_space, write_raw
 
 SPACES = {
     "box": Box(-10, 10, (3,)),
@@ -44,7 +46,7 @@ def encoded_and_checked(space, observations, *, normalise=False, centre=None, in
     centre = np.zeros(encoding.inputs, np.float32) if centre is None else np.asarray(centre, np.float32)
     scale = np.ones(encoding.inputs, np.float32) if inverse_scale is None else np.asarray(inverse_scale, np.float32)
     checks = np.full(len(observations), 77, np.float32)
-    loop, seen = loop_of(encoding.encode), np.asarray(observations, space.dtype)
+    loop, seen = loop_of(encoding.encode), np.asarray(observations, raw_space(space)[1])
     arguments = (as_rows(seen) if compiled else seen, centre, scale, result, checks)
     if compiled:
         loop = compile_loop(loop, arguments, learning_translator("encoding"), before=lambda: None)
@@ -117,7 +119,9 @@ def test_nothing_outside_a_discrete_space_is_coded():
     assert not encoded(SPACES["discrete"], [[4], [-1]]).any()
 
 
-@pytest.mark.parametrize("space", [Dict({"a": Discrete(2)}), Tuple([Discrete(2)]), Text(3), MultiDiscrete([[2, 2]])])
+@pytest.mark.parametrize(
+    "space", [Text(3), MultiDiscrete([[2, 2]]), Dict({"a": MultiDiscrete([[2, 2]])}), Sequence(Discrete(2))]
+)
 def test_other_spaces_are_refused(space):
     with pytest.raises(ValueError, match="no network reads observations of"):
         encoding_for(space, False)
@@ -131,3 +135,119 @@ def test_more_than_three_dimensions_are_refused():
 def test_empty_observations_are_refused():
     with pytest.raises(ValueError, match="no numbers to learn from"):
         encoding_for(Box(0, 1, (0,)), False)
+
+
+def test_flat_spaces_are_one_part():
+    for name, space in SPACES.items():
+        encoding = encoding_for(space, False)
+        shape = space.shape if isinstance(space, (Box, MultiBinary)) else (encoding.inputs,)
+        assert encoding.parts == (Part("", 0, encoding.inputs, shape),), name
+
+
+STRUCTURED = Dict(
+    {
+        "arm": Tuple([Box(-10, 10, (2, 2)), Discrete(3, start=-1)]),
+        "bits": MultiBinary([2, 2]),
+        "camera": Box(0, 255, (2, 2, 1), np.uint8),
+        "double": Box(-10, 10, (), np.float64),
+        "several": MultiDiscrete([2, 3], start=[0, 5]),
+    }
+)
+
+
+def raw(space, observations):
+    """Raw rows of single observations, and their parts as arrays (rows, ...)."""
+    batch = concatenate(space, observations, create_empty_array(space, len(observations)))
+    shape, dtype = raw_space(space)
+    rows = np.full((len(observations), *shape), 77, dtype)
+    write_raw(space, batch, rows)
+    return rows, batch
+
+
+def test_parts_of_a_structured_space():
+    encoding = encoding_for(STRUCTURED, False)
+    assert encoding.parts == (
+        Part("arm/0", 0, 4, (2, 2)),
+        Part("arm/1", 4, 3, (3,)),
+        Part("bits", 7, 4, (2, 2)),
+        Part("camera", 11, 4, (2, 2, 1)),
+        Part("double", 15, 1, ()),
+        Part("several", 16, 5, (5,)),
+    )
+    assert encoding.inputs == 21
+    assert not encoding.normalises
+    assert [part.name for part in encoding_for(Tuple([Discrete(2), Box(0, 1, (1,))]), False).parts] == ["0", "1"]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_a_structured_space(compiled, normalise):
+    STRUCTURED.seed(3)
+    rows, batch = raw(STRUCTURED, [STRUCTURED.sample() for _ in range(20)])
+    generator = np.random.default_rng(4)
+    centre, scale = generator.normal(size=21), generator.uniform(0.1, 0.2, size=21)
+    found, checks = encoded_and_checked(
+        STRUCTURED, rows, normalise=normalise, centre=centre, inverse_scale=scale, compiled=compiled
+    )
+    parts = [
+        batch["arm"][0].reshape(20, -1),
+        one_hot(batch["arm"][1][:, None], [3], [-1]),
+        batch["bits"].reshape(20, -1),
+        batch["camera"].reshape(20, -1) * (1 if normalise else 1 / 255),
+        batch["double"][:, None],
+        one_hot(batch["several"], [2, 3], [0, 5]),
+    ]
+    wanted = np.concatenate(parts, axis=1)
+    if normalise:  # numbers only: neither codes nor bits
+        boxes = [*range(4), *range(11, 16)]
+        normalised = (wanted - centre.astype(np.float32)) * scale.astype(np.float32)
+        wanted[:, boxes] = np.clip(normalised[:, boxes], -LIMIT, LIMIT)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert checks.tolist() == [0] * 20
+
+
+def test_moments_are_of_the_numbers_that_are_normalised():
+    encoding = encoding_for(STRUCTURED, True)
+    assert encoding.normalises
+    STRUCTURED.seed(5)
+    rows, batch = raw(STRUCTURED, [STRUCTURED.sample() for _ in range(3)])
+    for i in range(3):
+        numbers = [encoding.at(rows[i], j) for j in range(encoding.inputs)]
+        np.testing.assert_array_equal(numbers[:4], batch["arm"][0][i].ravel())
+        np.testing.assert_array_equal(numbers[11:15], batch["camera"][i].ravel())
+        assert numbers[15] == np.float32(batch["double"][i])
+        assert numbers[4:11] + numbers[16:] == [0] * 12
+
+
+def test_moments_of_a_structured_space_compiled():
+    encoding = encoding_for(STRUCTURED, True)
+
+    def loop(observations, numbers):
+        for i in range(len(observations)):
+            for j in range(numbers.shape[1]):
+                numbers[i, j] = at(row(observations, i), j)
+
+    at = encoding.at
+    STRUCTURED.seed(6)
+    rows, _ = raw(STRUCTURED, [STRUCTURED.sample() for _ in range(3)])
+    numbers = np.full((3, encoding.inputs), 77, np.float32)
+    arguments = (as_rows(rows), numbers)
+    compile_loop(loop, arguments, learning_translator("moments"), before=lambda: None)(*arguments)
+    np.testing.assert_array_equal(numbers, [[at(one, j) for j in range(encoding.inputs)] for one in rows])
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_what_is_not_finite_shows_in_a_structured_space(normalise):
+    space = Dict({"a": Discrete(2), "b": Box(-np.inf, np.inf, (2,))})
+    observations = [[0, 0, 1], [1, np.nan, 0], [0, 0, np.inf]]
+    for compiled in (False, True):
+        _, checks = encoded_and_checked(space, observations, normalise=normalise, compiled=compiled)
+        assert np.isnan(checks).tolist() == [False, True, True]
+
+
+def test_codes_that_single_precision_cannot_hold_are_refused():
+    last = 2**24
+    assert encoding_for(Dict({"a": Discrete(1, start=last)}), False).inputs == 1
+    for space in (Discrete(2, start=last), Discrete(2, start=-last - 1), MultiDiscrete([2], start=[last])):
+        with pytest.raises(ValueError, match=f"'a' is .*single precision.*at most {last}"):
+            encoding_for(Dict({"a": space}), False)

@@ -86,15 +86,15 @@ def values(agent, counts):
 
 
 def collect(agent):
-    for journal in agent._collector.journals:
+    for journal in agent._machine.collector.journals:
         journal.counts[:] = 0
-    agent._collector.collect(agent._eyes, agent.config.gamma)
+    agent._machine.collector.collect(agent._machine.eyes, agent.config.gamma)
     return gather(agent)
 
 
 def gather(agent):
     """The samples (copies, horizon), last values and ended episodes of all threads."""
-    journals = agent._collector.journals
+    journals = agent._machine.collector.journals
     first, ended = 0, []
     for journal in journals:
         part = journal.episodes[: journal.counts[ENDED]].copy()
@@ -168,7 +168,7 @@ def prepared(environment, **config):
 @pytest.mark.parametrize(("num_envs", "threads"), [(7, 1), (7, 2), (7, 3), (100, 1), (200, 2)])
 def test_every_transition_of_a_fleet(num_envs, threads):
     agent = prepared(cycle, num_envs=num_envs, threads=threads)
-    assert len(agent._collector.journals) == threads
+    assert len(agent._machine.collector.journals) == threads
     assert check_rollout(agent) == [1] * num_envs  # a reset counts the episodes from 1
     check_rollout(agent, skip=HORIZON, phases=[1] * num_envs)  # the next rollout goes on where this one ended
 
@@ -182,7 +182,7 @@ def test_every_transition_of_gymnasium(workers, threads):
         assert len(set(phases)) > 1  # copies have seeds of their own
         check_rollout(agent, skip=HORIZON, phases=phases)
     finally:
-        agent._collector.envs.close()
+        agent._machine.collector.envs.close()
 
 
 def test_a_native_environment_as_one_of_gymnasium():
@@ -208,7 +208,7 @@ def test_rollouts_do_not_depend_on_the_number_of_threads():
 
 def test_no_two_streams_are_alike():
     agent = prepared(cycle, num_envs=7, threads=2)
-    collector, learner = agent._collector, agent._learner
+    collector, learner = agent._machine.collector, agent._machine.learner
     streams = np.concatenate([collector.fleet.copies.rng, collector._rng, learner.rng, agent._acting])
     assert len(np.unique(streams, axis=0)) == 7 + 7 + 2 + 1
     first_numbers = [random.uniform(stream) for stream in streams.copy()]
@@ -251,11 +251,10 @@ def test_normalised_rollouts():
     """Observations are stored as the network saw them, final ones are seen in the same way, and moments stand still."""
     agent = prepared(cycle, num_envs=7, threads=2, normalise_observations=True)
     first, _, _ = collect(agent)
-    agent._add_moments()
+    agent._machine._add_moments()
     counts = first["observation"].astype(np.float64)  # nothing is known yet: mean 0, deviation 1
     np.testing.assert_allclose(agent._observation_moments.mean, counts.mean(), rtol=1e-6)
     np.testing.assert_allclose(agent._observation_moments.inverse_deviation, 1 / counts.std(), rtol=1e-6)
-    agent._update_eyes()
     samples, last_value, _ = collect(agent)
 
     def seen(count):
@@ -279,7 +278,7 @@ def test_discounted_returns_for_the_scale_of_rewards():
             total = 0.9 * total + float(sample["reward"])
             returns.append(total)
             total = 0.0 if sample["ended"] else total
-    agent._add_moments()
+    agent._machine._add_moments()
     np.testing.assert_allclose(agent._reward_moments.inverse_deviation, 1 / np.std(returns), rtol=1e-5)
     assert agent._discount().reward_scale == pytest.approx(1 / np.std(returns), rel=1e-5)
     assert agent._discount().reward_limit == 10

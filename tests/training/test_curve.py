@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from velocirl.training.curve import NOTHING, draw_curve, sparkline, terminal_plot
+from velocirl.training.curve import NOTHING, draw_curve, draw_seeds, sparkline, terminal_plot
+from velocirl.training.seeds import SeedResult, aggregate
 
 STEP = "time/total_timesteps"
 BLUE, ORANGE = (58, 122, 196), (229, 123, 58)
@@ -203,3 +204,43 @@ def test_any_plot_keeps_to_its_size(points, width, height, ascii_only):
     assert not ascii_only or "".join(lines).isascii()
     assert any(character.isdigit() for character in body)  # an axis has at least one label
     assert any(character.isdigit() for character in lines[-1])
+
+
+def seeds_of(*levels):
+    return [[{STEP: step, "rollout/ep_rew_mean": level} for step in (0, 500, 1000)] for level in levels]
+
+
+def mean_of(seeds):
+    return aggregate([SeedResult(number, "finished", rows) for number, rows in enumerate(seeds)])
+
+
+def test_the_picture_of_seeds_has_their_mean_in_a_band_and_thin_lines(tmp_path):
+    pytest.importorskip("matplotlib")
+    path, single = tmp_path / "curve.png", tmp_path / "single.png"
+    seeds = seeds_of(100.0, 300.0, 290.0)
+    assert draw_seeds(seeds, mean_of(seeds), path, "CartPole-v1")
+    band = tuple(round(0.2 * channel + 0.8 * 255) for channel in BLUE)
+    rows, columns = pixels(path, BLUE)
+    body = rows[(columns > 600) & (columns < 1100)]  # beside the legend
+    assert np.ptp(body) <= 4  # one thick line, level
+    shaded, across = pixels(path, band)
+    shaded = shaded[(across > 600) & (across < 1100)]
+    # By hand: the mean is 230 and its interval reaches 4.3027 * 112.69 / sqrt(3) = 279.9 to each side.
+    assert (shaded.min() + shaded.max()) / 2 == pytest.approx(body.mean(), abs=3)
+    assert np.ptp(shaded) > 400
+    assert draw_seeds(seeds[:1], mean_of(seeds[:1]), single, "CartPole-v1")
+    shaded, across = pixels(single, band)
+    assert len(shaded[across > 600]) == 0  # a single seed says nothing of others
+
+
+@pytest.mark.parametrize("seeds", [[], [[]], [[{STEP: 5, "rollout/ep_rew_mean": None}]], [RISING[:1]], [RISING, []]])
+def test_seeds_that_have_just_begun_have_a_picture_too(tmp_path, seeds):
+    image = pytest.importorskip("matplotlib.image")
+    assert draw_seeds(seeds, mean_of(seeds), tmp_path / "curve.png", "title")
+    assert image.imread(tmp_path / "curve.png").shape[:2] == (675, 1200)
+
+
+def test_without_matplotlib_seeds_have_no_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert draw_seeds([RISING], mean_of([RISING]), tmp_path / "curve.png", "title") is False
+    assert list(tmp_path.iterdir()) == []

@@ -51,7 +51,7 @@ def prepared(**changes):
 
 
 def spoil(agent, copy, at, **numbers):
-    params = agent._collector.fleet.copies.params
+    params = agent._machine.collector.fleet.copies.params
     for name, value in {"at": at, **numbers}.items():
         params[name][copy] = value
 
@@ -92,7 +92,7 @@ def test_in_the_observation_after_a_rollout(tmp_path):
 
 def test_in_a_final_observation(tmp_path):
     agent = prepared()
-    agent._collector.fleet.copies.elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
+    agent._machine.collector.fleet.copies.elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
     spoil(agent, 4, at=20, observation=nan)
     message = rf"an observation of the environment is not finite: copy 4, step {BATCH + 3 * 6} of the run \(3 of this"
     assert_stops(agent, message, tmp_path)
@@ -103,7 +103,7 @@ def test_in_the_network(tmp_path):
 
     def damage(agent):
         agent.parameters[-1] = nan  # the bias of the value
-        agent._learner.repack()
+        agent._machine.learner.repack()
 
     with pytest.raises(
         NumericalError, match=rf"the output of the network is not finite: copy 0, step {BATCH} of the run"

@@ -69,9 +69,10 @@ def test_every_observation_of_training_counts(agent):
     def watch(agent):
         nonlocal before
         centre, scale = (0.0, 1.0) if before is None else before
-        shown = np.concatenate([journal.samples["observation"].reshape(-1) for journal in agent._collector.journals])
+        journals = agent._machine.collector.journals
+        shown = np.concatenate([journal.samples["observation"].reshape(-1) for journal in journals])
         seen.append(shown / scale + centre)
-        before = float(agent._eyes.centre[0]), float(agent._eyes.inverse_scale[0])
+        before = float(agent._machine.eyes.centre[0]), float(agent._machine.eyes.inverse_scale[0])
 
     again.learn(3 * BATCH, watch)
     numbers = np.concatenate(seen)
@@ -120,7 +121,7 @@ def test_rewards_are_only_scaled():
     agent.learn(BATCH)
     moments = agent.arrays()["reward.moments"][:, 0]
     scale = 1 / np.sqrt(moments[2] / moments[0] + 1e-8)
-    for journal in agent._collector.journals:
+    for journal in agent._machine.collector.journals:
         column, last_value = journal.samples[0], float(journal.last_value[0])
         final = column[-1]
         following = float(final["final_value"]) if final["ended"] else last_value

@@ -36,12 +36,12 @@ def prepared(environment="Counter-v0", kind=PPO, **config):
 
 def samples_of(agent):
     """The samples of each thread, one after another."""
-    return [journal.samples.reshape(-1).copy() for journal in agent._collector.journals]
+    return [journal.samples.reshape(-1).copy() for journal in agent._machine.collector.journals]
 
 
 def gradient_of(agent):
     """The gradient of the first step, from Adam's first moment."""
-    assert agent._learner.optimiser_steps == 1
+    assert agent._machine.learner.optimiser_steps == 1
     return agent.arrays()["learner.moments"][0].astype(np.float64) / 0.1
 
 
@@ -158,7 +158,7 @@ def test_ten_updates_by_torch(environment, changes):
     parameters = torch.nn.Parameter(torch.tensor(beginning.astype(np.float64)))
     optimiser = torch.optim.Adam([parameters], eps=1e-5)
     for _ in range(10):
-        streams = agent._learner.rng.copy()
+        streams = agent._machine.learner.rng.copy()
         metrics = agent.iterate()
         optimiser.param_groups[0]["lr"] = metrics["train/learning_rate"]
         for samples in minibatches(samples_of(agent), streams, config):
@@ -167,7 +167,7 @@ def test_ten_updates_by_torch(environment, changes):
             if config.max_grad_norm > 0:
                 torch.nn.utils.clip_grad_norm_([parameters], config.max_grad_norm)
             optimiser.step()
-        np.testing.assert_array_equal(agent._learner.rng, streams)  # the reference has drawn the same numbers
+        np.testing.assert_array_equal(agent._machine.learner.rng, streams)  # the reference has drawn the same numbers
     assert metrics["train/n_updates"] == 10 * config.epochs * config.num_minibatches
     assert metrics["train/minibatches"] == config.epochs * config.num_minibatches
     found = agent.network.layers(agent.parameters - beginning)
@@ -213,7 +213,7 @@ def test_every_sample_is_drawn_once_in_an_epoch(mode, threads):
     agent = prepared(num_envs=7, threads=threads, epochs=2, minibatches=mode, minibatch_size=20)
     metrics = agent.iterate()
     assert metrics["train/n_updates"] == metrics["train/minibatches"] >= 2 * (agent.config.num_minibatches - 1)
-    for own in agent._learner._own:
+    for own in agent._machine.learner._own:
         assert sorted(own.order.tolist()) == list(range(len(own.samples)))
         assert own.order.tolist() != sorted(own.order.tolist())
         if mode == "environments":  # whole rollouts of single copies, each from its first step to its last
@@ -270,7 +270,7 @@ def test_vtrace_follows_the_policy():
     twice.iterate()
     parameters = torch.tensor(once.parameters.astype(np.float64))
     gamma, gae_lambda = 0.9, 0.95
-    for journal in twice._collector.journals:
+    for journal in twice._machine.collector.journals:
         for column, last_value in zip(journal.samples, journal.last_value, strict=True):
             output = forward(twice.network, parameters, torch.tensor(column["observation"].astype(np.float64)))
             log_probability, _ = distribution(twice, output, column)

@@ -24,6 +24,7 @@ COMMANDS = {  # each a function of that name in a module of that name, imported 
     "runs": "list the runs that are there",
     "envs": "list the environments that run compiled",
     "demo": "see it learn to balance a pole, in less than a minute",
+    "doctor": "see what is installed, what works, and what to do about the rest",
     "bench": "measure speed, start-up and memory, beside its peers",
 }
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130

@@ -14,15 +14,22 @@ from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.train import conduct, write_config
 from velocirl.training.agent import Agent, Goal
 from velocirl.training.checkpoints import Checkpoint, Checkpoints
+from velocirl.training.groups import Group, find_group, is_group, open_group
 from velocirl.training.runs import Run, RunDescription, RunNotFoundError, list_runs, open_run
 
 load_algorithms()
 
 
 def resume(arguments: Sequence[str]) -> None:
-    """Train the agent of a run further, from its newest checkpoint."""
+    """Train the agent of a run further, from its newest checkpoint; or those of a group."""
     given = _parser().parse(arguments)
-    run = find_run(given.get("run"))
+    run = find(given.get("run"))
+    if isinstance(run, Group):
+        from velocirl.cli.seeds import resume_seeds
+
+        shown = {"as_json": "json" in given, "quiet": "quiet" in given}
+        resume_seeds(run, total_steps=given.get("total_steps"), env=given.get("env"), **shown)
+        return
     if run.description.plan is None:
         raise ValueError(f"{run.name} was not made by `velocirl train`: load its checkpoint and call learn()")
     with run.hold():
@@ -53,14 +60,36 @@ def _extend(run: Run, agent: Agent, chosen: Chosen, total: int) -> None:
     write_config(run, chosen)
 
 
-def find_run(name: str | None) -> Run:
-    """The run of a name or a directory, or the newest one there is."""
-    if name is not None:
+def find(name: str | None) -> Run | Group:
+    """The run or the group of a name or a directory, or the newest one there is."""
+    if name is None:
+        newest = next(iter(list_runs()), None)
+        if newest is None:
+            raise RunNotFoundError("there are no runs yet: velocirl train CartPole-v1")
+        within = newest.path.parent
+        return open_group(within) if is_group(within) else open_run(newest.path)
+    try:
         return open_run(name)
-    newest = next(iter(list_runs()), None)
-    if newest is None:
-        raise RunNotFoundError("there are no runs yet: velocirl train CartPole-v1")
-    return open_run(newest.path)
+    except RunNotFoundError:
+        group = find_group(name)
+        if group is not None:
+            return group
+        above, _, below = name.rstrip("/").rpartition("/")
+        group = find_group(above) if above else None
+        if group is None:
+            raise
+        return open_run(group.path / below)  # NAME/seed-3
+
+
+def find_run(name: str | None) -> Run:
+    """The run of a name or a directory, or the newest one there is; of a group, one has to be chosen."""
+    found = find(name)
+    if isinstance(found, Run):
+        return found
+    first = found.run_path(found.description.seeds[0]).name
+    raise RunNotFoundError(
+        f"{found.name} is a group of {len(found.description.seeds)} runs: choose one, such as {found.name}/{first}"
+    )
 
 
 def latest_checkpoint(checkpoints: Checkpoints) -> Checkpoint:
@@ -79,9 +108,14 @@ def environment_of(description: RunDescription, named_by: str, given: str | None
 
 
 def _parser() -> Parser:
-    parser = Parser("resume [RUN]", "Train the agent of a run further, from its newest checkpoint.")
+    parser = Parser(
+        "resume [RUN]", "Train the agent of a run, or those of a group, further from the newest checkpoint."
+    )
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="a run's directory, name or beginning of a name (the newest run)"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="the directory, name or beginning of a name of a run or group (the newest)",
     )
     parser.add_argument(
         "--total-steps", type=whole_number, metavar="N", help="a new end, counted from the beginning of the run"

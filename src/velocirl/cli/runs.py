@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from velocirl.cli.parsing import Parser
 from velocirl.training.curve import RETURN
+from velocirl.training.groups import find_group, is_group, open_group, status_of
 from velocirl.training.metrics import STEP, DamagedMetricsError
-from velocirl.training.runs import Run, RunSummary, list_runs
+from velocirl.training.runs import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
+from velocirl.training.seeds import summarise
 
 COLUMNS = ("name", "environment", "algorithm", "status", "steps", "return", "age", "path")
 COLORS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "yellow"}
@@ -18,11 +21,12 @@ UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def runs(arguments: Sequence[str]) -> None:
-    """List the runs that are there, the newest first."""
-    parser = Parser("runs", "List the runs that are there, the newest first.")
+    """List the runs that are there, the newest first; a group of them is one entry."""
+    parser = Parser("runs [GROUP]", "List the runs that are there, the newest first; a group of them is one entry.")
+    parser.add_argument("group", nargs="?", metavar="GROUP", help="a group, whose runs are listed (all that there is)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse(arguments)
-    found = [_described(summary) for summary in list_runs()]
+    found = _find(given.get("group"))
     if "json" in given:
         print(json.dumps(found, indent=1))
         return
@@ -43,7 +47,10 @@ def runs(arguments: Sequence[str]) -> None:
         )
     for run in found:
         cells = {
-            **{name: escape(str(run[name] or "")) for name in ("name", "environment", "algorithm", "path")},
+            **{name: escape(str(run[name] or "")) for name in ("name", "environment", "path")},
+            "algorithm": escape(
+                f"{run['algorithm']}, {len(run['seeds'])} seeds" if run["seeds"] else run["algorithm"] or ""
+            ),
             "status": f"[{COLORS.get(run['status'], 'red')}]{run['status']}[/]",
             "steps": "" if run["steps"] is None else f"{run['steps']:,}",
             "return": "" if run["return"] is None else f"{run['return']:,.1f}",
@@ -60,6 +67,50 @@ def say_age(created: datetime) -> str:
     """How long ago that was: 12 s, 5 min, 3 h, 2 d."""
     seconds = max((datetime.now(UTC) - created).total_seconds(), 0.0)
     return next((f"{seconds // unit:.0f} {name}" for unit, name in UNITS if seconds >= unit), f"{seconds:.0f} s")
+
+
+def _find(name: str | None) -> list[dict[str, Any]]:
+    """The entries of a list: runs, and groups in the place of their newest run; or the runs of one group."""
+    if name is not None:
+        group = find_group(name)
+        if group is None:
+            raise RunNotFoundError(f"there is no group of runs {name!r}: velocirl runs lists those there are")
+        return _in_order([run for run in list_runs() if run.path.parent == group.path])
+    within: dict[Path, list[RunSummary]] = {}
+    for run in list_runs():
+        within.setdefault(run.path.parent if is_group(run.path.parent) else run.path, []).append(run)
+    return [_grouped(path, some) if is_group(path) else _described(some[0]) for path, some in within.items()]
+
+
+def _grouped(path: Path, runs: list[RunSummary]) -> dict[str, Any]:
+    """A group as one entry: its mean return, the steps of all, and its seeds."""
+    seeds = _in_order(runs)
+    try:
+        group = open_group(path)
+        results = group.results()
+    except (DamagedRunError, DamagedMetricsError) as error:
+        return {**seeds[0], "name": path.name, "path": str(path), "status": "damaged", "problem": str(error)}
+    summary = summarise("", "", results, 0.0)
+    plan = group.description.plan
+    return {
+        "name": path.name,
+        "path": str(path),
+        "environment": group.description.environment,
+        "algorithm": group.description.algorithm,
+        "seed": group.description.seeds[0],
+        "status": status_of(results),
+        "steps": summary.steps,
+        "total_steps": plan.total_steps * len(group.description.seeds),
+        "return": summary.mean,
+        "created": group.description.created.isoformat(),
+        "problem": "",
+        "seeds": seeds,
+    }
+
+
+def _in_order(runs: list[RunSummary]) -> list[dict[str, Any]]:
+    """The runs of a group by their seeds."""
+    return sorted(map(_described, runs), key=lambda run: -1 if run["seed"] is None else run["seed"])
 
 
 def _described(summary: RunSummary) -> dict[str, Any]:
@@ -83,4 +134,5 @@ def _described(summary: RunSummary) -> dict[str, Any]:
         "return": last.get(RETURN),
         "created": description and description.created.isoformat(),
         "problem": problem,
+        "seeds": [],
     }

@@ -6,13 +6,14 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
@@ -45,6 +46,7 @@ class Request:
     evaluate_every: int | None
     target_return: float | None
     run_dir: Path | None
+    seeds: int | None  # how many agents are trained, each with a seed of its own
     json: bool
     quiet: bool
     named_by: str | None  # the file that named the environment, where the command line did not
@@ -66,7 +68,7 @@ def read_request(arguments: Sequence[str]) -> Request:
     if environment is None:
         raise ValueError("say which environment is to be learnt: velocirl train CartPole-v1 (velocirl envs lists them)")
     said = {**file, **given}
-    for name in ("total_steps", "checkpoint_every", "evaluate_every"):
+    for name in ("total_steps", "checkpoint_every", "evaluate_every", "seeds"):
         if said.get(name) is not None and said[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {said[name]}")
     names = {field.name for field in dataclasses.fields(algorithm.Config)}
@@ -79,6 +81,7 @@ def read_request(arguments: Sequence[str]) -> Request:
         evaluate_every=said.get("evaluate_every"),
         target_return=said.get("target_return"),
         run_dir=given.get("run_dir"),
+        seeds=given.get("seeds"),
         json="json" in given,
         quiet="quiet" in given,
         named_by=None if given.get("environment") else str(early.config),
@@ -105,6 +108,9 @@ def _parser(algorithm: type[Agent]) -> Parser:
     parser.add_argument("--config", type=Path, metavar="TOML", help="a file of settings, such as a run's config.toml")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run is kept (a new directory)")
     parser.add_argument(
+        "--seeds", type=whole_number, metavar="N", help="train N agents, of seeds --seed and on, and compare them"
+    )
+    parser.add_argument(
         "--checkpoint-every", type=whole_number, metavar="STEPS", help="save so often (ten times in a run)"
     )
     parser.add_argument("--evaluate-every", type=whole_number, metavar="STEPS", help="evaluate so often (never)")
@@ -113,17 +119,22 @@ def _parser(algorithm: type[Agent]) -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="print lines of JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
-    group = parser.add_argument_group(f"settings of {algorithm.name}")
-    types, texts = get_type_hints(algorithm.Config), descriptions(algorithm.Config)
-    for field in dataclasses.fields(algorithm.Config):
-        kind, default = types[field.name], field.default
+    add_settings(parser.add_argument_group(f"settings of {algorithm.name}"), algorithm.Config)
+    return parser
+
+
+def add_settings(group: argparse._ArgumentGroup | Parser, config: type[Any]) -> None:
+    """Add an option for each field of a dataclass; what it accepts is the field's type."""
+    types, texts = get_type_hints(config), descriptions(config)
+    for field in dataclasses.fields(config):
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
         text = f"{texts.get(field.name, field.name.replace('_', ' '))} ({_shown(default)})".replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
-        if kind is bool:
+        if types[field.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
-            group.add_argument(flag, help=text, **_accepts(kind))
-    return parser
+            group.add_argument(flag, help=text, **_accepts(types[field.name]))
 
 
 def descriptions(config: type[Any]) -> dict[str, str]:
@@ -147,19 +158,54 @@ def descriptions(config: type[Any]) -> dict[str, str]:
 
 def _accepts(kind: Any) -> dict[str, Any]:
     """How argparse reads a value of a type."""
-    if NoneType in get_args(kind):
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [one for one in get_args(kind) if one is not NoneType]
+        # What has a short form and a table is given by its short form here; the table is for files.
+        short = [one for one in kinds if get_origin(one) is not dict] or kinds
+        kind = short[0] if len(short) == 1 else str
     if get_origin(kind) is Literal:
         return {"type": one_of([str(one) for one in get_args(kind)]), "metavar": "|".join(get_args(kind))}
     if get_origin(kind) is tuple:
         return {**_accepts(get_args(kind)[0]), "nargs": "+"}
+    if get_origin(kind) is dict:
+        value = _accepts(get_args(kind)[1])
+        pair = {"type": _pair_of(value["type"]), "metavar": f"NAME={value['metavar']}"}
+        return {**pair, "nargs": "+", "action": _Pairs}
     readers: dict[Any, tuple[Callable[[str], Any], str]] = {int: (whole_number, "N"), float: (number, "X")}
     reader, metavar = readers.get(kind, (str, "TEXT"))
     return {"type": reader, "metavar": metavar}
 
 
+def _pair_of(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
+    """A reader of name=value."""
+
+    def read_pair(text: str) -> tuple[str, Any]:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise argparse.ArgumentTypeError(f"must be name=value, got {text!r}")
+        try:
+            return name, read(value)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{name} {error}") from None
+
+    return read_pair
+
+
+class _Pairs(argparse.Action):
+    """Gathers name=value into a dict."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ARG002
+        names = [name for name, _ in values]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise argparse.ArgumentError(self, f"{twice} is given twice")
+        setattr(namespace, self.dest, dict(values))
+
+
 def _shown(default: Any) -> str:
     """A default as one would write it."""
+    if isinstance(default, Mapping):
+        return " ".join(f"{name}={value}" for name, value in default.items()) or "none"
     if isinstance(default, tuple):
         return " ".join(map(str, default))
     if default is None or isinstance(default, bool):
@@ -192,7 +238,14 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        pairs = (f"{_toml_key(name)} = {_toml(one)}" for name, one in value.items() if one is not None)
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, str):
         escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
         return f'"{"".join(escapes.get(letter, letter) for letter in value)}"'
     return repr(value)
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

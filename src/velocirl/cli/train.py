@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -31,8 +31,13 @@ CONFIG = "config.toml"  # in the directory of a run: what repeats it
 
 
 def train(arguments: Sequence[str]) -> None:
-    """Train an agent in a new run."""
+    """Train an agent in a new run, or several in a new group of runs."""
     request = read_request(arguments)
+    if request.seeds is not None:
+        from velocirl.cli.seeds import train_seeds  # which needs this module
+
+        train_seeds(request)
+        return
     chosen = choose(request.environment, named_by=request.named_by)
     agent = build(request.algorithm, chosen, request.values)
     plan = _plan(request, agent, chosen)
@@ -65,17 +70,21 @@ def write_config(run: Run, chosen: Chosen) -> None:
     """Write the file from which `velocirl train --config` makes the same run again."""
     description = run.description
     assert description.plan is not None  # noqa: S101 - every run of a command has one
-    plan = description.plan
+    text = config_text(chosen.spelled, description.algorithm, description.plan, description.config)
+    write_whole(run.path / CONFIG, [text.encode()])
+
+
+def config_text(environment: str, algorithm: str, plan: Plan, config: Mapping[str, Any]) -> str:
+    """The settings of a run as a TOML file."""
     values = {
-        "environment": chosen.spelled,
-        "algorithm": description.algorithm,
+        "environment": environment,
+        "algorithm": algorithm,
         "total_steps": plan.total_steps,
         "checkpoint_every": plan.checkpoint_every,
         "evaluate_every": plan.evaluate_every,
         "target_return": plan.target_return,
     }
-    text = f"# velocirl train --config {CONFIG}\n{as_toml(values)}\n{as_toml(description.config)}"
-    write_whole(run.path / CONFIG, [text.encode()])
+    return f"# velocirl train --config {CONFIG}\n{as_toml(values)}\n{as_toml(config)}"
 
 
 def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, quiet: bool) -> None:

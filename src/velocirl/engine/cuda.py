@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import warnings
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine import registers
-from velocirl.engine.cuda_cache import CUDAContentCache
+from velocirl.engine.cuda_kernels import Kernel, cuda, cuda_translator
 from velocirl.engine.diagnosis import diagnose
-from velocirl.engine.errors import DefinitionError, debugging
-from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.lifecycle import Copies, lifecycle
-from velocirl.engine.precision import single_precision
 from velocirl.engine.rehearsal import rehearse
-from velocirl.engine.translating import Translator
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
-
-if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still imports the name that NumPy 2.5 removed
-    setattr(np, "row_stack", np.vstack)  # noqa: B010 - by name, since no NumPy that we may use declares it
-
-# Imported by name: numba brings a numba.cuda of its own, which numba-cuda replaces, and type checkers know only that.
-cuda: Any = importlib.import_module("numba.cuda")
-types: Any = importlib.import_module("numba.cuda.types")
-
-THREADS_PER_BLOCK = 128
 
 
 class CUDATarget:
@@ -44,11 +27,21 @@ class CUDATarget:
         self._environment = environment
         self._params = copies.params
         self._count = len(copies.elapsed)
-        self._blocks = -(-self._count // THREADS_PER_BLOCK)
         self.copies = Copies(*(cuda.to_device(array) for array in copies))
-        self._translator = cuda_translator(environment)
-        self._kernels = kernels(environment)
-        self._ready: dict[str, Any] = {}
+        self.life = lifecycle(environment)
+        self.translator = cuda_translator(environment.id, double=environment.double)
+        self._kernels = {
+            name: Kernel(function, self.translator, self.rehearse, self.tell)
+            for name, function in kernels(environment).items()
+        }
+
+    def rehearse(self) -> None:
+        """Run the environment's functions in plain Python, before anything of them is compiled."""
+        rehearse(self._environment, self._params)
+
+    def tell(self, error: Exception) -> Exception:
+        """A failure of the compiler as the person's own line."""
+        return diagnose(self._environment, error)
 
     def prepare(self) -> None:
         """Nothing is left to be done before a step."""
@@ -79,39 +72,7 @@ class CUDATarget:
         return bad if bad < self._count else -1
 
     def _launch(self, name: str, *arguments: Any) -> None:
-        if name in self._ready:
-            self._ready[name](*arguments)
-        else:
-            self._launch_first(name, arguments)
-
-    def _launch_first(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """Compile a kernel by its first launch, from which numba derives the types."""
-        function = self._kernels[name]
-        kernel: Any = cuda.jit(self._translator.loop(function))
-        kernel._cache = CUDAContentCache(
-            fingerprint(function, self._environment.double, "cuda"),
-            lambda: rehearse(self._environment, self._params),
-        )
-        rule = single_precision(cuda.descriptor.cuda_target.typing_context, types)
-        try:
-            with nullcontext() if self._environment.double else rule:
-                with warnings.catch_warnings():  # a small fleet does not fill a GPU, and that is nobody's fault
-                    warnings.filterwarnings("ignore", message=".*Grid size")
-                    configured = kernel[self._blocks, THREADS_PER_BLOCK]
-                configured(*arguments)
-        except (DefinitionError, OSError):
-            raise
-        except Exception as error:  # noqa: BLE001 - numba fails in many ways; all are told as the user's line
-            raise diagnose(self._environment, error) from (error if debugging() else None)
-        self._ready[name] = configured
-
-
-def cuda_translator(environment: Environment) -> Translator:
-    """A translator to device functions."""
-    # A device function may not return an array, so what gives a row is inlined before it becomes one.
-    rows = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
-    inlined = cuda.jit(device=True, forceinline=True)
-    return Translator(environment.id, double=environment.double, compiled=inlined, substitutes=rows)
+        self._kernels[name].launch(self._count, arguments)
 
 
 def duplicate(array: Any) -> Any:

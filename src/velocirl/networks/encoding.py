@@ -1,4 +1,8 @@
-"""From an observation to the input row of a network: flat single-precision numbers, or one-hot codes."""
+"""From an observation to the input row of a network: flat single-precision numbers, or one-hot codes.
+
+An observation of a Dict or Tuple is read as its raw row (see `observations`); its input row has the parts one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+
+from velocirl.networks.observations import WHOLE_LIMIT, Leaf, is_structured, leaves_of
 
 LIMIT = 10.0  # normalised numbers further out than this say no more than "far out"
+
+
+class Part(NamedTuple):
+    """Neighbouring inputs that belong together: a leaf of a Dict or Tuple, or all of another space."""
+
+    name: str  # "camera", "arm/left", "0"; "" of a space that is not structured
+    start: int
+    size: int
+    shape: tuple[int, ...]  # in which a network sees it
 
 
 class Encoding(NamedTuple):
@@ -19,26 +34,37 @@ class Encoding(NamedTuple):
     encode: Callable[..., Any]
     normalises: bool  # whether centre and inverse_scale are used
     at: Callable[..., Any]  # (observation, j) -> the number that becomes input j, where it normalises
+    parts: tuple[Part, ...]  # of the row, from left to right
 
 
 def encoding_for(space: Space[Any], normalise: bool) -> Encoding:
     """The encoding of an observation space. Only numbers are normalised; codes are not numbers."""
+    if is_structured(space):
+        return _structured(leaves_of(space), normalise)
+    codes = _codes(space)
+    if codes:
+        return _one_hot(*zip(*codes, strict=True))
+    leaf = leaves_of(space)[0]
+    at = number_at(leaf.shape)
+    normalises = normalise and isinstance(space, Box)
+    encode = _normalised(leaf.size, at) if normalises else _numbers(leaf.size, _factor(space), at)
+    return Encoding(leaf.size, encode, normalises, at, (Part("", 0, leaf.size, leaf.shape),))
+
+
+def _codes(space: Space[Any]) -> list[tuple[int, int]]:
+    """The options and the first one of each choice that becomes a one-hot code."""
     if isinstance(space, Discrete):
-        return _one_hot((int(space.n),), (int(space.start),))
-    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
-        return _one_hot(tuple(map(int, space.nvec)), tuple(map(int, np.broadcast_to(space.start, space.nvec.shape))))
-    if isinstance(space, (Box, MultiBinary)):
-        factor = 1 / 255 if space.dtype == np.uint8 else 1.0
-        size, at = int(np.prod(space.shape)), number_at(space.shape)
-        if size == 0:
-            raise ValueError(f"an observation of {space} has no numbers to learn from")
-        if normalise and isinstance(space, Box):
-            return Encoding(size, _normalised(size, at), True, at)
-        return Encoding(size, _numbers(size, factor, at), False, at)
-    raise ValueError(
-        f"no network reads observations of {space}: use Box, Discrete, MultiDiscrete or MultiBinary, or flatten it with"
-        " gymnasium.wrappers.FlattenObservation"
-    )
+        return [(int(space.n), int(space.start))]
+    if isinstance(space, MultiDiscrete):
+        if space.nvec.ndim != 1:
+            raise ValueError(f"no network reads observations of {space}: flatten its choices to one dimension")
+        starts = np.broadcast_to(space.start, space.nvec.shape)
+        return [(int(count), int(start)) for count, start in zip(space.nvec, starts, strict=True)]
+    return []
+
+
+def _factor(space: Space[Any]) -> float:
+    return 1 / 255 if space.dtype == np.uint8 else 1.0
 
 
 def number_at(shape: tuple[int, ...]) -> Callable[..., Any]:
@@ -104,4 +130,87 @@ def _one_hot(counts: tuple[int, ...], starts: tuple[int, ...]) -> Encoding:
             first += counts[part]
         return np.float32(0)
 
-    return Encoding(sum(counts), encode, False, _in_a_row)
+    size = sum(counts)
+    return Encoding(size, encode, False, _in_a_row, (Part("", 0, size, (size,)),))
+
+
+class _Field(NamedTuple):
+    """Neighbouring inputs that are made in one way: numbers, or the code of one number."""
+
+    raw: int  # where it begins in the raw row
+    start: int  # where it begins in the input row
+    size: int  # of its inputs
+    kind: int
+    factor: float  # of numbers
+    first: int  # of a code: the number whose code has its first place
+
+
+_NUMBERS, _NORMALISED, _CODE = range(3)
+
+
+def _structured(leaves: list[Leaf], normalise: bool) -> Encoding:
+    fields: list[_Field] = []
+    parts: list[Part] = []
+    start = 0
+    for leaf in leaves:
+        codes = _codes(leaf.space)
+        for place, (count, first) in enumerate(codes):
+            if max(abs(first), abs(first + count - 1)) > WHOLE_LIMIT:
+                raise ValueError(
+                    f"{leaf.name!r} is {leaf.space}: single precision does not hold its numbers exactly; give numbers"
+                    f" of at most {WHOLE_LIMIT}"
+                )
+            fields.append(_Field(leaf.start + place, start, count, _CODE, 0.0, first))
+            start += count
+        if not codes:
+            kind = _NORMALISED if normalise and isinstance(leaf.space, Box) else _NUMBERS
+            fields.append(_Field(leaf.start, start, leaf.size, kind, _factor(leaf.space), 0))
+            start += leaf.size
+        before = parts[-1].start + parts[-1].size if parts else 0
+        size = start - before
+        parts.append(Part(leaf.name, before, size, (size,) if codes else leaf.shape))
+    normalised = [field for field in fields if field.kind == _NORMALISED]
+    return Encoding(start, _by_fields(fields), bool(normalised), _number_of(normalised), tuple(parts))
+
+
+def _by_fields(fields: list[_Field]) -> Callable[..., Any]:
+    raws, starts, sizes, kinds, factors, firsts = zip(*fields, strict=True)
+
+    def encode(observation, centre, inverse_scale, encoded):
+        check = np.float32(0)
+        for field in range(len(kinds)):
+            raw, start, size = raws[field], starts[field], sizes[field]
+            if kinds[field] == _CODE:
+                for k in range(size):
+                    encoded[start + k] = 1.0 if observation[raw] == firsts[field] + k else 0.0
+            elif kinds[field] == _NORMALISED:
+                for k in range(size):
+                    number = observation[raw + k]
+                    check += number * 0
+                    number = (number - centre[start + k]) * inverse_scale[start + k]
+                    encoded[start + k] = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
+            else:
+                for k in range(size):
+                    number = observation[raw + k]
+                    check += number * 0
+                    encoded[start + k] = number * factors[field]
+        return check
+
+    return encode
+
+
+def _number_of(fields: list[_Field]) -> Callable[..., Any]:
+    """`at(observation, j)` of a raw row: the number that becomes input j; 0 for inputs that are not normalised."""
+    if not fields:
+        return _in_a_row
+    raws, starts, sizes, *_ = zip(*fields, strict=True)
+
+    def at(observation, j):
+        number = np.float32(0)
+        for field in range(len(starts)):
+            k = j - starts[field]
+            if k >= 0 and k < sizes[field]:
+                number = observation[raws[field] + k]
+        return number
+
+    return at

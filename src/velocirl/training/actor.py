@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Discrete, Space
+from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from velocirl.engine import random
 from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.engine.registers import as_rows, row
 from velocirl.networks.activations import activation_from
@@ -16,43 +15,54 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP, ROWS
 from velocirl.networks.native import add_passes
+from velocirl.networks.observations import raw_space
 from velocirl.networks.passes import Passes, passes
 from velocirl.training.collecting import Eyes
 from velocirl.training.commands import writer_for
+from velocirl.training.normalising import RunningMoments
 
 
 class Actor:
     """Chooses actions for one observation or a batch of them."""
 
     def __init__(
-        self, network: MLP, head: Head, encoding: Encoding, observation_space: Space[Any], action_space: Space[Any]
+        self,
+        network: MLP,
+        parameters: NDArray[np.float32],
+        head: Head,
+        encoding: Encoding,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        rng: NDArray[np.uint64],  # (1, 2)
     ) -> None:
-        self._network, self._head = network, head
-        self._observation_space, self._action_space = observation_space, action_space
-        self._row_shape = (1,) if isinstance(observation_space, Discrete) else (observation_space.shape or ())
+        self.stale = True  # whether parameters or normaliser are new since the last choice
+        self._network, self._head, self._parameters = network, head, parameters
+        self._action_space = action_space
+        self._row_shape, self._row_dtype = raw_space(observation_space)
         self._work = network.workspace()
         functions = passes(activation_from(network.activation))
         translator = learning_translator("policy")
         add_passes(translator, functions)
         self._buffers(1)
-        rng = as_rows(random.streams(0, 1))
+        self._rng = as_rows(rng)
         loop: Any = choose_loop(head, encoding, writer_for(action_space), functions)
-        eyes = Eyes(*(np.zeros(encoding.inputs, np.float32) for _ in Eyes._fields))
-        parameters = np.zeros(network.num_parameters, np.float32)
-        arguments = (network.plan, self._work, parameters, *self._rows, eyes, rng, False, False)
+        self._eyes = Eyes(*(np.zeros(encoding.inputs, np.float32) for _ in Eyes._fields))
+        arguments = (network.plan, self._work, parameters, *self._rows, self._eyes, self._rng, False, False)
         self._choose = compile_loop(loop, arguments, translator, before=lambda: None)
+
+    def look_through(self, moments: RunningMoments) -> None:
+        """Normalise observations so from now on."""
+        self._eyes.centre[:], self._eyes.inverse_scale[:] = moments.mean, moments.inverse_deviation
 
     def choose(
         self,
         observations: NDArray[Any],
         masks: NDArray[Any] | None,
-        parameters: NDArray[np.float32],
-        changed: bool,
-        eyes: Eyes,
-        rng: NDArray[Any],
+        state: Any,
+        episode_start: Any,  # noqa: ARG002 - for actors that remember
         deterministic: bool,
-    ) -> NDArray[Any]:
-        """The actions for observations (rows, *shape); `changed`: the parameters are new since the last call."""
+    ) -> tuple[NDArray[Any], Any]:
+        """The actions for observations (rows, *shape), and the state as it was."""
         count = len(observations)
         if count != len(self._observation):
             self._buffers(count)
@@ -64,11 +74,21 @@ class Actor:
             self._mask[...] = masks
         elif self._head.masked:
             self._mask[...] = 1
-        self._choose(self._network.plan, self._work, parameters, *self._rows, eyes, rng, deterministic, changed)
-        return self._action.copy()
+        self._choose(
+            self._network.plan,
+            self._work,
+            self._parameters,
+            *self._rows,
+            self._eyes,
+            self._rng,
+            deterministic,
+            self.stale,
+        )
+        self.stale = False
+        return self._action.copy(), state
 
     def _buffers(self, count: int) -> None:
-        self._observation = np.zeros((count, *self._row_shape), self._observation_space.dtype)
+        self._observation = np.zeros((count, *self._row_shape), self._row_dtype)
         self._action = np.zeros((count, *(self._action_space.shape or ())), self._action_space.dtype)
         self._mask = np.ones((count, self._head.outputs if self._head.masked else 1), np.int8)
         drawn = np.zeros((count, self._head.action_size), self._head.action_dtype)

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from gymnasium import Space
+from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
+from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.training.callbacks import Callback, Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.signals import StopSignals
@@ -54,7 +57,7 @@ class Agent(ABC):
         ALGORITHMS[cls.name] = cls
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
-        self.source = Source(env)
+        self.source = Source(env, config.get("params"))
         preset = {name: value for name, value in self.source.preset(self.name).items() if name != "total_steps"}
         self.config: Any = build_config(self.Config, {**preset, **config})
         self.steps = 0  # environment steps taken in training
@@ -89,10 +92,8 @@ class Agent(ABC):
                 for listener in listeners:
                     listener.start(self)
                 while self.steps < self.goal.stop and self.stopping is None and signals.received is None:
-                    self.metrics = self.iterate()
-                    for listener in listeners:
-                        if listener.step(self) is False and self.stopping is None:
-                            self.stopping = "a callback stopped it"
+                    self._tell(listeners, self.iterate())
+                self._tell(listeners, self.drain())
             except BaseException as error:
                 for listener in listeners:
                     listener.fail(self, error)
@@ -104,6 +105,15 @@ class Agent(ABC):
         signals.raise_received()
         return self
 
+    def _tell(self, listeners: list[Callback], row: Row | None) -> None:
+        """Let the callbacks know of an iteration, where there is news of one."""
+        if row is None:
+            return
+        self.metrics = row
+        for listener in listeners:
+            if listener.step(self) is False and self.stopping is None:
+                self.stopping = "a callback stopped it"
+
     @property
     def finished(self) -> bool:
         """Whether the last call of `learn` reached its end."""
@@ -114,8 +124,12 @@ class Agent(ABC):
         """Compile and allocate what training needs, unless that was done before."""
 
     @abstractmethod
-    def iterate(self) -> Row:
-        """One round of collecting and learning; returns its metrics."""
+    def iterate(self) -> Row | None:
+        """One round of collecting and learning; returns its metrics, or where it runs on, those of the one before."""
+
+    def drain(self) -> Row | None:
+        """The metrics of a round that runs on when `iterate` returns, once it is done."""
+        return None
 
     @abstractmethod
     def predict(
@@ -170,22 +184,28 @@ class Agent(ABC):
         return path
 
     @classmethod
-    def load(cls, path: str | Path, env: str | Environment | None = None) -> Self:
-        """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own."""
+    def load(cls, path: str | Path, env: str | Environment | None = None, **changes: Any) -> Self:
+        """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own.
+
+        `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own.
+        """
         path = Path(path)
         if not path.exists() and not path.suffix:
             path = path.with_suffix(".safetensors")
-        return cls.from_state(read_state(path), env, str(path))
+        return cls.from_state(read_state(path), env, str(path), **changes)
 
     @classmethod
-    def from_state(cls, state: State, env: str | Environment | None = None, name: str = "the state") -> Self:
+    def from_state(
+        cls, state: State, env: str | Environment | None = None, name: str = "the state", **changes: Any
+    ) -> Self:
         """An agent as it was when `state` was taken."""
         try:
             document = state.document
             kind = algorithm_from(document["algorithm"])
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
-            agent: Any = kind(_named(document["environment"], name) if env is None else env, **document["config"])
+            config = {**document["config"], **changes}
+            agent: Any = kind(_named(document["environment"], name) if env is None else env, **config)
             saved = {key: document[key] for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
@@ -198,14 +218,14 @@ class Agent(ABC):
             raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
         return agent
 
-    def time_metrics(self) -> Row:
-        """The metrics that are the same for all algorithms."""
+    def time_metrics(self, steps: int) -> Row:
+        """The metrics that are the same for all algorithms, of an iteration after which so many steps were taken."""
         elapsed = max(time.perf_counter() - self._started, 1e-9)
         row: Row = {
-            "time/total_timesteps": self.steps,
+            "time/total_timesteps": steps,
             "time/iterations": self.iterations,
             "time/time_elapsed": round(elapsed, 4),
-            "time/fps": round((self.steps - self._started_at) / elapsed, 1),
+            "time/fps": round((steps - self._started_at) / elapsed, 1),
             "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
             "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
         }
@@ -216,7 +236,21 @@ class Agent(ABC):
     def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
         """Observations with a leading dimension, their masks, and whether there was only one."""
         space = self.source.observation_space
-        array = np.asarray(observation)
+        if is_structured(space):
+            count = batch_size(space, observation)
+            single = count is None
+            shape, dtype = raw_space(space)
+            array = np.empty((count or 1, *shape), dtype)
+            several = concatenate(space, [observation], create_empty_array(space)) if single else observation
+            write_raw(space, several, array)
+        else:
+            array, single = self._batched_array(np.asarray(observation), space)
+        if masks is not None:
+            masks = np.asarray(masks)
+            masks = masks[None] if single and masks.ndim == 1 else masks
+        return array, masks, single
+
+    def _batched_array(self, array: NDArray[Any], space: Space[Any]) -> tuple[NDArray[Any], bool]:
         shape = space.shape or ()
         single = array.shape == shape
         if not single and array.shape[1:] != shape:
@@ -225,12 +259,7 @@ class Agent(ABC):
             raise ValueError(f"an observation of {self.source.id} is {space.dtype}, got {array.dtype}")
         if single:
             array = array[None]
-        if not shape:
-            array = array[:, None]
-        if masks is not None:
-            masks = np.asarray(masks)
-            masks = masks[None] if single and masks.ndim == 1 else masks
-        return array, masks, single
+        return (array if shape else array[:, None]), single
 
 
 def algorithm_from(name: str) -> type[Agent]:

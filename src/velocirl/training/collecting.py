@@ -46,6 +46,15 @@ class Eyes(NamedTuple):
     inverse_scale: NDArray[np.float32]  # (inputs,)
 
 
+class Scalars(NamedTuple):
+    """What is done for one copy in a step, on every device alike."""
+
+    look: Callable[..., Any]  # (observation, eyes, encoded, into) -> 0, or NaN if something seen is not finite
+    add_moments: Callable[..., Any]  # (observation, sums): of its numbers and their squares
+    act: Callable[..., Any]  # (copies, i, output, rng, sample) -> 0, or NaN if the output is not finite
+    note: Callable[..., Any]  # (copies, i, sample, discounted, gamma) -> the discounted return so far
+
+
 class Stages(NamedTuple):
     """A step of a block of copies, from `start`, on either side of what the environment does."""
 
@@ -54,16 +63,14 @@ class Stages(NamedTuple):
     finish: Callable[..., Any]  # (copies, plan, work, eyes, journal, start, rows): the value of what is seen at the end
 
 
-def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions: Passes) -> Stages:
-    """Compose the stages for a policy."""
+def scalars(head: Head, encoding: Encoding, write: Callable[..., Any]) -> Scalars:
+    """Compose what is done for one copy, for a policy."""
     sample_action, masked, value_column = head.sample, head.masked, head.outputs
-    inputs, encode, normalises, at = encoding
-    forward = functions.forward
+    inputs, encode, at = encoding.inputs, encoding.encode, encoding.at
 
-    def look(observation, eyes, encoded, values, place):
-        """Encode an observation for the network; gives 0, or NaN if something in it is not finite."""
+    def look(observation, eyes, encoded, into):
+        """Encode an observation, and copy that to where the network reads it."""
         check = encode(observation, eyes.centre, eyes.inverse_scale, encoded)
-        into = values[place : place + inputs]
         for j in range(inputs):
             into[j] = encoded[j]
         return check
@@ -76,7 +83,7 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
             sums[1, j] += number * number
 
     def act(copies, i, output, rng, sample):
-        """Draw an action for copy i from its row of the network's output; gives 0, or NaN if that is not finite."""
+        """Draw an action for copy i from its row of the network's output."""
         if masked:
             mask = row(copies.mask, i)
             for k in range(len(mask)):
@@ -86,21 +93,33 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
         write(copies.action, i, sample.action)
         return (sample.log_probability + sample.value) * 0
 
-    def note(copies, i, sample, journal, t, gamma):
+    def note(copies, i, sample, discounted, gamma):
         """Record what came of copy i's step."""
-        reward = copies.reward[i]
-        sample.reward = reward
+        sample.reward = copies.reward[i]
         sample.final_value = 0.0
-        discounted = journal.discounted[i] * gamma + reward
-        journal.discounted_sums[0] += discounted
-        journal.discounted_sums[1] += np.float64(discounted) * np.float64(discounted)
         ended = GOES_ON
         if copies.terminated[i]:
             ended = TERMINATED
         elif copies.truncated[i]:
             ended = TRUNCATED
         sample.ended = ended
-        if ended != GOES_ON:
+        return discounted * gamma + sample.reward
+
+    return Scalars(look, add_moments, act, note)
+
+
+def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions: Passes) -> Stages:
+    """Compose the stages for a policy."""
+    look, add_moments, act, note = scalars(head, encoding, write)
+    inputs, normalises, value_column = encoding.inputs, encoding.normalises, head.outputs
+    forward = functions.forward
+
+    def count(copies, i, sample, journal, t, gamma):
+        """Record what came of copy i's step, and the episode if one ended."""
+        discounted = note(copies, i, sample, journal.discounted[i], gamma)
+        journal.discounted_sums[0] += discounted
+        journal.discounted_sums[1] += np.float64(discounted) * np.float64(discounted)
+        if sample.ended != GOES_ON:
             discounted = 0.0
             episode = journal.episodes[journal.counts[ENDED]]
             episode.step = t
@@ -115,7 +134,8 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
         for r in range(rows):
             i = start + r
             seen = row(copies.observation, i)
-            check = look(seen, eyes, journal.samples[i, t].observation, work.values, r * input_row)
+            into = work.values[r * input_row : r * input_row + inputs]
+            check = look(seen, eyes, journal.samples[i, t].observation, into)
             if check != 0:
                 tell(journal, FAULT_IN_OBSERVATION, i, t)
             if normalises:
@@ -130,7 +150,7 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
         cut = 0
         for i in range(start, start + rows):
             sample = journal.samples[i, t]
-            note(copies, i, sample, journal, t, gamma)
+            count(copies, i, sample, journal, t, gamma)
             if sample.reward * 0 != 0:
                 tell(journal, FAULT_IN_REWARD, i, t)
             if sample.ended == TRUNCATED:
@@ -144,7 +164,7 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
         input_row = plan.layers[0].source_row
         for r in range(cut):
             final = row(copies.final_observation, journal.waiting[r])
-            check = look(final, eyes, journal.encoded, work.values, r * input_row)
+            check = look(final, eyes, journal.encoded, work.values[r * input_row : r * input_row + inputs])
             if check != 0:
                 tell(journal, FAULT_IN_OBSERVATION, journal.waiting[r], t)
         forward(plan, work, cut)
@@ -155,7 +175,7 @@ def stages(head: Head, encoding: Encoding, write: Callable[..., Any], functions:
         input_row = plan.layers[0].source_row
         for r in range(rows):
             seen = row(copies.observation, start + r)
-            check = look(seen, eyes, journal.encoded, work.values, r * input_row)
+            check = look(seen, eyes, journal.encoded, work.values[r * input_row : r * input_row + inputs])
             if check != 0:
                 tell(journal, FAULT_IN_OBSERVATION, start + r, journal.samples.shape[1] - 1)
         forward(plan, work, rows)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from velocirl.buffers.rollout import allocate_rollout, sample_type
@@ -22,6 +21,7 @@ from velocirl.networks.mlp import ROWS, Plan, Workspace
 from velocirl.networks.passes import Passes
 from velocirl.training.collecting import Eyes, Journal, Stages, collect_loop, new_journal, stages
 from velocirl.training.commands import writer_for
+from velocirl.training.host_arrays import HostArrays, HostRows
 from velocirl.vector.host_interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
 
@@ -110,20 +110,6 @@ class FleetCollector:
         _load_common_state(state, self._rng, self.journals)
 
 
-class HostArrays(NamedTuple):
-    """Gymnasium's environments as the stages of a rollout see them: the names of a fleet's `Copies`."""
-
-    observation: NDArray[Any]
-    final_observation: NDArray[Any]
-    mask: NDArray[Any]
-    action: NDArray[Any]
-    reward: NDArray[Any]
-    terminated: NDArray[Any]
-    truncated: NDArray[Any]
-    episode_return: NDArray[Any]
-    episode_length: NDArray[Any]
-
-
 class HostCollector:
     """Rollouts of Gymnasium's environments, in this process or in workers: compiled decisions, steps in Python."""
 
@@ -132,29 +118,12 @@ class HostCollector:
     ) -> None:
         self.envs = envs
         self.horizon = horizon
-        count, space = envs.num_envs, envs.single_observation_space
-        self.journals = allocate_journals(count, horizon, threads, head, encoding.inputs)
-        self._rng = random.streams(seed, count)
+        self.journals = allocate_journals(envs.num_envs, horizon, threads, head, encoding.inputs)
+        self._rng = random.streams(seed, envs.num_envs)
         self._streams = _shared_out(as_rows(self._rng), self.journals)
-        seen = (count, 1) if isinstance(space, Discrete) else (count, *(space.shape or ()))
-        self._observation, self._final = np.zeros(seen, space.dtype), np.zeros(seen, space.dtype)
-        action = envs.single_action_space
-        self._action = np.zeros((count, *(action.shape or ())), action.dtype)
-        self._mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
-        self._masked = head.masked
-        self._arrays = HostArrays(
-            observation=as_rows(self._observation),
-            final_observation=as_rows(self._final),
-            mask=as_rows(self._mask),
-            action=self._action if self._action.ndim == 1 else as_rows(self._action),
-            reward=np.zeros(count, np.float32),
-            terminated=np.zeros(count, np.bool_),
-            truncated=np.zeros(count, np.bool_),
-            episode_return=np.zeros(count, np.float32),
-            episode_length=np.zeros(count, np.int32),
-        )
+        self._host = HostArrays.allocate(envs, head)
         self._shares = [
-            HostArrays(*parts) for parts in zip(*(_shared_out(a, self.journals) for a in self._arrays), strict=True)
+            HostRows(*parts) for parts in zip(*(_shared_out(a, self.journals) for a in self._host.rows), strict=True)
         ]
         self._begun = False
 
@@ -171,26 +140,13 @@ class HostCollector:
     def collect(self, eyes: Eyes, gamma: float) -> None:
         """One rollout of all copies."""
         if not self._begun:
-            observations, infos = self.envs.reset()
-            self._take(observations, infos)
+            self._host.take(*self.envs.reset())
             self._begun = True
         for t in range(self.horizon):
             self._run(self._decide, eyes, t, gamma)
-            observations, rewards, terminated, truncated, infos = self.envs.step(self._action)
-            self._take(observations, infos)
-            arrays = self._arrays
-            arrays.reward[:], arrays.terminated[:], arrays.truncated[:] = rewards, terminated, truncated
-            if "final_obs" in infos:
-                self._final[:] = infos["final_obs"].reshape(self._final.shape)
-            if "episode" in infos:
-                arrays.episode_return[:], arrays.episode_length[:] = infos["episode"]["r"], infos["episode"]["l"]
+            self._host.take_step(*self.envs.step(self._host.action))
             self._run(self._settle, eyes, t, gamma)
         self._run(self._finish, eyes, self.horizon, gamma)
-
-    def _take(self, observations: NDArray[Any], infos: Mapping[str, Any]) -> None:
-        self._observation[:] = observations.reshape(self._observation.shape)
-        if self._masked:
-            self._mask[:] = infos["action_mask"]
 
     def _run(self, stage: Any, eyes: Eyes, t: int, gamma: float) -> None:
         for thread, journal in enumerate(self.journals):

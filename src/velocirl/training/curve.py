@@ -1,4 +1,4 @@
-"""The learning curve of a run: a picture where matplotlib is installed, characters in any terminal."""
+"""The learning curve of a run, or of several: a picture where matplotlib is installed, characters in any terminal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from velocirl.training.metrics import STEP, Row
 from velocirl.training.state_file import write_whole
+
+if TYPE_CHECKING:
+    from velocirl.training.seeds import SeedCurve
 
 RETURN = "rollout/ep_rew_mean"
 EVALUATION = "eval/mean_reward"
@@ -26,13 +29,9 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 def draw_curve(rows: Sequence[Row], path: str | Path, title: str) -> bool:
     """Draw return against steps, with evaluations where there are any, as a PNG; False where matplotlib is missing."""
-    if importlib.util.find_spec("matplotlib") is None:
+    axes = _new_axes()
+    if axes is None:
         return False
-    from matplotlib.figure import Figure
-
-    # A figure of its own, not pyplot's: a notebook's figures and backend stay as they are.
-    figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
-    axes: Any = figure.add_subplot()
     steps, returns = _columns(rows, RETURN)
     axes.plot(steps, returns, color=BLUE, linewidth=1.8, marker="o" if len(steps) == 1 else None, label="training")
     evaluated, means, deviations = _columns(rows, EVALUATION, DEVIATION)
@@ -42,7 +41,41 @@ def draw_curve(rows: Sequence[Row], path: str | Path, title: str) -> bool:
         axes.fill_between(evaluated, bottom, top, color=ORANGE, alpha=0.2, linewidth=0)
         axes.plot(evaluated, means, color=ORANGE, linewidth=1.2, marker="o", markersize=4, label="evaluation ± std")
         axes.legend(frameon=False, labelcolor=INK)
-    if not steps and not evaluated:
+    _finish(axes, path, title, empty=not steps and not evaluated)
+    return True
+
+
+def draw_seeds(seeds: Sequence[Sequence[Row]], mean: SeedCurve | None, path: str | Path, title: str) -> bool:
+    """Draw the return of every seed as a thin line, and their mean within its interval; False without matplotlib."""
+    axes = _new_axes()
+    if axes is None:
+        return False
+    lines = [_columns(rows, RETURN) for rows in seeds]
+    for steps, returns in lines:
+        axes.plot(steps, returns, color=BLUE, alpha=0.35, linewidth=0.7, marker="." if len(steps) == 1 else None)
+    if mean is not None:
+        label = f"mean of {mean.count} seeds" if mean.count > 1 else "1 seed"
+        if mean.count > 1:  # one seed says nothing of others
+            axes.fill_between(mean.steps, mean.low, mean.high, color=BLUE, alpha=0.2, linewidth=0, label="95% interval")
+        axes.plot(mean.steps, mean.mean, color=BLUE, linewidth=1.8, label=label)
+        axes.legend(frameon=False, labelcolor=INK)
+    _finish(axes, path, title, empty=not any(steps for steps, _ in lines))
+    return True
+
+
+def _new_axes() -> Any:
+    """The axes of a new picture, or None where there is nothing to draw with."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    # A figure of its own, not pyplot's: a notebook's figures and backend stay as they are.
+    return Figure(figsize=(8, 4.5), dpi=150, layout="constrained").add_subplot()
+
+
+def _finish(axes: Any, path: str | Path, title: str, *, empty: bool) -> None:
+    """Give a picture its title, axes and grid, and write it."""
+    if empty:
         axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", color=FAINT)
         axes.set(xticks=[], yticks=[])
     axes.set_title(title, loc="left", color=INK, fontsize=12, fontweight="bold", pad=12, parse_math=False)
@@ -56,9 +89,8 @@ def draw_curve(rows: Sequence[Row], path: str | Path, title: str) -> bool:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _, axis=axis: _say(value, max(map(abs, axis.get_view_interval()))))
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", facecolor="white")
+    axes.figure.savefig(picture, format="png", facecolor="white")
     write_whole(path, [picture.getbuffer()])
-    return True
 
 
 def sparkline(values: Sequence[float | None], width: int, *, ascii_only: bool = False) -> str:

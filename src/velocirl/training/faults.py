@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,16 +34,21 @@ def check_journals(journals: list[Journal], steps: int, num_envs: int) -> None:
     for journal in journals:
         kind, copy, t = (int(journal.counts[place]) for place in (FAULT, FAULTY_COPY, FAULTY_STEP))
         if kind:
-            source, advice = SOURCES[kind]
-            raise NumericalError(
-                f"{source} is not finite: copy {first + copy}, step {steps + t * num_envs} of the run ({t} of this"
-                f" rollout); {advice}. No checkpoint was written after that"
-            )
+            raise fault_of_rollout(kind, first + copy, t, steps, num_envs)
         first += len(journal.samples)
 
 
-def check_update(faulty_gradient: bool, parameters: NDArray[np.float32], steps: int) -> None:
-    """Raise if the update after so many steps met such a number, or left one behind."""
+def fault_of_rollout(kind: int, copy: int, t: int, steps: int, num_envs: int) -> NumericalError:
+    """What is said of the first such number of a rollout that began after `steps` steps."""
+    source, advice = SOURCES[kind]
+    return NumericalError(
+        f"{source} is not finite: copy {copy}, step {steps + t * num_envs} of the run ({t} of this rollout); {advice}."
+        " No checkpoint was written after that"
+    )
+
+
+def check_update(faulty_gradient: bool, parameters: NDArray[Any], steps: int) -> None:
+    """Raise if the update after so many steps met such a number, or left one in the parameters (or in their sum)."""
     if faulty_gradient or not np.isfinite(parameters).all():
         source = "the gradient" if faulty_gradient else "a parameter of the network"
         raise NumericalError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,13 +21,7 @@ class RunningMoments:
         if count == 0:
             return
         before, mean, deviations = self.state
-        batch_mean = sums / count
-        batch_deviations = np.maximum(squares - sums * batch_mean, 0.0)
-        total = before + count
-        shift = batch_mean - mean
-        deviations += batch_deviations + shift**2 * (before * count / total)
-        mean += shift * (count / total)
-        before[:] = total
+        self.state[:] = add_to_moments(before, mean, deviations, sums, squares, count)
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -38,3 +34,30 @@ class RunningMoments:
         count, _, deviations = self.state
         variance = np.where(count > 0, deviations / np.maximum(count, 1), 1.0)
         return 1.0 / np.sqrt(variance + EPSILON)
+
+
+def add_to_moments(before, mean, deviations, total, squares, count):
+    """Count, mean and squared deviations after a batch that is known by its sums; for numbers and arrays alike."""
+    batch_mean = total / count
+    spread = squares - total * batch_mean
+    spread = 0.5 * (spread + abs(spread))  # rounding may have made it negative
+    both = before + count
+    shift = batch_mean - mean
+    return both, mean + shift * (count / both), deviations + spread + shift * shift * (before * count / both)
+
+
+def take_in(j, moments, sums, count, eyes):
+    """Let number j of observations be normalised by what a rollout of `count` steps saw; for any device."""
+    moments[0, j], moments[1, j], moments[2, j] = add_to_moments(
+        moments[0, j], moments[1, j], moments[2, j], sums[0, j], sums[1, j], np.float64(count)
+    )
+    eyes.centre[j] = moments[1, j]
+    eyes.inverse_scale[j] = 1.0 / sqrt(moments[2, j] / moments[0, j] + EPSILON)
+
+
+def take_in_rewards(s, moments, sums, count, discounts):
+    """Let the rewards of agent s be scaled by what a rollout of `count` steps gave; for any device."""
+    moments[s, 0], moments[s, 1], moments[s, 2] = add_to_moments(
+        moments[s, 0], moments[s, 1], moments[s, 2], sums[s, 0], sums[s, 1], np.float64(count)
+    )
+    discounts[s].reward_scale = 1.0 / sqrt(moments[s, 2] / moments[s, 0] + EPSILON)

@@ -18,11 +18,12 @@ from velocirl.vector.native import FleetVectorEnv
 class Source:
     """An environment that an agent is for: native, or one of Gymnasium's (`gym:ID`)."""
 
-    def __init__(self, environment: str | Environment) -> None:
+    def __init__(self, environment: str | Environment, params: Mapping[str, Any] | None = None) -> None:
+        self.params = dict(params or {})
         self.native: Environment | None = None
         if isinstance(environment, str) and environment.startswith(GYMNASIUM):
             self.id = environment
-            probe = make(environment)
+            probe = make(environment, **self.params)
             self.observation_space, self.action_space = probe.observation_space, probe.action_space
             self.masked = "action_mask" in probe.reset(seed=0)[1]
             probe.close()
@@ -47,14 +48,20 @@ class Source:
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
         """Copies to learn from."""
         if self.native is not None:
-            if workers is not None:
-                raise ValueError(f"{self.id} is compiled and needs no workers; they are for gym: environments")
-            return FleetVectorEnv(self.native, num_envs, seed=seed, threads=threads, copy=False)
-        return make_vec(self.id, num_envs, seed=seed, workers=workers, copy=False)
+            self.refuse_workers(workers)
+            return FleetVectorEnv(self.native, num_envs, seed=seed, threads=threads, params=self.params, copy=False)
+        return make_vec(self.id, num_envs, seed=seed, workers=workers, copy=False, **self.params)
+
+    def refuse_workers(self, workers: int | None) -> None:
+        """Processes are of no use to a compiled environment."""
+        if workers is not None:
+            raise ValueError(f"{self.id} is compiled and needs no workers; they are for gym: environments")
 
     def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
         """Copies to be evaluated in."""
-        return make_vec(self.native or self.id, num_envs, seed=seed)
+        if self.native is not None:
+            return make_vec(self.native, num_envs, seed=seed, params=self.params)
+        return make_vec(self.id, num_envs, seed=seed, **self.params)
 
     def signature(self) -> dict[str, str]:
         """What must be the same where a saved agent is loaded."""

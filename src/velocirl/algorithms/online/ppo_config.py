@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from velocirl.networks.specs import parse_network
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
 from velocirl.training.config import require
+
+OWN_MODULE = "module "  # in a configuration, what stands before the name of a module that a user gave
+
+
+def is_own_module(network: str | dict[str, str] | None) -> bool:
+    """Whether a configuration says that the network was a user's own module."""
+    return isinstance(network, str) and network.startswith(OWN_MODULE)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,8 @@ class PPOConfig:
     normalise_advantages: bool = True
     normalise_observations: bool = False
     normalise_rewards: bool = False
+    network: str | dict[str, str] | None = None
+    """A torch network, such as cnn(16, 32) mlp(128) or mlp(64) lstm(64); without it, the native one of `hidden`."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers."""
     activation: str = "tanh"
@@ -66,12 +76,21 @@ class PPOConfig:
     """One network for policy and value, or two."""
     log_deviation: float = 0.0
     """Logarithm of the first standard deviation of continuous actions, in units of half their range."""
+    params: dict[str, float] | None = None
+    """Parameters of the environment that differ from its own, for all copies."""
     seed: int | None = None
     threads: int | None = None
     """CPU threads; the cores of this machine unless given. Results depend on their number."""
     workers: int | None = None
     """Processes for a gym: environment; without them it runs in this one."""
-    device: Literal["auto", "cpu"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes the GPU where that is faster."""
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
+    """Of a torch network's products; what is learnt is kept in single precision."""
+    compile: bool = False
+    """Let torch.compile have the torch network."""
+    overlap: bool = False
+    """Collect the next rollout while learning from the last, corrected by V-trace."""
 
     def __post_init__(self) -> None:
         for name in ("num_envs", "horizon", "epochs", "minibatch_size", "gradient_accumulation"):
@@ -90,6 +109,9 @@ class PPOConfig:
         require(all(width >= 1 for width in self.hidden), "hidden", self.hidden, "widths of at least 1")
         require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
         require(-5 <= self.log_deviation <= 2, "log_deviation", self.log_deviation, "from -5 to 2")
+        require(not self.overlap or self.estimator == "vtrace", "estimator", self.estimator, "vtrace with overlap")
+        if self.network is not None and not is_own_module(self.network):
+            parse_network(self.network)
         optimiser_from(self.optimiser)
         schedule_from(self.learning_rate_schedule)
 

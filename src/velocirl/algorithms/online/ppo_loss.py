@@ -24,6 +24,11 @@ class LossSettings(NamedTuple):
     entropy_coefficient: np.float32
 
 
+def loss_settings(config: Any) -> LossSettings:
+    """The numbers of the loss from a configuration."""
+    return LossSettings(*(np.float32(getattr(config, name)) for name in LossSettings._fields))
+
+
 def ppo_loss(head: Head) -> Callable[..., Any]:
     """The loss over the distribution of a head; the value stands in the column after its outputs."""
     evaluate, backward, value_column = head.evaluate, head.backward, head.outputs

@@ -1,29 +1,37 @@
 """The same PPO as one jitted JAX program: CartPole, policy, advantages and updates, with no Python in between.
 
-The end of an episode by its time limit counts as a fall here, which saves the valuation of final observations.
+The end of an episode by its time limit counts as a fall here, which saves the valuation of final observations. Adam is
+written out, so that nothing but JAX has to be installed where there is a GPU.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax  # pyright: ignore[reportMissingImports] - a peer, where installed
 import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
-import optax  # pyright: ignore[reportMissingImports]
-
-jax.config.update("jax_platforms", "cpu")
 
 HIDDEN, ACTIONS = 64, 2
 GAMMA, GAE_LAMBDA, CLIP, VALUE_COEFFICIENT, ENTROPY_COEFFICIENT = 0.99, 0.95, 0.2, 0.5, 0.01
-OPTIMISER = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-3, eps=1e-5))
+LEARNING_RATE, MAX_GRADIENT_NORM = 1e-3, 0.5
+BETAS, EPSILON = (0.9, 0.999), 1e-5  # of Adam
+
+
+class Adam(NamedTuple):
+    """Averages of the gradient and of its square, shaped as the parameters, and the steps taken."""
+
+    means: Any
+    squares: Any
+    steps: Any
 
 
 class Training(NamedTuple):
     """All that changes from one iteration to the next."""
 
     parameters: Any
-    optimiser: Any
+    optimiser: Adam
     states: Any  # (num_envs, 4)
     lengths: Any  # (num_envs,) steps of the episodes under way
     key: Any
@@ -95,12 +103,33 @@ def loss(parameters: Any, batch: Any) -> Any:
     return policy_loss + VALUE_COEFFICIENT * value_loss - ENTROPY_COEFFICIENT * entropy
 
 
+def descend(parameters: Any, optimiser: Adam, gradient: Any) -> tuple[Any, Adam]:
+    """A step of Adam along a gradient clipped by its norm."""
+    norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
+    gradient = jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, MAX_GRADIENT_NORM / norm), gradient)
+    steps = optimiser.steps + 1
+
+    def towards(beta: float, average: Any, now: Any) -> Any:
+        return jax.tree.map(lambda old, new: beta * old + (1.0 - beta) * new, average, now)
+
+    means = towards(BETAS[0], optimiser.means, gradient)
+    squares = towards(BETAS[1], optimiser.squares, jax.tree.map(jnp.square, gradient))
+
+    def move(parameter: Any, mean: Any, square: Any) -> Any:
+        mean, square = mean / (1.0 - BETAS[0] ** steps), square / (1.0 - BETAS[1] ** steps)
+        return parameter - LEARNING_RATE * mean / (jnp.sqrt(square) + EPSILON)
+
+    return jax.tree.map(move, parameters, means, squares), Adam(means, squares, steps)
+
+
 def first(num_envs: int) -> Training:
     """Training before its first iteration."""
     key = jax.random.PRNGKey(0)
     parameters = initial_parameters(key)
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
     lengths = jnp.zeros(num_envs, jnp.int32)
-    return Training(parameters, OPTIMISER.init(parameters), random_states(key, num_envs), lengths, key)
+    optimiser = Adam(zeros, zeros, jnp.zeros((), jnp.int32))
+    return Training(parameters, optimiser, random_states(key, num_envs), lengths, key)
 
 
 def iteration(horizon: int, epochs: int, minibatch_size: int) -> Callable[[Training], tuple[Training, Any]]:
@@ -129,15 +158,14 @@ def iteration(horizon: int, epochs: int, minibatch_size: int) -> Callable[[Train
         rollout = (observations, actions, chosen, advantages, advantages + values)
         samples = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), rollout)
 
-        def descend(learning: Any, rows: Any) -> tuple[Any, None]:
+        def minibatch(learning: Any, rows: Any) -> tuple[Any, None]:
             parameters, optimiser = learning
             gradient = jax.grad(loss)(parameters, jax.tree.map(lambda array: array[rows], samples))
-            updates, optimiser = OPTIMISER.update(gradient, optimiser)
-            return (optax.apply_updates(parameters, updates), optimiser), None
+            return descend(parameters, optimiser, gradient), None
 
         def epoch(learning: Any, key: Any) -> tuple[Any, None]:
             order = jax.random.permutation(key, advantages.size).reshape(-1, minibatch_size)
-            return jax.lax.scan(descend, learning, order)
+            return jax.lax.scan(minibatch, learning, order)
 
         key, *keys = jax.random.split(training.key, 1 + epochs)
         learning = (training.parameters, training.optimiser)
@@ -148,7 +176,21 @@ def iteration(horizon: int, epochs: int, minibatch_size: int) -> Callable[[Train
 
 
 def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
-    """A call that does one iteration."""
+    """A call that does one iteration, on the CPU."""
+    jax.config.update("jax_platforms", "cpu")
+    return _training(num_envs, horizon, epochs, minibatch_size)
+
+
+def training_on_gpu(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
+    """A call that does one iteration, on the GPU that JAX finds."""
+    # By default JAX takes three quarters of the memory at once, and others are measured on the same GPU.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.25")
+    if jax.default_backend() == "cpu":
+        raise RuntimeError("JAX finds no GPU here")
+    return _training(num_envs, horizon, epochs, minibatch_size)
+
+
+def _training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
     iterate, state = iteration(horizon, epochs, minibatch_size), first(num_envs)
 
     def call() -> None:

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
+from velocirl.bench.comparison import UnavailableError
 from velocirl.bench.measuring import Timed
 
 SERVING = Path(__file__).with_name("serving.py")
 TIMEOUT_SECONDS = 120.0  # for one answer
+LONGEST_REASON = 200  # characters, since it stands in a table
+
+
+class PeerError(UnavailableError, RuntimeError):
+    """A peer's process ended; the message is the line that says why, a note has all that it wrote."""
+
+    def __init__(self, code: int, written: str) -> None:
+        super().__init__(f"a measured peer ended with {code}: {reason(written)}".rstrip(": "))
+        self.add_note(written)
+
+
+def reason(written: str) -> str:
+    """The line of a traceback that names the error or, where there is none, the last line."""
+    lines = [line.strip() for line in written.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines or [""])[-1][:LONGEST_REASON]
 
 
 class Peer(Timed):
@@ -40,8 +59,9 @@ class Peer(Timed):
 
     def _seconds(self, iterations: int) -> float:
         assert self._process.stdin is not None  # noqa: S101 - for the type checker: it is a pipe
-        self._process.stdin.write(f"{iterations}\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended; the answer says why
+            self._process.stdin.write(f"{iterations}\n")
+            self._process.stdin.flush()
         return float(self._answer())
 
     def _answer(self) -> str:
@@ -53,7 +73,7 @@ class Peer(Timed):
         if not line:
             code = self._process.wait()
             self._errors.seek(0)
-            raise RuntimeError(f"a measured peer ended with {code}:\n{self._errors.read()}")
+            raise PeerError(code, self._errors.read())
         return line
 
     def _end(self) -> None:

@@ -1,0 +1,142 @@
+"""Kernels: compiling scalar functions for a GPU at their first launch, and launching them on any stream."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from velocirl.engine import registers
+from velocirl.engine.cuda_cache import CUDAContentCache
+from velocirl.engine.errors import DefinitionError, debugging
+from velocirl.engine.fingerprint import fingerprint
+from velocirl.engine.precision import single_precision
+from velocirl.engine.translating import Translator
+
+if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still imports the name that NumPy 2.5 removed
+    setattr(np, "row_stack", np.vstack)  # noqa: B010 - by name, since no NumPy that we may use declares it
+
+# Imported by name: numba brings a numba.cuda of its own, which numba-cuda replaces, and type checkers know only that.
+cuda: Any = importlib.import_module("numba.cuda")
+types: Any = importlib.import_module("numba.cuda.types")
+
+THREADS_PER_BLOCK = 128
+
+
+def cuda_translator(name: str, *, double: bool) -> Translator:
+    """A translator to device functions."""
+    # A device function may not return an array, so what gives a row is inlined before it becomes one.
+    rows = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    inlined = cuda.jit(device=True, forceinline=True)
+    return Translator(name, double=double, compiled=inlined, substitutes=rows)
+
+
+class Kernel:
+    """A kernel with one thread for each index; numba derives its types from the first launch."""
+
+    def __init__(
+        self,
+        function: Any,
+        translator: Translator,
+        before: Callable[[], None] = lambda: None,  # called if there is really something to compile
+        tell: Callable[[Exception], Exception] = lambda error: error,  # how a failure is told
+    ) -> None:
+        self._function, self._translator = function, translator
+        self._before, self._tell = before, tell
+        self._kernel: Any = None
+        self._configured: dict[tuple[int, int], Any] = {}  # by blocks and stream
+
+    def launch(self, count: int, arguments: tuple[Any, ...], stream: int = 0) -> None:
+        """Run it for `count` indices on a stream, given by its handle."""
+        place = -(-count // THREADS_PER_BLOCK), stream
+        if place in self._configured:
+            self._configured[place](*arguments)
+        else:
+            self._launch_first(place, arguments)
+
+    def _launch_first(self, place: tuple[int, int], arguments: tuple[Any, ...]) -> None:
+        blocks, stream = place
+        double = self._translator.double
+        if self._kernel is None:
+            self._kernel = cuda.jit(self._translator.loop(self._function))
+            self._kernel._cache = CUDAContentCache(fingerprint(self._function, double, "cuda"), self._before)
+        rule = single_precision(cuda.descriptor.cuda_target.typing_context, types)
+        try:
+            with nullcontext() if double else rule:
+                with warnings.catch_warnings():  # a small fleet does not fill a GPU, and that is nobody's fault
+                    warnings.filterwarnings("ignore", message=".*Grid size")
+                    on = cuda.external_stream(stream) if stream else 0
+                    configured = self._kernel[blocks, THREADS_PER_BLOCK, on]
+                configured(*arguments)
+        except (DefinitionError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - numba fails in many ways
+            raise self._tell(error) from (error if debugging() else None)
+        self._configured[place] = configured
+
+
+class CUDAMapper:
+    """Runs scalar functions on a GPU, on the stream whose handle `stream()` gives at the time of the launch."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        stream: Callable[[], int],
+        before: Callable[[], None] = lambda: None,
+        tell: Callable[[Exception], Exception] = lambda error: error,
+    ) -> None:
+        self._translator, self._stream, self._before, self._tell = translator, stream, before, tell
+
+    def bind(self, function: Any, count: int, *arguments: Any, numbers: tuple[Any, ...] = ()) -> Callable[..., None]:
+        """See `engine.mapping.Mapper`."""
+        loop = index_kernel(function, len(arguments) + len(numbers))
+        kernel = Kernel(loop, self._translator, self._before, self._tell)
+
+        def run(*numbers: Any) -> None:
+            kernel.launch(count, (count, *arguments, *numbers), self._stream())
+
+        return run
+
+    def rows(self, array: Any) -> Any:
+        """Arrays of the device are reached as they are."""
+        return array
+
+
+def index_kernel(function: Any, arguments: int) -> Any:
+    """A kernel over all indices below a count; compilers want its arguments counted."""
+
+    def kernel_1(count, a):
+        i = cuda.grid(1)
+        if i < count:
+            function(i, a)
+
+    def kernel_2(count, a, b):
+        i = cuda.grid(1)
+        if i < count:
+            function(i, a, b)
+
+    def kernel_3(count, a, b, c):
+        i = cuda.grid(1)
+        if i < count:
+            function(i, a, b, c)
+
+    def kernel_4(count, a, b, c, d):
+        i = cuda.grid(1)
+        if i < count:
+            function(i, a, b, c, d)
+
+    def kernel_5(count, a, b, c, d, e):
+        i = cuda.grid(1)
+        if i < count:
+            function(i, a, b, c, d, e)
+
+    def kernel_6(count, a, b, c, d, e, f):
+        i = cuda.grid(1)
+        if i < count:
+            function(i, a, b, c, d, e, f)
+
+    return (kernel_1, kernel_2, kernel_3, kernel_4, kernel_5, kernel_6)[arguments - 1]

@@ -1,0 +1,244 @@
+"""A multilayer perceptron on torch: the plan and the flat vectors of the native network, both passes written out.
+
+There is no autograd. Every product and every activation writes into memory that was allocated once, so that a CUDA
+graph can capture the passes and a step allocates nothing. Several agents of the same plan can share each product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from velocirl.networks.activations import activation_from
+from velocirl.networks.mlp import MLP
+from velocirl.networks.torch_activations import ACTIVATE, DESCEND
+from velocirl.networks.torch_network import FlatVectors
+
+try:
+    import torch
+    from torch import Tensor
+except ImportError as error:
+    raise ImportError('velocirl.networks.torch_mlp needs torch: pip install "velocirl[torch]"') from error
+
+INPUT = -1  # the source of a layer that reads the network's input
+
+
+@dataclass(slots=True)
+class _Layer:
+    """One layer of the plan as views of the flat vectors, which may have a first dimension for agents."""
+
+    inputs: int
+    outputs: int
+    source: int | None  # the layer that it reads; None where it reads nothing
+    hidden: bool
+    segments: list[tuple[int, int, int]]  # of a last layer: offset, size, column
+    weights: Tensor  # (..., inputs, outputs)
+    biases: Tensor  # (..., 1, outputs) of several agents, (outputs,) of one
+    weight_gradient: Tensor  # (..., inputs, outputs)
+    bias_gradient: Tensor  # (..., outputs)
+    bias_share: Tensor  # (..., outputs) what is added to the gradient of the biases
+    reached: bool = True  # whether an output depends on it
+    columns: slice | None = None  # where its outputs stand in the output row, if they do so one after the other
+
+    def __post_init__(self) -> None:
+        if not self.hidden and len({column - offset for offset, _, column in self.segments}) == 1:
+            first = self.segments[0][2]
+            self.columns = slice(first, first + self.outputs)
+
+
+class _Room:
+    """Memory for a number of rows."""
+
+    def __init__(self, layers: list[_Layer], keeps_input: bool, output: Tensor, inputs: Tensor | None) -> None:
+        self.output = output  # (..., rows, outputs) in the type of the products
+        self.result = output if inputs is None else torch.empty_like(output, dtype=torch.float32)
+        self.inputs = inputs  # (..., rows, inputs) as cast; None where nothing is cast
+        self.output_gradient = torch.empty_like(output)
+        self.values = [
+            self._columns(layer.outputs) if layer.columns is None else output[..., layer.columns] for layer in layers
+        ]
+        apart = [layer.hidden and keeps_input for layer in layers]
+        self.before = [torch.empty_like(v) if two else v for v, two in zip(self.values, apart, strict=True)]
+        self.deltas = [self._columns(layer.outputs) for layer in layers]
+
+    def _columns(self, size: int) -> Tensor:
+        return self.output.new_empty((*self.output.shape[:-1], size))
+
+
+class TorchMLP(FlatVectors):
+    """The network of a plan, for one agent or for several at once; its parameters begin at zero.
+
+    With `seeds` agents everything has a first dimension for them: parameters (seeds, P), inputs (seeds, rows, inputs),
+    outputs (seeds, rows, outputs). With `dtype` bfloat16 or float16 the products are of that type; parameters,
+    outputs and the gradient stay float32. An output is the network's own memory, good until the next forward pass of
+    as many rows.
+    """
+
+    state_size = 0
+
+    def __init__(
+        self,
+        mlp: MLP,
+        device: str | torch.device = "cpu",
+        seeds: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if seeds is not None and seeds < 1:
+            raise ValueError(f"seeds must be None, for one agent, or at least 1, got {seeds}")
+        if dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
+            raise ValueError(f"dtype must be None, torch.bfloat16 or torch.float16, got {dtype}")
+        super().__init__((() if seeds is None else (seeds,)) + (mlp.num_parameters,), torch.device(device))
+        self.mlp, self.seeds, self.outputs = mlp, seeds, mlp.outputs
+        self.dtype = torch.float32 if dtype is None else dtype
+        self._casts = self.dtype != torch.float32
+        self._working = self.parameters.to(self.dtype) if self._casts else self.parameters
+        self._working_gradient = self.gradient.to(self.dtype) if self._casts else self.gradient
+        self._layers = self._make_layers()
+        self._keeps_input = activation_from(mlp.activation).needs_input
+        self._activate, self._descend = ACTIVATE[mlp.activation], DESCEND[mlp.activation]
+        self._rooms: dict[tuple[int, bool], _Room] = {}
+        self._kept: tuple[_Room, Tensor] | None = None  # what the last pass under learning() leaves for backward
+
+    def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, None]:  # noqa: ARG002
+        """The outputs (rows, outputs) for inputs (rows, inputs); there is no state."""
+        room = self._room(inputs)
+        if room.inputs is not None:
+            self._working.copy_(self.parameters)
+            inputs = room.inputs.copy_(inputs)
+        multiply: Callable[..., Any] = torch.addmm if self.seeds is None else torch.baddbmm
+        for layer, before, value in zip(self._layers, room.before, room.values, strict=True):
+            if layer.source is None:
+                value.copy_(layer.biases)
+            else:
+                source = inputs if layer.source == INPUT else room.values[layer.source]
+                multiply(layer.biases, source, layer.weights, out=before)
+            if layer.hidden:
+                self._activate(before, value)
+            elif layer.columns is None:
+                for offset, size, column in layer.segments:
+                    room.output[..., column : column + size].copy_(value[..., offset : offset + size])
+        if self._learning:
+            self._kept = room, inputs
+        return (room.result.copy_(room.output) if self._casts else room.output), None
+
+    def unroll(self, inputs: Tensor, starts: Tensor | None = None, state: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """The outputs (steps, rows, outputs) for inputs (steps, rows, inputs): without a state, rows like any other."""
+        outputs, _ = self.forward(inputs.flatten(-3, -2))
+        return outputs.unflatten(-2, inputs.shape[-3:-1])
+
+    def backward(self, output_gradient: Tensor, accumulate: bool = False) -> None:
+        """Write the gradient of the parameters, or add to it, for the last forward pass made under `learning()`."""
+        if self._kept is None:
+            raise RuntimeError("backward needs a forward pass before it, made within `with network.learning():`")
+        room, inputs = self._kept
+        output_gradient = output_gradient.reshape(room.output.shape)
+        if self._casts:
+            output_gradient = room.output_gradient.copy_(output_gradient)
+        adds = accumulate and not self._casts
+        multiply: Callable[..., Any] = torch.mm if self.seeds is None else torch.bmm
+        for place in reversed(range(len(self._layers))):
+            layer, delta = self._layers[place], room.deltas[place]
+            if not layer.reached:
+                if not adds:
+                    layer.weight_gradient.zero_()
+                    layer.bias_gradient.zero_()
+                continue
+            if layer.hidden:
+                self._descend(delta, room.before[place], room.values[place])
+            elif layer.columns is not None:
+                delta = output_gradient[..., layer.columns]
+            else:
+                for offset, size, column in layer.segments:
+                    delta[..., offset : offset + size].copy_(output_gradient[..., column : column + size])
+            torch.sum(delta, -2, out=layer.bias_share if adds else layer.bias_gradient)
+            if adds:
+                layer.bias_gradient.add_(layer.bias_share)
+            if layer.source is None:
+                continue
+            source = inputs if layer.source == INPUT else room.values[layer.source]
+            if not adds:
+                multiply(source.mT, delta, out=layer.weight_gradient)
+            elif self.seeds is None:
+                layer.weight_gradient.addmm_(source.mT, delta)
+            else:
+                layer.weight_gradient.baddbmm_(source.mT, delta)
+            if layer.source != INPUT:
+                multiply(delta, layer.weights.mT, out=room.deltas[layer.source])
+        if self._casts and accumulate:
+            self.gradient.add_(self._working_gradient)
+        elif self._casts:
+            self.gradient.copy_(self._working_gradient)
+
+    def compile(self, **options: Any) -> None:
+        """Nothing to do, and no options to heed: the passes are written out."""
+
+    def buffers(self) -> dict[str, NDArray[Any]]:
+        """None: all that it has is parameters."""
+        return {}
+
+    def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
+        """Accept no buffers, as `buffers` gives none."""
+        if buffers:
+            raise ValueError(f"a multilayer perceptron has no buffers, got {', '.join(buffers)}")
+
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of what lies in the vector of one agent, in order."""
+        return [
+            entry
+            for place, layer in enumerate(self._layers)
+            for entry in (
+                (f"layers.{place}.weights", (layer.inputs, layer.outputs)),
+                (f"layers.{place}.biases", (layer.outputs,)),
+            )
+        ]
+
+    def twin(self) -> TorchMLP:
+        """An independent copy."""
+        twin = TorchMLP(self.mlp, self.device, self.seeds, self.dtype)
+        twin.parameters.copy_(self.parameters)
+        return twin
+
+    def _make_layers(self) -> list[_Layer]:
+        layers: list[_Layer] = []
+        last = INPUT
+        for place, entry in enumerate(self.mlp.plan.layers):
+            inputs, outputs, first, bias = (int(entry[name]) for name in ("inputs", "outputs", "weights", "biases"))
+            segments = self.mlp.plan.segments[self.mlp.plan.segments["layer"] == place]
+            weights, biases = slice(first, bias), slice(bias, bias + outputs)
+            layer_biases = self._working[..., biases]
+            layers.append(
+                _Layer(
+                    inputs=inputs,
+                    outputs=outputs,
+                    source=None if inputs == 0 else (INPUT if entry["first"] else last),
+                    hidden=bool(entry["hidden"]),
+                    segments=[(int(one["offset"]), int(one["size"]), int(one["column"])) for one in segments],
+                    weights=self._working[..., weights].unflatten(-1, (inputs, outputs)),
+                    biases=layer_biases if self.seeds is None else layer_biases.unsqueeze(1),
+                    weight_gradient=self._working_gradient[..., weights].unflatten(-1, (inputs, outputs)),
+                    bias_gradient=self._working_gradient[..., biases],
+                    bias_share=torch.empty_like(layer_biases),
+                )
+            )
+            if layers[-1].hidden:
+                last = place
+        for place in reversed(range(len(layers))):
+            readers = [layer for layer in layers if layer.source == place]
+            layers[place].reached = not layers[place].hidden or any(layer.reached for layer in readers)
+        return layers
+
+    def _room(self, inputs: Tensor) -> _Room:
+        """Memory for these inputs; acting has its own, so that it may come between a forward and a backward pass."""
+        rows, agents = inputs.shape[-2], inputs.shape[:-2]
+        wanted = (() if self.seeds is None else (self.seeds,)) + (rows, self.mlp.inputs)
+        if inputs.shape != wanted or inputs.dtype != torch.float32:
+            raise ValueError(f"inputs must be float32 {wanted}, got {inputs.dtype} {tuple(inputs.shape)}")
+        key = rows, self._learning
+        if key not in self._rooms:
+            output = torch.empty((*agents, rows, self.outputs), dtype=self.dtype, device=self.device)
+            cast = torch.empty(wanted, dtype=self.dtype, device=self.device) if self._casts else None
+            self._rooms[key] = _Room(self._layers, self._keeps_input, output, cast)
+        return self._rooms[key]

@@ -1,0 +1,265 @@
+"""A torch module at work for a learner: all its parameters in one vector, all their gradients in another.
+
+The contract of a policy module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or
+for Dict and Tuple spaces a dict of them by the names of the parts. It gives a tensor (rows, head.outputs + 1), the
+policy's columns and then the value; or a tuple of the policy (rows, head.outputs) and the value (rows,) or (rows, 1). A
+recurrent module has an integer `state_size`, and its `forward(observation, state)` gives (outputs, next state); a state
+is (rows, state_size), zeros where an episode begins. It may have `unroll(observation, starts, state)` for (steps, rows,
+...) at once, where `starts` (steps, rows) tells the steps at which episodes begin; that gives (steps, rows, outputs).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.networks.encoding import Encoding
+from velocirl.networks.heads import Head
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise ImportError('velocirl.networks.torch_network needs torch: pip install "velocirl[torch]"') from error
+
+
+class FlatVectors:
+    """Parameters and their gradient as two vectors, or with a row for each of several agents."""
+
+    def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
+        self.device = device
+        self.parameters = torch.zeros(shape, device=device)
+        self.gradient = torch.zeros(shape, device=device)
+        self._learning = False
+
+    @property
+    def num_parameters(self) -> int:
+        """The parameters of one agent."""
+        return self.parameters.shape[-1]
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Within this, a pass keeps what `backward` needs."""
+        before, self._learning = self._learning, True
+        try:
+            yield
+        finally:
+            self._learning = before
+
+    def clear(self) -> None:
+        """Set the gradient to zero."""
+        self.gradient.zero_()
+
+    def parameters_from(self, values: NDArray[np.float32]) -> None:
+        """Take the parameters from the host."""
+        if values.shape != tuple(self.parameters.shape) or values.dtype != np.float32:
+            wanted = tuple(self.parameters.shape)
+            raise ValueError(f"parameters must be float32 {wanted}, got {values.dtype} {values.shape}")
+        self.parameters.copy_(torch.from_numpy(np.array(values)))
+
+    def to_host(self) -> NDArray[np.float32]:
+        """A copy of the parameters on the host."""
+        return self.parameters.detach().cpu().numpy().copy()
+
+
+class TorchNetwork(FlatVectors):
+    """A policy module whose parameters and gradients are views of two vectors; frozen ones are kept as buffers."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        encoding: Encoding,
+        head: Head,
+        device: str | torch.device = "cpu",
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        if autocast not in (None, torch.bfloat16, torch.float16):
+            raise ValueError(f"autocast must be None, torch.bfloat16 or torch.float16, got {autocast}")
+        _require_real(module)
+        self.module = module.float().to(device)
+        self.name = type(module).__name__
+        self._trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        super().__init__((sum(one.numel() for one in self._trained.values()),), torch.device(device))
+        self.encoding, self.head, self.autocast = encoding, head, autocast
+        self.outputs = head.outputs + 1
+        self.state_size = _state_size(module)
+        self._call: Any = module
+        self._unroll: Any = getattr(module, "unroll", None)
+        self._compiled: dict[str, Any] | None = None
+        self._kept: Tensor | None = None  # the outputs of the last pass under learning()
+        self._adopt()
+
+    def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The outputs (rows, outputs) for inputs (rows, encoding.inputs), and the next state of a recurrent module."""
+        with torch.set_grad_enabled(self._learning), self._precision():
+            outputs, next_state = self._step(inputs, state)
+        return self._keep(outputs), None if next_state is None else next_state.detach()
+
+    def unroll(self, inputs: Tensor, starts: Tensor, state: Tensor | None = None) -> Tensor:
+        """The outputs (steps, rows, outputs) for inputs (steps, rows, inputs), from the state before the first step.
+
+        Where `starts` (steps, rows) is true an episode begins, and the state is zero before that step.
+        """
+        steps, rows = inputs.shape[:2]
+        with torch.set_grad_enabled(self._learning), self._precision():
+            if not self.state_size:
+                outputs, _ = self._step(inputs.flatten(0, 1), None)
+                outputs = outputs.unflatten(0, (steps, rows))
+            elif self._unroll is not None:
+                result = self._unroll(self._split(inputs), starts, self._state(state, rows))
+                outputs = join_outputs(result, (steps, rows), self.outputs, self.name)
+            else:
+                outputs = self._unroll_stepwise(inputs, starts, self._state(state, rows))
+        return self._keep(outputs)
+
+    def backward(self, output_gradient: Tensor, accumulate: bool = False) -> None:
+        """Write the gradient of the parameters, or add to it, for the last pass made under `learning()`."""
+        if self._kept is None:
+            raise RuntimeError("backward needs a pass before it, made within `with network.learning():`")
+        if not accumulate:
+            self.clear()
+        # Each parameter has a gradient already, so that autograd adds to it in place and rebinds nothing.
+        kept, self._kept = self._kept, None
+        kept.backward(output_gradient)
+
+    @property
+    def depends_on_parameters(self) -> bool:
+        """Whether autograd knows of a way from the outputs of the last pass under `learning()` to a parameter."""
+        return self._kept is not None and self._kept.requires_grad
+
+    def compile(self, **options: Any) -> None:
+        """Let torch.compile have the module's calls; the options are its own."""
+        self._compiled = options
+        self._call = torch.compile(self.module, **options)
+        if hasattr(self.module, "unroll"):
+            unroll: Any = self.module.unroll
+            self._unroll = torch.compile(unroll, **options)
+
+    def buffers(self) -> dict[str, NDArray[Any]]:
+        """What a module keeps beside its parameters, and parameters that are frozen; copies on the host."""
+        return {name: buffer.detach().cpu().numpy().copy() for name, buffer in self._kept_apart().items()}
+
+    def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
+        """Take buffers as `buffers` gave them."""
+        own = self._kept_apart()
+        if buffers.keys() != own.keys():
+            raise ValueError(f"the module's buffers are {sorted(own)}, got {sorted(buffers)}")
+        for name, buffer in own.items():
+            if buffers[name].shape != tuple(buffer.shape):
+                raise ValueError(f"buffer {name} has shape {tuple(buffer.shape)}, got {buffers[name].shape}")
+            buffer.detach().copy_(torch.from_numpy(np.array(buffers[name])))
+
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of what lies in the vector, in order."""
+        return [(name, tuple(one.shape)) for name, one in self._trained.items()]
+
+    def twin(self) -> TorchNetwork:
+        """An independent copy."""
+        twin = TorchNetwork(copy.deepcopy(self.module), self.encoding, self.head, self.device, self.autocast)
+        if self._compiled is not None:
+            twin.compile(**self._compiled)
+        return twin
+
+    def _adopt(self) -> None:
+        """Move the parameters into the vector, and let each be a view of it, as its gradient is of the other."""
+        start = 0
+        for one in self._trained.values():
+            place = slice(start, start + one.numel())
+            start = place.stop
+            self.parameters[place].copy_(one.detach().reshape(-1))
+            one.data = self.parameters[place].view(one.shape)
+            one.grad = self.gradient[place].view(one.shape)
+
+    def _step(self, inputs: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        rows = len(inputs)
+        observation = self._split(inputs)
+        if not self.state_size:
+            return join_outputs(self._call(observation), (rows,), self.outputs, self.name), None
+        result = self._call(observation, self._state(state, rows))
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Tensor):
+            raise ValueError(f"{self.name} has a state_size, so its forward must give a tuple (outputs, next_state)")
+        if result[1].shape != (rows, self.state_size):
+            raise ValueError(
+                f"the next state of {self.name} must have the shape (rows, state_size) = {(rows, self.state_size)}, got"
+                f" {tuple(result[1].shape)}"
+            )
+        return join_outputs(result[0], (rows,), self.outputs, self.name), result[1].float()
+
+    def _unroll_stepwise(self, inputs: Tensor, starts: Tensor, state: Tensor) -> Tensor:
+        outputs: list[Tensor] = []
+        for seen, begins in zip(inputs, starts, strict=True):
+            output, following = self._step(seen, state * (1.0 - begins.float()).unsqueeze(-1))
+            outputs.append(output)
+            assert following is not None  # noqa: S101 - it is recurrent
+            state = following
+        return torch.stack(outputs)
+
+    def _split(self, inputs: Tensor) -> Tensor | dict[str, Tensor]:
+        parts = self.encoding.parts
+        if len(parts) == 1 and not parts[0].name:
+            return inputs.unflatten(-1, parts[0].shape)
+        leading = inputs.shape[:-1]
+        return {
+            part.name: inputs[..., part.start : part.start + part.size].reshape(*leading, *part.shape) for part in parts
+        }
+
+    def _state(self, state: Tensor | None, rows: int) -> Tensor:
+        return torch.zeros((rows, self.state_size), device=self.device) if state is None else state
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
+
+    def _keep(self, outputs: Tensor) -> Tensor:
+        if self._learning:
+            self._kept = outputs
+        return outputs.detach()
+
+    def _kept_apart(self) -> dict[str, Tensor]:
+        lasting = self.module.state_dict().keys()
+        frozen = {name: one for name, one in self.module.named_parameters() if name not in self._trained}
+        return {name: one for name, one in self.module.named_buffers() if name in lasting} | frozen
+
+
+def join_outputs(result: Any, leading: tuple[int, ...], outputs: int, name: str) -> Tensor:
+    """The output rows (*leading, outputs) of what a module gave, in single precision."""
+    if isinstance(result, tuple) and len(result) == 2 and all(isinstance(one, Tensor) for one in result):
+        policy, value = result
+        if value.shape == leading:
+            value = value.unsqueeze(-1)
+        if policy.shape == (*leading, outputs - 1) and value.shape == (*leading, 1):
+            return torch.cat([policy.float(), value.float()], dim=-1)
+    elif isinstance(result, Tensor) and result.shape == (*leading, outputs):
+        return result.float()
+    raise ValueError(
+        f"{name} must give a tensor {(*leading, outputs)}, the policy's {outputs - 1} columns and then the value, or a"
+        f" tuple of the policy {(*leading, outputs - 1)} and the value {leading} or {(*leading, 1)}; got"
+        f" {_spell(result)}"
+    )
+
+
+def _spell(result: Any) -> str:
+    if isinstance(result, Tensor):
+        return f"a tensor {tuple(result.shape)}"
+    if isinstance(result, tuple):
+        return f"a tuple of {', '.join(_spell(one) for one in result)}"
+    return f"a {type(result).__name__}"
+
+
+def _require_real(module: nn.Module) -> None:
+    for name, one in module.named_parameters():
+        if nn.parameter.is_lazy(one):
+            raise ValueError(f"parameter {name} has no size yet: give the module an observation before training it")
+        if not one.is_floating_point():
+            raise ValueError(f"parameter {name} is {one.dtype}: only real numbers can be learnt; make it a buffer")
+
+
+def _state_size(module: nn.Module) -> int:
+    size = getattr(module, "state_size", 0)
+    if not isinstance(size, int) or size < 0:
+        raise ValueError(f"state_size must be a whole number of at least 0, got {size!r}")
+    return size

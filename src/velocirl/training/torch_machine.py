@@ -1,0 +1,286 @@
+"""The machine of torch networks: on the CPU step by step, on a GPU as CUDA graphs that the host only starts.
+
+On a GPU an iteration is under way when `iterate` returns; its report is copied to the host behind it, and read when
+the next one has been started, so that the GPU never waits for Python.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from velocirl.training.faults import check_update, fault_of_rollout
+from velocirl.training.machine import Report, explained_variance
+from velocirl.training.mapped_collecting import FAULT_KINDS
+from velocirl.training.mapped_updating import (
+    COUNTS,
+    FAULT,
+    MINIBATCHES,
+    NORMS,
+    NUMBERS,
+    SAMPLES,
+    STEPS,
+    TAKEN,
+)  # fmt: skip
+from velocirl.training.native_machine import REWARD_LIMIT
+from velocirl.training.normalising import RunningMoments, take_in, take_in_rewards
+from velocirl.training.torch_collectors import Records, TorchCollector, TorchFleetCollector
+from velocirl.training.torch_device import Device
+from velocirl.training.torch_learner import SPREAD, TorchLearner
+from velocirl.training.updating import METRICS, Schedule
+
+NO_FAULT = 2**62
+
+
+class Pending(NamedTuple):
+    """An iteration that was started."""
+
+    steps: int
+    learning_rate: float
+    numbers: torch.Tensor  # its report on the host, once `done`
+    events: tuple[Any, ...]  # before the rollout, before the update, after the report
+
+
+class TorchMachine:
+    """Collects, estimates and updates with a torch network, for one agent or for several (seeds)."""
+
+    def __init__(
+        self,
+        device: Device,
+        collector: TorchCollector,
+        learner: TorchLearner,
+        records: Records,  # that the learner reads: the collector's, or their copies on another device
+        parameters: NDArray[np.float32],  # the agent's own
+        observation_moments: RunningMoments,
+        reward_moments: NDArray[np.float64],  # (seeds, 3) count, mean, squared deviations
+        *,
+        gamma: float,
+        gae_lambda: float,
+        normalises: bool,
+        normalise_rewards: bool,
+        recent: int,
+        phases: dict[str, float],
+    ) -> None:
+        self.device, self.collector, self.learner, self.records = device, collector, learner, records
+        self.phases = phases
+        self._parameters, self._observation_moments = parameters, observation_moments
+        self._reward_moments, self._gamma = reward_moments, gamma
+        self._normalises, self._normalise_rewards = normalises, normalise_rewards
+        self._apart = records is not collector.records
+        self._pending: Pending | None = None
+        self._fresh = True  # whether the agent's own arrays are those of the device
+        seeds, copies, horizon = records.seeds, records.copies, records.horizon
+        self._batch = copies * horizon
+        self._recent = min(recent, self._batch)
+        self._rewards = device.zeros(seeds, 3, dtype=np.float64)
+        self._reward_sums = device.zeros(seeds, 2, dtype=np.float64)
+        discounts = np.array([(1.0, REWARD_LIMIT if normalise_rewards else inf, gamma, gae_lambda)] * seeds)
+        host = np.empty(seeds, device.fetch(learner.discounts).dtype)
+        for place, name in enumerate(host.dtype.names or ()):
+            host[name] = discounts[:, place]
+        device.store(learner.discounts, host)
+        learning = device.learning_translator("normaliser")
+        mapper = device.mapper(learning)
+        count = np.float64(self._batch)
+        rewards = device.array(self._rewards), device.array(self._reward_sums)
+        self._take_in_rewards = mapper.bind(take_in_rewards, seeds, *rewards, count, learner.discounts)
+        inputs = records.tensors["inputs"].shape[1]
+        self._seen = device.zeros(3, inputs, dtype=np.float64)
+        self._seen_sums = device.zeros(2, inputs, dtype=np.float64)
+        self._eyes = self._mirrored_eyes()
+        self._take_in = mapper.bind(
+            take_in, inputs, device.array(self._seen), device.array(self._seen_sums), count,
+            type(collector.eyes)(*map(device.array, self._eyes)),
+        )  # fmt: skip
+        self._collect: Callable[[], None] = lambda: collector.collect(gamma)
+        self._estimate: Callable[[], None] = self._estimate_now
+        self._report: Callable[[], None] = self._report_now
+        self._width = COUNTS + NUMBERS + METRICS + SPREAD + 2 + 3 * self._recent
+        self._numbers = device.zeros(seeds, self._width, dtype=np.float64)
+        pinned = device.name == "cuda"
+        self._hosts = [torch.zeros(seeds, self._width, dtype=torch.float64, pin_memory=pinned) for _ in range(2)]
+        self._turn = 0
+        self.take()
+
+    def prepare(self) -> None:
+        """Run one iteration to compile everything, record it as graphs, and go back to where it began."""
+        captures = self.device.captures
+        before = self.state()
+        with self.device.at_work():
+            self._run_stages()
+            self.device.synchronise()
+            if captures:
+                if isinstance(self.collector, TorchFleetCollector):
+                    self._collect = self.device.capture(self._collect)
+                self._estimate = self.device.capture(self._estimate)
+                self.learner.capture()
+                self._report = self.device.capture(self._report)
+        self.take()
+        self.load_state(before)
+
+    def iterate(self, schedule: Schedule, steps: int) -> Report | None:
+        """Start an iteration; gives the report of this one on the CPU, of the one before on a GPU."""
+        with self.device.at_work():
+            self.learner.set_learning_rate(schedule.learning_rate)
+            events = self._run_stages()
+            host = self._hosts[self._turn]
+            host.copy_(self._numbers, non_blocking=True)
+            done = self._mark()
+        self._turn = 1 - self._turn
+        self._fresh = False
+        before, self._pending = self._pending, Pending(steps, schedule.learning_rate, host, (*events, done))
+        if self.device.name == "cpu":
+            return self.drain()
+        return None if before is None else self._read(before)
+
+    def drain(self) -> Report | None:
+        """Wait for the iteration that is under way."""
+        pending, self._pending = self._pending, None
+        return None if pending is None else self._read(pending)
+
+    def settle(self) -> None:
+        """Bring the agent's own arrays up to date."""
+        if self._fresh:
+            return
+        self.device.synchronise()
+        self._parameters[...] = self.learner.network.to_host()
+        self._observation_moments.state[...] = self._seen.cpu().numpy()
+        self._reward_moments[...] = self._rewards.cpu().numpy()
+        self._fresh = True
+
+    def take(self) -> None:
+        """Go on from the agent's own arrays."""
+        self.device.synchronise()
+        moments = self._observation_moments
+        self.learner.network.parameters_from(self._parameters)
+        self._seen.copy_(torch.from_numpy(moments.state))
+        self._rewards.copy_(torch.from_numpy(self._reward_moments))
+        for eyes in {id(one): one for one in (self._eyes, self.collector.eye_tensors)}.values():
+            eyes[0].copy_(torch.from_numpy(moments.mean))
+            eyes[1].copy_(torch.from_numpy(moments.inverse_deviation))
+        self.device.synchronise()
+        self._fresh = True
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """That of the learner, of the collector, and the module's buffers."""
+        self.device.synchronise()
+        buffers = {f"network.buffer.{name}": array for name, array in self.learner.network.buffers().items()}
+        return {**self.learner.state(), **self.collector.state(), **buffers}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        self.device.synchronise()
+        self.learner.load_state(state)
+        self.collector.load_state(state)
+        prefix = "network.buffer."
+        self.learner.network.load_buffers(
+            {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+        )
+        self.device.synchronise()
+
+    def _run_stages(self) -> tuple[Any, ...]:
+        began = self._mark()
+        self._collect()
+        if self._apart:
+            self._deliver()
+        self._estimate()
+        if self._apart and self._normalises:
+            for own, made in zip(self.collector.eye_tensors, self._eyes, strict=True):
+                own.copy_(made)
+        collected = self._mark()
+        self.learner.begin()
+        self.learner.update()
+        self._report()
+        return began, collected
+
+    def _estimate_now(self) -> None:
+        """Let the normalisers take in what the rollout saw, then estimate."""
+        tensors, seeds = self.records.tensors, self.records.seeds
+        torch.sum(tensors["reward_sums"].view(seeds, -1, 2), 1, out=self._reward_sums)
+        if self._normalise_rewards:
+            self._take_in_rewards()
+        self.learner.estimate()
+        if self._normalises:
+            torch.sum(tensors["observation_sums"], 0, out=self._seen_sums)
+            self._take_in()
+
+    def _report_now(self) -> None:
+        """Gather the numbers of an iteration into one row for each agent."""
+        tensors, learner = self.records.tensors, self.learner
+        seeds = self.records.seeds
+        ends, places = torch.topk(tensors["ends"].view(seeds, -1), self._recent, 1)
+        faults = tensors["fault"].view(seeds, -1).long()
+        copies = torch.arange(faults.shape[1], device=faults.device)
+        first = torch.where(faults > 0, faults * faults.shape[1] + copies, NO_FAULT).amin(1, keepdim=True)
+        row = (
+            learner.tensors["counts"],
+            learner.tensors["numbers"],
+            learner.tensors["totals"],
+            learner.spread.view(seeds, -1, SPREAD).sum(1),
+            first,
+            learner.network.parameters.detach().view(seeds, -1).sum(1, keepdim=True, dtype=torch.float64),
+            ends,
+            tensors["end_returns"].view(seeds, -1).gather(1, places),
+            tensors["end_lengths"].view(seeds, -1).gather(1, places),
+        )
+        torch.cat([part.double() for part in row], 1, out=self._numbers)
+
+    def _read(self, pending: Pending) -> Report:
+        """The report of an iteration, once it is done; raises where a number was not one."""
+        began, collected, done = pending.events
+        if self.device.name == "cuda":
+            done.synchronize()
+            rollout, update = began.elapsed_time(collected) / 1000, collected.elapsed_time(done) / 1000
+        else:
+            rollout, update = collected - began, done - collected
+        for name, seconds in (("rollout", rollout), ("update", update)):
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+        reports = [self._read_row(pending, row) for row in pending.numbers.numpy().copy()]
+        return reports[0]
+
+    def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
+        sizes = COUNTS, NUMBERS, METRICS, SPREAD, 1, 1, self._recent, self._recent, self._recent
+        counts, numbers, totals, spread, fault, total, ends, returns, lengths = np.split(row, np.cumsum(sizes)[:-1])
+        if fault[0] < NO_FAULT:
+            copies = self.records.copies
+            code, copy = divmod(int(fault[0]), copies)
+            t, kind = divmod(code - 1, FAULT_KINDS)
+            raise fault_of_rollout(kind, copy, t, pending.steps - self._batch, copies)
+        check_update(bool(counts[FAULT]), total, pending.steps)
+        order = np.flatnonzero(ends >= 0)[::-1]  # the last ends came first
+        return Report(
+            steps=pending.steps,
+            learning_rate=pending.learning_rate,
+            means=totals / max(counts[SAMPLES], 1),
+            gradient_norm=float(numbers[NORMS] / max(numbers[TAKEN], 1)),
+            minibatches=int(counts[MINIBATCHES]),
+            optimiser_steps=int(counts[STEPS]),
+            explained_variance=explained_variance(spread, self._batch),
+            returns=returns[order].tolist(),
+            lengths=lengths[order].astype(int).tolist(),
+        )
+
+    def _deliver(self) -> None:
+        """Copy a rollout of the host to where the learner is; the eyes of the host follow what it made of the last."""
+        source, target = self.collector.records, self.records
+        for name in ("last_value", "reward_sums", "observation_sums", "ends", "end_returns", "end_lengths", "fault"):
+            target.tensors[name].copy_(source.tensors[name])
+        target.start_state.copy_(source.start_state)
+        self.device.store(target.samples, source.samples)
+
+    def _mirrored_eyes(self) -> tuple[torch.Tensor, torch.Tensor]:
+        own = self.collector.eye_tensors
+        return tuple(one.to(self.device.torch) for one in own) if self._apart else own  # pyright: ignore
+
+    def _mark(self) -> Any:
+        if self.device.name == "cpu":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -1,0 +1,90 @@
+"""Settings that are tables: as name=value on a command line, as inline tables in a file."""
+
+import tomllib
+from dataclasses import dataclass, field
+
+import pytest
+
+from velocirl.cli.parsing import Parser
+from velocirl.cli.settings import add_settings, as_toml
+from velocirl.training.config import as_plain, build_config
+
+
+@dataclass(frozen=True)
+class Tables:
+    params: dict[str, float] | None = None
+    """Fields of the environment."""
+    counts: dict[str, int] = field(default_factory=lambda: {"a": 1, "b": 2})
+    network: str | dict[str, str] | None = None
+    """A name, or a name for each part."""
+    hidden: tuple[int, ...] | None = (4,)
+
+
+def parse(*arguments):
+    parser = Parser("train ENV")
+    parser.add_argument("environment", nargs="?")
+    add_settings(parser, Tables)
+    return parser.parse(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (["E-v0", "--params", "gravity=9.5", "length=1e-3"], {"params": {"gravity": 9.5, "length": 0.001}}),
+        (["E-v0", "--counts", "a=2k", "--network", "torch"], {"counts": {"a": 2000}, "network": "torch"}),
+        (["E-v0", "--network", "mlp(64, act=relu)"], {"network": "mlp(64, act=relu)"}),
+        (["E-v0", "--hidden", "8", "4"], {"hidden": [8, 4]}),
+        (["E-v0"], {}),
+    ],
+)
+def test_tables_are_pairs_on_a_command_line_and_a_short_form_is_text(arguments, values):
+    found = parse(*arguments)
+    assert found == {"environment": "E-v0", **values}
+    config = build_config(Tables, {name: value for name, value in found.items() if name != "environment"})
+    for name, value in values.items():
+        assert getattr(config, name) == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--params", "gravity"], "--params: must be name=value, got 'gravity'"),
+        (["--params", "=3"], "--params: must be name=value, got '=3'"),
+        (["--params", "gravity=low"], "--params: gravity must be a number, got 'low'"),
+        (["--counts", "a=0.5"], "--counts: a must be a whole number, got '0.5'"),
+        (["--params", "a=1", "a=2"], "--params: a is given twice"),
+    ],
+)
+def test_mistakes_in_pairs_are_named(arguments, message):
+    with pytest.raises(ValueError, match="^" + message):
+        parse(*arguments)
+
+
+def test_help_shows_pairs_and_their_defaults():
+    parser = Parser("train ENV")
+    add_settings(parser, Tables)
+    text = " ".join(parser.format_help().split())
+    assert "--params NAME=X [NAME=X ...] Fields of the environment. (none)" in text
+    assert "--counts NAME=N [NAME=N ...] counts (a=1 b=2)" in text
+    assert "--network TEXT A name, or a name for each part. (none)" in text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"params": {"gravity": 9.5, "two words": -1.0}, "network": {"policy": 'a "quoted" = one', "value": ""}},
+        {"params": {}, "counts": {}, "network": "torch"},
+        {"counts": {"a.b": 3}},
+    ],
+)
+def test_tables_survive_toml_and_come_back_as_the_same_configuration(values):
+    config = build_config(Tables, values)
+    read = tomllib.loads(as_toml(as_plain(config)))
+    assert {name: read[name] for name in values} == values
+    assert build_config(Tables, read) == config
+
+
+def test_what_is_none_in_a_table_is_left_out():
+    assert tomllib.loads(as_toml({"table": {"nothing": None, "one": [1, {"deep": True}]}})) == {
+        "table": {"one": [1, {"deep": True}]}
+    }
