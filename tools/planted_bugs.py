@@ -26,6 +26,9 @@ COLLECTING, UPDATING = "tests/training/test_collecting.py", "tests/training/test
 AGENT, FAULTS, NORMALISING = (f"tests/training/test_{name}.py" for name in ("agent", "faults", "normalising"))
 ACTOR, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("actor", "evaluation", "callbacks"))
 FLEET = f"{COLLECTING}::test_every_transition_of_a_fleet[7-1]"
+MAPPED, MACHINE, RECURRENT = (
+    f"tests/training/test_{name}.py" for name in ("mapped_updating", "torch_machine", "torch_recurrent")
+)
 TEN_UPDATES = f"{UPDATING}::test_ten_updates_by_torch[Counter-v0-changes0]"
 RESUME = f"{AGENT}::test_going_on_from_a_file_is_going_on[choices]"
 
@@ -112,7 +115,7 @@ BUGS = (
     Bug(
         "final observations not normalised",
         "training/collecting.py",
-        "            check = look(final, eyes, journal.encoded, work.values, r * input_row)\n",
+        "            check = look(final, eyes, journal.encoded, work.values[r * input_row : r * input_row + inputs])\n",
         "            check = np.float32(0)\n            for j in range(inputs):\n"
         "                work.values[r * input_row + j] = final[j]\n",
         (f"{COLLECTING}::test_normalised_rollouts",),
@@ -120,16 +123,16 @@ BUGS = (
     Bug(
         "normaliser changed by acting",
         "algorithms/online/ppo.py",
-        "        self._actor_is_stale = False\n",
-        "        self._actor_is_stale = False\n"
+        "        observations, masks, single = self.batched(observation, action_masks)\n",
+        "        observations, masks, single = self.batched(observation, action_masks)\n"
         "        self._observation_moments.add(observations.sum(0), (observations**2).sum(0), len(observations))\n",
         (f"{NORMALISING}::test_looking_changes_nothing",),
     ),
     Bug(
         "normaliser not saved",
         "algorithms/online/ppo.py",
-        '"observation.moments": moments}\n',
-        '"observation.moments": np.zeros_like(moments)}\n',
+        '"observation.moments": moments, **self.policy.buffers()}\n',
+        '"observation.moments": np.zeros_like(moments), **self.policy.buffers()}\n',
         (f"{NORMALISING}::test_saved_with_the_model",),
     ),
     Bug(
@@ -170,8 +173,8 @@ BUGS = (
     Bug(
         "episodes repeat on resume",
         "training/collectors.py",
-        "        self.envs.reset(seed=int(self._rng[0, 0] >> np.uint64(33)))\n",
-        "",
+        "        self._begun, self._seed = False, int(self._rng[0, 0] >> np.uint64(33))\n",
+        "        self._begun = False\n",
         (f"{AGENT}::test_gymnasium_goes_on_with_new_episodes",),
     ),
     Bug(
@@ -336,6 +339,144 @@ BUGS = (
         "np.flatnonzero(ended & (wanted > 0))",
         "np.flatnonzero(ended)",
         (f"{EVALUATION}::test_every_copy_plays_the_same_number_of_episodes",),
+    ),
+    Bug(
+        "memory kept beyond the end of an episode",
+        "training/mapped_collecting.py",
+        "                    state[k] = 0.0\n",
+        "                    state[k] *= 1.0\n",
+        (f"{RECURRENT}::test_the_state_is_zero_after_an_end_and_nowhere_else[gru]",),
+    ),
+    Bug(
+        "memory cleared one step late when learning",
+        "training/mapped_updating.py",
+        "1.0 if t > 0 and batch.samples[t - 1, i].ended != GOES_ON else 0.0",
+        "1.0 if t > 1 and batch.samples[t - 2, i].ended != GOES_ON else 0.0",
+        (f"{MAPPED}::test_every_sample_is_gathered_once_in_an_epoch",),
+    ),
+    Bug(
+        "memory of another copy when learning",
+        "training/mapped_updating.py",
+        "        state[c, k] = start_state[i, k]\n",
+        "        state[c, k] = start_state[c, k]\n",
+        (f"{MAPPED}::test_states_are_those_at_the_beginning_of_the_drawn_copies",),
+    ),
+    Bug(
+        "memory of the end when learning",
+        "training/torch_collectors.py",
+        '        records.start_state.copy_(tensors["state"])\n        for t in range(self.horizon):\n'
+        '            self._forward("inputs", "state", "outputs", remember=True)\n'
+        "            self._step(np.int64(t), np.float32(gamma))\n",
+        "        for t in range(self.horizon):\n"
+        '            self._forward("inputs", "state", "outputs", remember=True)\n'
+        "            self._step(np.int64(t), np.float32(gamma))\n"
+        '        records.start_state.copy_(tensors["state"])\n',
+        (f"{RECURRENT}::test_learning_sees_what_the_rollout_saw[gru]",),
+    ),
+    Bug(
+        "cut episodes valued by the next one",
+        "training/mapped_collecting.py",
+        "look(row(copies.final_observation, i), eyes, encoded",
+        "look(row(copies.observation, i), eyes, encoded",
+        (f"{MACHINE}::test_the_first_rollout_is_that_of_the_native_learner[short pole]",),
+    ),
+    Bug(
+        "cut episodes valued without their memory",
+        "training/mapped_collecting.py",
+        "                kept[k] = state[k]\n",
+        "                kept[k] = 0.0\n",
+        (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[lstm]",),
+    ),
+    Bug(
+        "value after the rollout is remembered",
+        "training/torch_collectors.py",
+        '        self._forward("inputs", "state", "outputs", remember=False)\n',
+        '        self._forward("inputs", "state", "outputs", remember=True)\n',
+        (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[gru]",),
+    ),
+    Bug(
+        "value after the rollout is remembered on the host",
+        "training/torch_collectors.py",
+        '        self._forward(tensors["inputs"], tensors["state"], tensors["outputs"], remember=False)\n',
+        '        self._forward(tensors["inputs"], tensors["state"], tensors["outputs"], remember=True)\n',
+        (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[gymnasium]",),
+    ),
+    Bug(
+        "memory lost on resume",
+        "training/torch_collectors.py",
+        '        tensors["state"].copy_(torch.from_numpy(state["policy.state"]))\n',
+        '        tensors["state"].zero_()\n',
+        (f"{RECURRENT}::test_resumed_in_the_middle_of_episodes[gru]",),
+    ),
+    Bug(
+        "memory carried into the next episode of an evaluation",
+        "training/evaluation.py",
+        '"episode_start": starts}',
+        '"episode_start": starts & False}',
+        (f"{EVALUATION}::test_a_state_is_carried_on_to_the_end_of_its_episode",),
+    ),
+    Bug(
+        "advantages normalised over half of a minibatch",
+        "training/torch_learner.py",
+        '            advantages = tensors["advantages"].view(count, -1)\n',
+        '            advantages = tensors["advantages"].view(count, -1)[:, : shape.rows // 2]\n',
+        (f"{MACHINE}::test_iterations_are_those_of_the_native_learner[max_grad_norm]",),
+    ),
+    Bug(
+        "loss of a torch network not divided by its rows",
+        "training/mapped_updating.py",
+        "        share = np.float32(batch.numbers[s, LOSS_SCALE] / shape.rows)\n",
+        "        share = np.float32(batch.numbers[s, LOSS_SCALE])\n",
+        (f"{MAPPED}::test_the_loss_of_a_minibatch",),
+    ),
+    Bug(
+        "divergence does not stop a torch network",
+        "training/mapped_updating.py",
+        "batch.sums[s, divergence] / shape.rows > 1.5 * limits.target_kl",
+        "batch.sums[s, divergence] / shape.rows < -1.0",
+        (f"{MAPPED}::test_tally",),
+    ),
+    Bug(
+        "accumulated gradients not averaged",
+        "training/mapped_updating.py",
+        "        share = 1.0 / (max(batch.counts[s, GATHERED], 1) * batch.numbers[s, LOSS_SCALE])\n",
+        "        share = 1.0 / batch.numbers[s, LOSS_SCALE]\n",
+        (f"{MAPPED}::test_scaling_of_the_gradient",),
+    ),
+    Bug(
+        "scale of fp16 not undone",
+        "training/mapped_updating.py",
+        "        share = 1.0 / (max(batch.counts[s, GATHERED], 1) * batch.numbers[s, LOSS_SCALE])\n",
+        "        share = 1.0 / max(batch.counts[s, GATHERED], 1)\n",
+        (f"{MAPPED}::test_scaling_of_the_gradient",),
+    ),
+    Bug(
+        "gradients of a torch network cleared between minibatches",
+        "training/torch_learner.py",
+        "        self._add_gradient(accumulate=True)\n",
+        "        self._add_gradient(accumulate=False)\n",
+        (f"{MACHINE}::test_accumulated_minibatches_are_one_large_one",),
+    ),
+    Bug(
+        "samples of a torch network drawn twice",
+        "training/mapped_updating.py",
+        "        batch.order[s, u] = shuffled(u, shape.units, row(keys, s))\n",
+        "        batch.order[s, u] = shuffled(u // 2, shape.units, row(keys, s))\n",
+        (f"{MAPPED}::test_every_sample_is_gathered_once_in_an_epoch",),
+    ),
+    Bug(
+        "eyes of a torch network stand still",
+        "training/torch_machine.py",
+        "            self._take_in()\n",
+        "",
+        (f"{MACHINE}::test_iterations_are_those_of_the_native_learner[normalise_observations normalise_rewards]",),
+    ),
+    Bug(
+        "acting with the parameters of before",
+        "algorithms/online/ppo.py",
+        "            self._actor.stale = True\n        self.steps += config.batch\n",
+        "            self._actor.stale = False\n        self.steps += config.batch\n",
+        (f"{EVALUATION}::test_of_an_agent_as_it_is_now[mlp(16)]",),
     ),
     Bug(
         "slope of an activation",

@@ -300,6 +300,7 @@ def test_compiled_modules_give_the_same(spec):
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has no CUDA device")
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # autograd's thread, the first time
 @pytest.mark.parametrize("kind", ["mlp", "mlp bfloat16", "module", "module bfloat16", "recurrent"])
 def test_both_passes_can_be_captured_as_a_graph(kind):
     def make(device):

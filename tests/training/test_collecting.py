@@ -253,8 +253,8 @@ def test_normalised_rollouts():
     first, _, _ = collect(agent)
     agent._machine._add_moments()
     counts = first["observation"].astype(np.float64)  # nothing is known yet: mean 0, deviation 1
-    np.testing.assert_allclose(agent._observation_moments.mean, counts.mean(), rtol=1e-6)
-    np.testing.assert_allclose(agent._observation_moments.inverse_deviation, 1 / counts.std(), rtol=1e-6)
+    np.testing.assert_allclose(agent.observation_moments.mean, counts.mean(), rtol=1e-6)
+    np.testing.assert_allclose(agent.observation_moments.inverse_deviation, 1 / counts.std(), rtol=1e-6)
     samples, last_value, _ = collect(agent)
 
     def seen(count):
@@ -279,9 +279,9 @@ def test_discounted_returns_for_the_scale_of_rewards():
             returns.append(total)
             total = 0.0 if sample["ended"] else total
     agent._machine._add_moments()
-    np.testing.assert_allclose(agent._reward_moments.inverse_deviation, 1 / np.std(returns), rtol=1e-5)
-    assert agent._discount().reward_scale == pytest.approx(1 / np.std(returns), rel=1e-5)
-    assert agent._discount().reward_limit == 10
+    np.testing.assert_allclose(agent.reward_moments.inverse_deviation, 1 / np.std(returns), rtol=1e-5)
+    assert agent._machine._discount().reward_scale == pytest.approx(1 / np.std(returns), rel=1e-5)
+    assert agent._machine._discount().reward_limit == 10
 
 
 @pytest.mark.parametrize("environment", [cycle, "IdentityContinuous-v0", "TicTacToe-v1"], ids=str)

@@ -1,7 +1,9 @@
 """Evaluation: whole episodes, the same number from every copy."""
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 import velocirl
 from velocirl import PPO, Evaluation, evaluate
@@ -18,8 +20,24 @@ class Fixed:
         return np.full(len(observation), self.action), None
 
 
-def vector(lengths):
-    return velocirl.make_vec("Counter-v0", len(lengths), params={"length": np.array(lengths)})
+class Counting(Fixed):
+    """A recurrent model whose state is the number of observations of this episode, and what it saw with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.counted = [], []
+
+    def predict(self, observation, state=None, episode_start=None, *, deterministic, action_masks=None):
+        self.asked.append((state is None, episode_start is None))
+        state = np.zeros(len(observation)) if state is None else np.where(episode_start, 0.0, state)
+        self.counted.append((observation[:, 0].tolist(), state.tolist()))
+        actions, _ = super().predict(observation, deterministic=deterministic, action_masks=action_masks)
+        return actions, state + 1.0
+
+
+def vector(lengths, autoreset_mode=AutoresetMode.SAME_STEP):
+    params = {"length": np.array(lengths)}
+    return velocirl.make_vec("Counter-v0", len(lengths), params=params, autoreset_mode=autoreset_mode)
 
 
 def test_every_copy_plays_the_same_number_of_episodes():
@@ -30,6 +48,66 @@ def test_every_copy_plays_the_same_number_of_episodes():
     assert result.mean_return == pytest.approx(400 / 7)
     assert result.std_return == pytest.approx(np.std([0, 0, 0, 10, 10, 190, 190]))
     assert str(result) == f"{400 / 7:.2f} +- {result.std_return:.2f} over 7 episodes of 7.6 steps"
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_a_state_is_carried_on_to_the_end_of_its_episode(mode):
+    """Counter shows how many steps its episode has had, which is what the model counts in its state."""
+    model = Counting()
+    result = evaluate(model, vector([1, 20, 5], mode), episodes=7)
+    assert sorted(result.lengths.tolist()) == [1, 1, 1, 5, 5, 20, 20]
+    assert model.asked == [(True, True)] + [(False, False)] * (len(model.asked) - 1)
+    assert all(seen == state for seen, state in model.counted)
+    assert len(model.counted) == (40 if mode == AutoresetMode.SAME_STEP else 41)
+
+
+def test_a_state_in_an_environment_of_gymnasium():
+    model = Counting()
+    assert evaluate(model, "gym:velocirl/Counter-v0", episodes=20).returns.tolist() == [45.0] * 20
+    assert len(model.counted) == 30  # 8 copies, of which the first four play three episodes
+    assert all(seen == state for seen, state in model.counted)
+
+
+def test_a_model_that_gives_no_state_is_asked_for_none():
+    """Its predict has no arguments for one, nor for masks, as in other libraries."""
+
+    class Plain:
+        def predict(self, observation, deterministic):
+            return np.full(len(observation), int(deterministic)), None
+
+    assert evaluate(Plain(), "Counter-v0", episodes=3).returns.tolist() == [45.0] * 3
+
+
+def test_a_model_of_stable_baselines3():
+    library = pytest.importorskip("stable_baselines3")
+    model = library.PPO("MlpPolicy", gymnasium.make("CartPole-v1"), seed=0, device="cpu")
+    for env in ("CartPole-v1", "gym:CartPole-v1"):  # which pays 1 for each step
+        result = evaluate(model, env, episodes=5, seed=0)
+        assert result.returns.tolist() == result.lengths.tolist()
+        assert result.returns.tolist() == evaluate(model, env, episodes=5, seed=0).returns.tolist()
+
+
+def test_an_agent_with_a_memory():
+    """Two episodes of 8 steps in every copy, by hand: the state is carried on within each and not beyond."""
+    pytest.importorskip("torch")
+    agent = PPO("Memory-v0", network="lstm(16)", num_envs=2, horizon=4, threads=1, seed=3)
+
+    def by_hand(remembers):
+        envs = velocirl.make_vec("Memory-v0", 40, seed=5)
+        observations, _ = envs.reset(seed=5)
+        returns = []
+        for _ in range(2):
+            state, total = None, np.zeros(40)
+            for _ in range(8):
+                actions, after = agent.predict(observations, state, deterministic=True)
+                state = after if remembers else None
+                observations, rewards, *_ = envs.step(actions)
+                total += rewards
+            returns += total.tolist()
+        return returns
+
+    assert evaluate(agent, velocirl.make_vec("Memory-v0", 40), 80, seed=5).returns.tolist() == by_hand(remembers=True)
+    assert by_hand(remembers=True) != by_hand(remembers=False)
 
 
 @pytest.mark.parametrize(("episodes", "copies"), [(1, 1), (5, 5), (128, 128), (300, 128)])
@@ -59,6 +137,20 @@ def test_of_an_agent_in_its_own_environment():
     agent = PPO("Counter-v0", hidden=(16, 16), num_envs=6, horizon=16, threads=2, seed=1)
     assert evaluate(agent, episodes=4).returns.tolist() == [45.0] * 4
     assert evaluate(agent, "gym:velocirl/Counter-v0", episodes=2).lengths.tolist() == [10] * 2
+
+
+@pytest.mark.parametrize("network", [None, "mlp(16)", "mlp(16) gru(8)"])
+def test_of_an_agent_as_it_is_now(network, tmp_path):
+    """What was learnt since the last evaluation counts: it is that of the agent that is read from a file."""
+    pytest.importorskip("torch")
+    settings = {"num_envs": 6, "horizon": 16, "minibatch_size": 48, "learning_rate": 0.02, "threads": 1, "seed": 1}
+    agent = PPO("IdentityContinuous-v0", network=network, normalise_observations=True, **settings)
+    results = [evaluate(agent, episodes=8, seed=1).returns.tolist()]
+    for _ in range(2):
+        agent.learn(2 * 96)
+        results.append(evaluate(agent, episodes=8, seed=1).returns.tolist())
+        assert results[-1] == evaluate(PPO.load(agent.save(tmp_path / "model")), episodes=8, seed=1).returns.tolist()
+    assert results[0] != results[1] != results[2]
 
 
 def test_what_cannot_be_evaluated():

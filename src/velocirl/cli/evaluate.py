@@ -126,14 +126,14 @@ def histogram(values: Any, *, ascii_only: bool = False) -> list[str]:
 def _render(agent: Agent, chosen: Chosen, mode: str, seed: int, deterministic: bool) -> None:
     """Play one episode to be looked at: in a window, or as text."""
     try:
-        with make(chosen.environment, render_mode=mode) as env:
+        with make(chosen.environment, render_mode=mode, **agent.source.params) as env:
             observation, infos = env.reset(seed=seed)
-            ended = False
+            state, ended = None, False
             while not ended:
                 if mode == "ansi":
                     print(env.render())
                 mask = infos.get("action_mask")
-                action, _ = agent.predict(observation, deterministic=deterministic, action_masks=mask)
+                action, state = agent.predict(observation, state, deterministic=deterministic, action_masks=mask)
                 observation, _, terminated, truncated, infos = env.step(action)
                 ended = bool(terminated or truncated)
             if mode == "ansi":

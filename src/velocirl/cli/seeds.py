@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from velocirl.cli.environment_files import choose
+from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.seed_processes import SeedProcess, SeedProcesses
+from velocirl.cli.seeds_together import can_learn_together, conduct_together
 from velocirl.cli.settings import Request
 from velocirl.cli.train import CONFIG, _plan, build, config_text
 from velocirl.engine.cpu import available_cores
@@ -45,7 +46,20 @@ def train_seeds(request: Request) -> None:
     _write_config(group, chosen.spelled)
     processes = [SeedProcess(seed, _begin(group, seed, chosen.spelled), plan.total_steps) for seed in seeds]
     with group.hold():
-        conduct_seeds(group, processes, as_json=request.json, quiet=request.quiet)
+        if can_learn_together(agent):
+            _train_in_one_batch(request, group, chosen, processes)
+        else:
+            conduct_seeds(group, processes, as_json=request.json, quiet=request.quiet)
+
+
+def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: list[SeedProcess]) -> None:
+    display = None if request.json or request.quiet else _open_display(group, lines, "in one batch")
+    try:
+        seconds = conduct_together(group, chosen, request.algorithm, request.values, lines, display, request.json)
+    finally:
+        if display is not None:
+            display.close()
+    _conclude(group, group.publish(seconds, {}), stopped=False, as_json=request.json, quiet=request.quiet)
 
 
 def resume_seeds(group: Group, *, total_steps: int | None, env: str | None, as_json: bool, quiet: bool) -> None:
@@ -91,7 +105,8 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
     threads = max(config.get("threads") or 1, config.get("workers") or 1)
     at_once = max(available_cores() // threads, 1)
     known = group.summary()
-    began, display = time.monotonic(), None if as_json or quiet else _open_display(group, processes, at_once)
+    began = time.monotonic()
+    display = None if as_json or quiet else _open_display(group, processes, f"{at_once} at a time")
     relay = _Relay(quiet)
 
     def on_event(one: SeedProcess, event: dict[str, Any]) -> None:
@@ -116,14 +131,19 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
                 display.close()
     errors = {one.seed: one.error for one in processes if one.state == "failed"}
     summary = group.publish(time.monotonic() - began + (known.seconds if known else 0.0), errors)
-    if as_json:
-        _print_json({"event": "summary", "path": str(group.path), **msgspec.to_builtins(summary)})
-    elif not quiet:
-        _show_ending(group, summary, stopped=signals.received is not None)
+    _conclude(group, summary, stopped=signals.received is not None, as_json=as_json, quiet=quiet)
     _complain(errors)
     signals.raise_received()
     if errors:
         sys.exit(FAILED)
+
+
+def _conclude(group: Group, summary: Summary, *, stopped: bool, as_json: bool, quiet: bool) -> None:
+    """Say what came of a group."""
+    if as_json:
+        _print_json({"event": "summary", "path": str(group.path), **msgspec.to_builtins(summary)})
+    elif not quiet:
+        _show_ending(group, summary, stopped=stopped)
 
 
 def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
@@ -165,12 +185,12 @@ class _Relay:
                 print(f"seed {one.seed}: {line}", file=sys.stderr)
 
 
-def _open_display(group: Group, processes: Sequence[SeedProcess], at_once: int) -> SeedsDisplay:
+def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -> SeedsDisplay:
     from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
     from velocirl.cli.seeds_display import SeedsDisplay
 
     description = group.description
-    title = f"{description.environment}  {description.algorithm}  {len(processes)} seeds, {at_once} at a time"
+    title = f"{description.environment}  {description.algorithm}  {len(processes)} seeds, {manner}"
     display = SeedsDisplay(make_console(), processes, title)
     display.start()
     return display

@@ -92,22 +92,7 @@ def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, q
 
     The caller holds the run.
     """
-    plan = run.description.plan
-    assert plan is not None  # noqa: S101 - every run of a command has one
-    recorder = RunRecorder(
-        run,
-        plan.checkpoint_every,
-        evaluated=plan.evaluate_every is not None,
-        on_row=(lambda row: _print_json("metrics", row)) if as_json else None,
-    )
-    callbacks: list[Callback] = []
-    if plan.evaluate_every is not None:
-        callbacks.append(Evaluate(plan.evaluate_every))
-    if plan.target_return is not None:
-        callbacks.append(StopOnReward(plan.target_return))
-    callbacks.append(recorder)
-    if as_json:
-        callbacks.append(_JSONEnds(run))
+    callbacks, recorder = callbacks_of(run, as_json=as_json)
     try:
         if as_json or quiet:
             agent.learn(total_steps, [*callbacks, RunPublisher(recorder)])
@@ -117,6 +102,28 @@ def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, q
         if run.description.status == "running":  # it ended before training began
             recorder.fail(agent, error)
         raise
+
+
+def callbacks_of(run: Run, *, as_json: bool, seed: int | None = None) -> tuple[list[Callback], RunRecorder]:
+    """What a run's plan asks for, and its recorder, which is among them; with a seed, lines of JSON name it."""
+    plan = run.description.plan
+    assert plan is not None  # noqa: S101 - every run of a command has one
+    named = {} if seed is None else {"seed": seed}
+    recorder = RunRecorder(
+        run,
+        plan.checkpoint_every,
+        evaluated=plan.evaluate_every is not None,
+        on_row=(lambda row: _print_json("metrics", {**named, **row})) if as_json else None,
+    )
+    callbacks: list[Callback] = []
+    if plan.evaluate_every is not None:
+        callbacks.append(Evaluate(plan.evaluate_every))
+    if plan.target_return is not None:
+        callbacks.append(StopOnReward(plan.target_return))
+    callbacks.append(recorder)
+    if as_json:
+        callbacks.append(_JSONEnds(run, named))
+    return callbacks, recorder
 
 
 def prepare_visibly(agent: Agent, console: Console, indent: str = "") -> None:
@@ -137,6 +144,8 @@ def _learn_visibly(
     from velocirl.training.display import Display
 
     console = make_console()
+    if agent.device_reason:
+        console.print(f"on {agent.device_reason}", style="dim", markup=False)
     prepare_visibly(agent, console)
     display = Display(console, lambda agent, seconds: _ending(agent, run, seconds))
     try:
@@ -198,8 +207,8 @@ def _ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
 class _JSONEnds(Callback):
     """The first and the last line of a training run in JSON."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, named: dict[str, Any]) -> None:
+        self._run, self._named = run, named
         self._began = 0.0
 
     def start(self, agent: Agent) -> None:
@@ -210,14 +219,17 @@ class _JSONEnds(Callback):
         total = None if agent.goal is None else agent.goal.stop
         place = {"run": self._run.name, "path": str(self._run.path)}
         _print_json(
-            "start", {**place, **plain, "steps": agent.steps, "total_steps": total, "config": description.config}
+            "start",
+            {**self._named, **place, **plain, "steps": agent.steps, "total_steps": total, "config": description.config},
         )
 
     def fail(self, agent: Agent, error: BaseException) -> None:
         """Say why it failed."""
         if not isinstance(error, BrokenPipeError):  # nobody listens
             status = self._run.description.status
-            _print_json("end", {"status": status, "steps": agent.steps, "error": " ".join(str(error).split())})
+            _print_json(
+                "end", {**self._named, "status": status, "steps": agent.steps, "error": " ".join(str(error).split())}
+            )
 
     def finish(self, agent: Agent) -> None:
         """Say how it ended."""
@@ -225,6 +237,7 @@ class _JSONEnds(Callback):
         _print_json(
             "end",
             {
+                **self._named,
                 "status": self._run.description.status,
                 "outcome": outcome(agent, None if plan is None else plan.target_return),
                 "run": self._run.name,

@@ -23,6 +23,7 @@ try:
 except ImportError as error:
     raise ImportError('velocirl.networks.torch_mlp needs torch: pip install "velocirl[torch]"') from error
 
+NARROWEST = 8  # columns that torch's own sum is quick for
 INPUT = -1  # the source of a layer that reads the network's input
 
 
@@ -100,6 +101,11 @@ class TorchMLP(FlatVectors):
         self._keeps_input = activation_from(mlp.activation).needs_input
         self._activate, self._descend = ACTIVATE[mlp.activation], DESCEND[mlp.activation]
         self._rooms: dict[tuple[int, bool], _Room] = {}
+        self._ones = self._working.new_ones(0)
+        self._first: dict[int, Any] = {}  # layers that have kernels of their own, by place
+        self._last: dict[int, Any] = {}
+        if self.device.type == "cuda" and not self._casts:
+            self._find_edges()
         self._kept: tuple[_Room, Tensor] | None = None  # what the last pass under learning() leaves for backward
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, None]:  # noqa: ARG002
@@ -109,7 +115,12 @@ class TorchMLP(FlatVectors):
             self._working.copy_(self.parameters)
             inputs = room.inputs.copy_(inputs)
         multiply: Callable[..., Any] = torch.addmm if self.seeds is None else torch.baddbmm
-        for layer, before, value in zip(self._layers, room.before, room.values, strict=True):
+        for place, (layer, before, value) in enumerate(zip(self._layers, room.before, room.values, strict=True)):
+            if place in self._first:
+                biases = layer.biases.unsqueeze(0) if self.seeds is None else layer.biases.squeeze(1)
+                given, weights, before, value = map(self._by_agent, (inputs, layer.weights, before, value))
+                self._first[place].forward(given, weights, biases, before, value)
+                continue
             if layer.source is None:
                 value.copy_(layer.biases)
             else:
@@ -146,17 +157,24 @@ class TorchMLP(FlatVectors):
                     layer.weight_gradient.zero_()
                     layer.bias_gradient.zero_()
                 continue
-            if layer.hidden:
+            if place in self._first:
+                self._descend_first(place, room, inputs, adds)
+                continue
+            if layer.hidden and self._reader(place) not in self._last:
                 self._descend(delta, room.before[place], room.values[place])
             elif layer.columns is not None:
                 delta = output_gradient[..., layer.columns]
-            else:
+            elif not layer.hidden:
                 for offset, size, column in layer.segments:
                     delta[..., offset : offset + size].copy_(output_gradient[..., column : column + size])
-            torch.sum(delta, -2, out=layer.bias_share if adds else layer.bias_gradient)
-            if adds:
-                layer.bias_gradient.add_(layer.bias_share)
+            if not layer.hidden or self._reader(place) not in self._last:
+                self._add_up(delta, layer.bias_share if adds else layer.bias_gradient)
+                if adds:
+                    layer.bias_gradient.add_(layer.bias_share)
             if layer.source is None:
+                continue
+            if place in self._last:
+                self._descend_last(place, room, output_gradient, adds)
                 continue
             source = inputs if layer.source == INPUT else room.values[layer.source]
             if not adds:
@@ -229,6 +247,62 @@ class TorchMLP(FlatVectors):
             readers = [layer for layer in layers if layer.source == place]
             layers[place].reached = not layers[place].hidden or any(layer.reached for layer in readers)
         return layers
+
+    def _add_up(self, delta: Tensor, into: Tensor) -> None:
+        """Sum over the rows; as a product with ones, since torch's own sum of tall matrices is three times as slow."""
+        if self.device.type == "cuda" and self.seeds is None and delta.shape[-1] > NARROWEST:
+            if self._ones.shape[0] != delta.shape[0]:
+                self._ones = delta.new_ones(delta.shape[0])
+            torch.mv(delta.mT, self._ones, out=into)
+        else:
+            torch.sum(delta, -2, out=into)
+
+    def _find_edges(self) -> None:
+        """Give the narrow first and last layers of each chain kernels of their own."""
+        from velocirl.networks.cuda_edges import NARROW, FirstLayer, LastLayer
+
+        activation = activation_from(self.mlp.activation)
+        for place, layer in enumerate(self._layers):
+            if layer.hidden or layer.columns is None or layer.outputs > NARROW or layer.source in (None, INPUT):
+                continue
+            if self._reader(layer.source) == place:
+                self._last[place] = LastLayer(layer.outputs, layer.columns.start, activation)
+        for place, layer in enumerate(self._layers):
+            narrow = layer.hidden and layer.source == INPUT and layer.inputs <= NARROW and layer.reached
+            if narrow and self._reader(place) not in self._last:
+                self._first[place] = FirstLayer(layer.inputs, activation)
+
+    def _reader(self, place: int) -> int | None:
+        """The one layer that reads this one; None where there are none or several."""
+        readers = [other for other, layer in enumerate(self._layers) if layer.source == place]
+        return readers[0] if len(readers) == 1 else None
+
+    def _descend_first(self, place: int, room: _Room, inputs: Tensor, adds: bool) -> None:
+        layer = self._layers[place]
+        tensors = map(self._by_agent, (inputs, room.deltas[place], room.before[place], room.values[place]))
+        made = self._first[place].backward(*tensors)
+        self._put(layer.weight_gradient, made[:, :-1], adds)
+        self._put(layer.bias_gradient, made[:, -1], adds)
+
+    def _descend_last(self, place: int, room: _Room, output_gradient: Tensor, adds: bool) -> None:
+        layer = self._layers[place]
+        assert layer.source is not None  # noqa: S101 - that is how it was found
+        source = layer.source
+        tensors = (output_gradient, layer.weights, room.before[source], room.values[source], room.deltas[source])
+        made = self._last[place].backward(*map(self._by_agent, tensors))
+        self._put(layer.weight_gradient, made[:, :-1].mT, adds)
+        self._put(self._layers[source].bias_gradient, made[:, -1], adds)
+
+    def _put(self, gradient: Tensor, made: Tensor, adds: bool) -> None:
+        made = made[0] if self.seeds is None else made
+        if adds:
+            gradient.add_(made)
+        else:
+            gradient.copy_(made)
+
+    def _by_agent(self, tensor: Tensor) -> Tensor:
+        """With a first dimension for agents."""
+        return tensor.unsqueeze(0) if self.seeds is None else tensor
 
     def _room(self, inputs: Tensor) -> _Room:
         """Memory for these inputs; acting has its own, so that it may come between a forward and a backward pass."""

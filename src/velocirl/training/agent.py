@@ -60,6 +60,7 @@ class Agent(ABC):
         self.source = Source(env, config.get("params"))
         preset = {name: value for name, value in self.source.preset(self.name).items() if name != "total_steps"}
         self.config: Any = build_config(self.Config, {**preset, **config})
+        self.device_reason = ""  # on what it trains and why, in a few words
         self.steps = 0  # environment steps taken in training
         self.iterations = 0
         self.metrics: Row = {}  # of the last iteration
@@ -86,8 +87,7 @@ class Agent(ABC):
         self.stopping = None
         with StopSignals() as signals:
             self.prepare()
-            self._started, self._started_at = time.perf_counter(), self.steps
-            self.phases.clear()
+            self.begin_clock()
             try:
                 for listener in listeners:
                     listener.start(self)
@@ -104,6 +104,11 @@ class Agent(ABC):
                 listener.finish(self)
         signals.raise_received()
         return self
+
+    def begin_clock(self) -> None:
+        """Count time and speed from now on."""
+        self._started, self._started_at = time.perf_counter(), self.steps
+        self.phases.clear()
 
     def _tell(self, listeners: list[Callback], row: Row | None) -> None:
         """Let the callbacks know of an iteration, where there is news of one."""

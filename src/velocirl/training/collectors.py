@@ -40,6 +40,7 @@ class Collector(Protocol):
     """Fills journals, one for each thread."""
 
     journals: list[Journal]
+    works: list[Workspace]
 
     def connect(self, policy: Policy, works: list[Workspace]) -> None:
         """Compile for a policy; each thread has its own workspace with the packed parameters."""
@@ -83,7 +84,7 @@ class FleetCollector:
         steps = stages(policy.head, policy.encoding, writer_for(self.fleet.single_action_space), policy.functions)
         for stage in steps:  # learner's code, in the learner's manner; the environment's own stays strict
             self._target.translator.adopt(stage, policy.translator.scalar(stage))  # pyright: ignore[reportArgumentType]
-        self._plan, self._works = policy.plan, works
+        self._plan, self.works = policy.plan, works
         eyes = Eyes(*(np.zeros(policy.encoding.inputs, np.float32) for _ in Eyes._fields))
         self._collect = self._target.compile(
             collect_loop(self._target.life, steps), *self._arguments(0, eyes, np.float32(1))
@@ -96,7 +97,7 @@ class FleetCollector:
 
     def _arguments(self, thread: int, eyes: Eyes, gamma: np.float32) -> tuple[Any, ...]:
         copies, journal = self._target.shares[thread], self.journals[thread]
-        return copies, self._plan, self._works[thread], self._streams[thread], eyes, journal, gamma
+        return copies, self._plan, self.works[thread], self._streams[thread], eyes, journal, gamma
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The fleet, the policy's random streams, and the discounted returns so far."""
@@ -126,11 +127,12 @@ class HostCollector:
             HostRows(*parts) for parts in zip(*(_shared_out(a, self.journals) for a in self._host.rows), strict=True)
         ]
         self._begun = False
+        self._seed: int | None = None  # of the next reset, where it is not the one that the environments were made with
 
     def connect(self, policy: Policy, works: list[Workspace]) -> None:
         """Compile the stages on either side of a step."""
         steps = stages(policy.head, policy.encoding, writer_for(self.envs.single_action_space), policy.functions)
-        self._plan, self._works = policy.plan, works
+        self._plan, self.works = policy.plan, works
         eyes = Eyes(*(np.zeros(policy.encoding.inputs, np.float32) for _ in Eyes._fields))
         arguments = (self._shares[0], policy.plan, works[0], self._streams[0], eyes, self.journals[0], 0, np.float32(1))
         self._decide, self._settle, self._finish = (
@@ -140,8 +142,8 @@ class HostCollector:
     def collect(self, eyes: Eyes, gamma: float) -> None:
         """One rollout of all copies."""
         if not self._begun:
-            self._host.take(*self.envs.reset())
-            self._begun = True
+            self._host.take(*self.envs.reset(seed=self._seed))  # by the thread that will step them
+            self._begun, self._seed = True, None
         for t in range(self.horizon):
             self._run(self._decide, eyes, t, gamma)
             self._host.take_step(*self.envs.step(self._host.action))
@@ -150,7 +152,7 @@ class HostCollector:
 
     def _run(self, stage: Any, eyes: Eyes, t: int, gamma: float) -> None:
         for thread, journal in enumerate(self.journals):
-            streams, work = self._streams[thread], self._works[thread]
+            streams, work = self._streams[thread], self.works[thread]
             stage(self._shares[thread], self._plan, work, streams, eyes, journal, t, np.float32(gamma))
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -162,8 +164,7 @@ class HostCollector:
         _load_common_state(state, self._rng, self.journals)
         for journal in self.journals:
             journal.discounted[:] = 0.0
-        self.envs.reset(seed=int(self._rng[0, 0] >> np.uint64(33)))
-        self._begun = False
+        self._begun, self._seed = False, int(self._rng[0, 0] >> np.uint64(33))
 
 
 def host_loops(steps: Stages) -> tuple[Any, Any, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
@@ -16,10 +16,14 @@ MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one 
 
 
 class Model(Protocol):
-    """Whatever chooses actions as Stable-Baselines3's models do."""
+    """Whatever chooses actions as Stable-Baselines3's models do.
 
-    def predict(self, observation: Any, *, deterministic: bool, action_masks: Any = None) -> tuple[Any, Any]:
-        """Actions for a batch of observations."""
+    `predict` is called with `deterministic`; with `action_masks` where there are masks; and once it has given a state
+    that is not None, with that `state`, and in `episode_start` where a new episode has begun.
+    """
+
+    def predict(self, observation: Any, /, *arguments: Any, **more: Any) -> tuple[Any, Any]:
+        """Actions for a batch of observations, and the state of a recurrent model, or None."""
         ...
 
 
@@ -84,16 +88,25 @@ def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, determ
     returns: list[float] = []
     lengths: list[int] = []
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    resets_later = envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
+    resetting = np.zeros(envs.num_envs, np.bool_)  # copies whose next step only begins a new episode
+    starts = np.ones(envs.num_envs, np.bool_)
+    state: Any = None
     observations, infos = envs.reset(seed=seed)
     while wanted.any():
-        actions, _ = model.predict(observations, deterministic=deterministic, action_masks=infos.get("action_mask"))
+        # Only what there is, since the models of other libraries do not know all of these.
+        more = {} if state is None else {"state": state, "episode_start": starts}
+        if "action_mask" in infos:
+            more["action_masks"] = infos["action_mask"]
+        actions, state = model.predict(observations, deterministic=deterministic, **more)
         observations, rewards, terminated, truncated, infos = envs.step(actions)
         total += rewards
-        length += 1
+        length += ~resetting
         ended = terminated | truncated
         for copy in np.flatnonzero(ended & (wanted > 0)):
             returns.append(float(total[copy]))
             lengths.append(int(length[copy]))
             wanted[copy] -= 1
         total[ended], length[ended] = 0.0, 0
+        starts, resetting = (resetting, ended) if resets_later else (ended, resetting)
     return Evaluation(np.array(returns), np.array(lengths))

@@ -28,6 +28,7 @@ LEARNING_RATE, NORMS, TAKEN, LOSS_SCALE, NUMBERS = range(5)
 DISCOUNT = np.dtype([(name, np.float32) for name in ("reward_scale", "reward_limit", "gamma", "gae_lambda")])
 APPLIES = FACTORS - 1  # the factor that says whether there is a step to take; no optimiser uses it
 LARGEST_SCALE, GROWTH_INTERVAL = 2.0**24, 2000  # of fp16's gradients: doubled after so many steps without overflow
+ROUNDS = 8  # of a shuffle: with 4, some places of a small order are 8 % more likely than others
 
 
 class Shape(NamedTuple):
@@ -100,20 +101,30 @@ class Updating(NamedTuple):
     retrace: Callable[..., Any]  # (i, track, discounts, shape, rho_limit, c_limit)
 
 
-def updating(loss_gradient: Callable[..., Any], rule: Rule, head: Head, divergence: int, recurrent: bool) -> Updating:
-    """Compose an update for a loss and an optimiser."""
+def updating(
+    loss_gradient: Callable[..., Any],
+    rule: Rule,
+    head: Head,
+    divergence: int,
+    recurrent: bool,
+    *,
+    alone: bool = False,
+) -> Updating:
+    """Compose an update for a loss and an optimiser; `alone` where there is one agent only."""
     prepare, apply = rule
     evaluate, value_column = head.evaluate, head.outputs
 
     def place(r, batch, shape):
         """The agent, the step and the copy (of all) of row r of a minibatch."""
-        s, q = r // shape.rows, r % shape.rows
-        first = batch.counts[s, PLACE] * (shape.rows // shape.unit)
+        s = 0 if alone else r // shape.rows  # a division costs a GPU more than all else here
+        q = r - s * shape.rows
         if shape.unit == 1:
-            u = batch.order[s, first + q]
-            return s, u // shape.copies, s * shape.copies + u % shape.copies
+            u = batch.order[s, batch.counts[s, PLACE] * shape.rows + q]
+            t = u // shape.copies
+            return s, t, s * shape.copies + u - t * shape.copies
         together = shape.rows // shape.unit  # copies; their steps lie one after the other, as a recurrent network wants
-        return s, q // together, s * shape.copies + batch.order[s, first + q % together]
+        t = q // together
+        return s, t, s * shape.copies + batch.order[s, batch.counts[s, PLACE] * together + q - t * together]
 
     def draw_keys(s, keys, rng, batch):
         stream = row(rng, s)
@@ -133,7 +144,8 @@ def updating(loss_gradient: Callable[..., Any], rule: Rule, head: Head, divergen
 
     def gather(n, batch, shape):
         width = batch.inputs.shape[1]
-        r, j = n // width, n % width
+        r = n // width
+        j = n - r * width
         _, t, i = place(r, batch, shape)
         sample = batch.samples[t, i]
         batch.inputs[r, j] = sample.observation[j]
@@ -264,8 +276,8 @@ def shuffled(u, count, keys):
     x = np.int64(u)
     inside = False
     while not inside:
-        for k in range(4):
-            key = np.int64(keys[k] >> np.uint64(1))
+        for k in range(ROUNDS):
+            key = np.int64(keys[k & 3] >> np.uint64(1 + 15 * (k >> 2)))  # every word serves twice, by other bits
             x = (x + (key & mask)) & mask
             x = (x * (((key >> 31) << 1 | 1) & mask)) & mask
             x ^= x >> half

@@ -57,15 +57,14 @@ class NativeMachine:
 
     def iterate(self, schedule: Schedule, steps: int) -> Report | None:
         """Collect, estimate, update."""
-        learner, collector = self.learner, self.collector
+        learner = self.learner
         with self._phase("rollout"):
-            for journal in collector.journals:
-                journal.counts[:], journal.observation_sums[:], journal.discounted_sums[:] = 0, 0.0, 0.0
-            collector.collect(self.eyes, self._gamma)
-            check_journals(collector.journals, steps - self._batch, self._copies)
+            self._collect()
+            check_journals(self.collector.journals, steps - self._batch, self._copies)
         with self._phase("estimate"):
             returns, lengths = self._episodes()
             self._add_moments()
+            self._hand_over()
             explained = learner.estimate(self._discount())
         with self._phase("update"):
             outcome, means = learner.update(schedule)
@@ -101,6 +100,18 @@ class NativeMachine:
         """Go on from a saved state."""
         self.learner.load_state(state)
         self.collector.load_state(state)
+
+    def _collect(self) -> None:
+        """Fill the collector's journals."""
+        self._clear_journals()
+        self.collector.collect(self.eyes, self._gamma)
+
+    def _clear_journals(self) -> None:
+        for journal in self.collector.journals:
+            journal.counts[:], journal.observation_sums[:], journal.discounted_sums[:] = 0, 0.0, 0.0
+
+    def _hand_over(self) -> None:
+        """The learner reads the collector's own journals."""
 
     def _episodes(self) -> tuple[list[float], list[int]]:
         """The last episodes that ended, in the order of their ends."""

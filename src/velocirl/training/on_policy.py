@@ -15,7 +15,7 @@ from velocirl.engine.compiling import compile_loop, is_compiled, learning_transl
 from velocirl.engine.threads import SPACING, run_together
 from velocirl.networks.activations import activation_from
 from velocirl.networks.heads import Head
-from velocirl.networks.mlp import MLP, ROWS
+from velocirl.networks.mlp import MLP, ROWS, Workspace
 from velocirl.networks.native import add_passes
 from velocirl.networks.passes import Passes, passes
 from velocirl.optim.optimisers import FACTORS, Optimiser
@@ -46,6 +46,7 @@ class Learner:
     ) -> None:
         self.network = network
         self.parameters = parameters  # the agent's own, updated in place
+        self.journals = journals
         self.threads = len(journals)
         self.loss_settings = loss_settings
         self.rng = random.streams(seed, self.threads)
@@ -105,7 +106,11 @@ class Learner:
 
     def repack(self) -> None:
         """Lay the parameters out for the threads' products, after something else than an update changed them."""
-        for work in self.works:
+        self.pack(self.works)
+
+    def pack(self, works: list[Workspace]) -> None:
+        """Lay the parameters out in these workspaces."""
+        for work in works:
             self._pack(self.network.plan, self.parameters, work)
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velocirl.buffers.rollout import allocate_rollout, sample_type
+from velocirl.buffers.rollout import sample_type
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.networks.encoding import Encoding
@@ -20,6 +20,9 @@ from velocirl.training.host_arrays import HostArrays
 from velocirl.training.mapped_collecting import Track, collecting
 from velocirl.training.torch_device import CPUDevice, Device
 from velocirl.vector.host_interface import HostInterface
+
+# What a learner reads of a rollout, beside the samples.
+LEARNT_FROM = ("last_value", "reward_sums", "observation_sums", "ends", "end_returns", "end_lengths", "fault")
 
 
 class Records:
@@ -61,9 +64,33 @@ class Records:
             "end_lengths": zeros(seeds, horizon, copies, dtype=np.int32),
             "fault": zeros(count, dtype=np.int32),
         }
-        self.samples = device.put(allocate_rollout(horizon + 1, count, kind))
+        self.samples = device.records((horizon + 1, count), kind)
         self.start_state = zeros(count, memory)
         self._device = device
+
+    def copy(self, other: Records) -> None:
+        """Take over what a learner reads of another rollout."""
+        for name in LEARNT_FROM:
+            self.tensors[name].copy_(other.tensors[name], non_blocking=True)
+        self.start_state.copy_(other.start_state, non_blocking=True)
+        self._device.copy(self.samples, other.samples)
+
+    def contents(self) -> dict[str, NDArray[Any]]:
+        """What a learner reads of this rollout, as arrays of the host."""
+        arrays = {f"waiting.{name}": self.tensors[name].cpu().numpy().copy() for name in LEARNT_FROM}
+        samples = self._device.fetch(self.samples)
+        raw = np.ascontiguousarray(samples).view(np.uint8).reshape(len(samples), -1)
+        return {**arrays, "waiting.start_state": self.start_state.cpu().numpy().copy(), "waiting.samples": raw}
+
+    def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
+        """Take what `contents` gave from a saved state; says whether it was there."""
+        if "waiting.samples" not in state:
+            return False
+        for name in LEARNT_FROM:
+            self.tensors[name].copy_(torch.from_numpy(state[f"waiting.{name}"]))
+        self.start_state.copy_(torch.from_numpy(state["waiting.start_state"]))
+        self._device.store(self.samples, state["waiting.samples"].view(self.samples.dtype).reshape(self.samples.shape))
+        return True
 
     def track(self, rows: Callable[[Any], Any]) -> Track:
         """The track as functions reach it on their device."""
@@ -129,9 +156,10 @@ class TorchFleetCollector:
 
     def _forward(self, inputs: str, state: str, outputs: str, *, remember: bool) -> None:
         """Let the network read one tensor and write another, and what it remembers."""
-        tensors, seeds = self.records.tensors, self.records.seeds
+        tensors = self.records.tensors
         recurrent = self.network.state_size > 0
-        read = tensors[inputs] if seeds == 1 else tensors[inputs].unflatten(0, (seeds, -1))
+        agents = self.network.parameters.shape[:-1]  # none, or how many
+        read = tensors[inputs].view(*agents, tensors[inputs].shape[0] // self.records.seeds, -1)
         made, after = self.network.forward(read, tensors[state] if recurrent else None)
         tensors[outputs].copy_(made.view(tensors[outputs].shape))
         if recurrent and remember:

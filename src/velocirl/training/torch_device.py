@@ -15,6 +15,7 @@ from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.engine.environment import Environment
 from velocirl.engine.mapping import CPUMapper, Mapper
 from velocirl.engine.translating import Translator
+from velocirl.training.torch_background import Background, StreamBackground, ThreadBackground
 from velocirl.vector.native import FleetVectorEnv
 
 TYPES = {
@@ -52,6 +53,10 @@ class CPUDevice:
         """A copy of an array of the host, for our own loops; of types that torch does not have, too."""
         return host.copy()
 
+    def records(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Records of zeros."""
+        return np.zeros(shape, dtype)
+
     def store(self, array: Any, host: NDArray[Any]) -> None:
         """Replace what an array holds."""
         array[...] = host
@@ -59,6 +64,14 @@ class CPUDevice:
     def fetch(self, array: Any) -> NDArray[Any]:
         """What an array holds, as a copy on the host."""
         return np.array(array)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array of this device into another."""
+        target[...] = source
+
+    def make_background(self, collector: Any) -> Background:  # noqa: ARG002 - a GPU needs it
+        """What collects while somebody learns."""
+        return ThreadBackground()
 
     def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
         """Copies of an environment on this device."""
@@ -87,7 +100,7 @@ class CPUDevice:
             lambda loop, *arguments: compile_loop(loop, arguments, learning, before=lambda: None),
         )
 
-    def capture(self, function: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, function: Callable[[], None], stream: Any = None) -> Callable[[], None]:  # noqa: ARG002
         """What runs the function from now on: the function."""
         return function
 
@@ -132,6 +145,12 @@ class CUDADevice:
         """A copy of an array of the host."""
         return self._cuda.to_device(np.ascontiguousarray(host))
 
+    def records(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Records of zeros."""
+        array = self._cuda.device_array(shape, dtype)
+        _bytes(array).zero_()
+        return array
+
     def store(self, array: Any, host: NDArray[Any]) -> None:
         """Replace what an array holds."""
         self.synchronise()
@@ -142,6 +161,17 @@ class CUDADevice:
         """What an array holds, as a copy on the host."""
         self.synchronise()
         return array.copy_to_host()
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array of the host or of this device into one of this device, in the order of our stream."""
+        if isinstance(source, np.ndarray):
+            self.store(target, source)
+        else:
+            _bytes(target).copy_(_bytes(source))
+
+    def make_background(self, collector: Any) -> Background:
+        """What collects while somebody learns: a second stream, or a thread where environments step on the host."""
+        return StreamBackground(self.stream) if hasattr(collector, "fleet") else ThreadBackground()
 
     def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
         """Copies of an environment on this device."""
@@ -174,15 +204,18 @@ class CUDADevice:
 
         return CUDAMapper(learning, self._handle)
 
-    def capture(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Record a function's kernels as a graph, and return what replays it; it must have run once before."""
+    def capture(self, function: Callable[[], None], stream: Any = None) -> Callable[[], None]:
+        """Record a function's kernels as a graph, and return what replays it; it must have run once before.
+
+        What runs beside others is captured on a stream of its own, with memory of its own.
+        """
         if not self.captures:
             return function
         graph = torch.cuda.CUDAGraph()
         self.synchronise()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
+        with torch.cuda.graph(graph, pool=self._pool if stream is None else None, stream=stream or self.stream):
             function()
-        if self._pool is None:
+        if self._pool is None and stream is None:
             self._pool = graph.pool()
         return graph.replay
 
@@ -207,6 +240,21 @@ class CUDADevice:
 
     def _handle(self) -> int:
         return torch.cuda.current_stream().cuda_stream
+
+
+class _Bytes:
+    """The memory of an array of the device as bytes, for torch."""
+
+    def __init__(self, array: Any) -> None:
+        interface = array.__cuda_array_interface__
+        size = int(np.prod(interface["shape"])) * array.dtype.itemsize
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": interface["data"], "version": 2, "strides": None
+        }  # fmt: skip
+
+
+def _bytes(array: Any) -> torch.Tensor:
+    return torch.as_tensor(_Bytes(array), device="cuda")
 
 
 Device = CPUDevice | CUDADevice

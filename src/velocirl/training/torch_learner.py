@@ -65,6 +65,7 @@ class TorchLearner:
     ) -> None:
         self.device, self.network, self.schedule = device, network, schedule
         self._records, self._objective = records, objective
+        self._together = network.parameters.ndim > 1  # several agents, or one in the shape of several
         count, copies, horizon = records.seeds, records.copies, records.horizon
         self.shape = Shape(
             copies=copies,
@@ -125,7 +126,7 @@ class TorchLearner:
         )
         functions = updating(
             objective.loss_gradient, objective.optimiser.rule, objective.head, objective.divergence,
-            self.network.state_size > 0,
+            self.network.state_size > 0, alone=records.seeds == 1,
         )  # fmt: skip
         seeds, copies, bind = records.seeds, records.seeds * records.copies, mapper.bind
         rows, parameters = seeds * shape.rows, seeds * shape.parameters
@@ -231,7 +232,7 @@ class TorchLearner:
             inputs = tensors["inputs"].view(shape.unit, together, -1)
             outputs = self.network.unroll(inputs, tensors["starts"].view(shape.unit, together), self._state)
         else:
-            inputs = tensors["inputs"] if count == 1 else tensors["inputs"].view(count, shape.rows, -1)
+            inputs = tensors["inputs"].view(*self.network.parameters.shape[:-1], shape.rows, -1)
             outputs, _ = self.network.forward(inputs)
         tensors["outputs"].copy_(outputs.detach().reshape(tensors["outputs"].shape))
         return outputs
@@ -260,12 +261,12 @@ class TorchLearner:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What decides the next updates, besides the parameters; with a first dimension for several agents."""
-        slots, seeds = self._objective.optimiser.slots, self._records.seeds
-        moments = self.moments[:slots].view(slots, seeds, -1).cpu().numpy().copy()
+        slots, seeds, together = self._objective.optimiser.slots, self._records.seeds, self._together
+        moments = self.moments[:slots].view(slots, seeds, self.shape.parameters).cpu().numpy().copy()
         counts = self.tensors["counts"].cpu().numpy()
         state = {
-            "learner.moments": moments[:, 0] if seeds == 1 else moments.swapaxes(0, 1),
-            "learner.steps": np.array(counts[0, STEPS] if seeds == 1 else counts[:, STEPS], np.int64),
+            "learner.moments": moments.swapaxes(0, 1) if together else moments[:, 0],
+            "learner.steps": np.array(counts[:, STEPS] if together else counts[0, STEPS], np.int64),
             "learner.rng": self.device.fetch(self._rng),
         }
         if self.limits.scaling:
@@ -275,9 +276,9 @@ class TorchLearner:
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave."""
-        slots, seeds = self._objective.optimiser.slots, self._records.seeds
+        slots, seeds, together = self._objective.optimiser.slots, self._records.seeds, self._together
         moments = state["learner.moments"]
-        moments = moments if seeds == 1 else moments.swapaxes(0, 1)
+        moments = moments.swapaxes(0, 1) if together else moments
         wanted = (slots, seeds * self.shape.parameters)
         if moments.size != np.prod(wanted):
             raise ValueError(f"learner.moments has {moments.size} numbers; expected {wanted}")

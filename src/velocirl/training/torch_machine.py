@@ -7,6 +7,7 @@ the next one has been started, so that the GPU never waits for Python.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, NamedTuple
@@ -66,6 +67,7 @@ class TorchMachine:
         normalise_rewards: bool,
         recent: int,
         phases: dict[str, float],
+        overlap: bool = False,  # then the collector has a network of its own
     ) -> None:
         self.device, self.collector, self.learner, self.records = device, collector, learner, records
         self.phases = phases
@@ -73,6 +75,7 @@ class TorchMachine:
         self._reward_moments, self._gamma = reward_moments, gamma
         self._normalises, self._normalise_rewards = normalises, normalise_rewards
         self._apart = records is not collector.records
+        self._collection = device.make_background(collector) if overlap else None
         self._pending: Pending | None = None
         self._fresh = True  # whether the agent's own arrays are those of the device
         seeds, copies, horizon = records.seeds, records.copies, records.horizon
@@ -110,14 +113,16 @@ class TorchMachine:
 
     def prepare(self) -> None:
         """Run one iteration to compile everything, record it as graphs, and go back to where it began."""
-        captures = self.device.captures
         before = self.state()
-        with self.device.at_work():
+        with self.device.at_work(), warnings.catch_warnings():
+            # Autograd's own thread meets the device for the first time here, which torch warns of and then sees to.
+            warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
             self._run_stages()
-            self.device.synchronise()
-            if captures:
+            self._wait()
+            if self.device.captures:
                 if isinstance(self.collector, TorchFleetCollector):
-                    self._collect = self.device.capture(self._collect)
+                    stream = None if self._collection is None else self._collection.stream
+                    self._collect = self.device.capture(self._collect, stream)
                 self._estimate = self.device.capture(self._estimate)
                 self.learner.capture()
                 self._report = self.device.capture(self._report)
@@ -126,6 +131,11 @@ class TorchMachine:
 
     def iterate(self, schedule: Schedule, steps: int) -> Report | None:
         """Start an iteration; gives the report of this one on the CPU, of the one before on a GPU."""
+        reports = self.iterate_all(schedule, steps)
+        return None if reports is None else reports[0]
+
+    def iterate_all(self, schedule: Schedule, steps: int) -> list[Report] | None:
+        """The same for all agents that learn together."""
         with self.device.at_work():
             self.learner.set_learning_rate(schedule.learning_rate)
             events = self._run_stages()
@@ -136,11 +146,16 @@ class TorchMachine:
         self._fresh = False
         before, self._pending = self._pending, Pending(steps, schedule.learning_rate, host, (*events, done))
         if self.device.name == "cpu":
-            return self.drain()
+            return self.drain_all()
         return None if before is None else self._read(before)
 
     def drain(self) -> Report | None:
         """Wait for the iteration that is under way."""
+        reports = self.drain_all()
+        return None if reports is None else reports[0]
+
+    def drain_all(self) -> list[Report] | None:
+        """The same for all agents that learn together."""
         pending, self._pending = self._pending, None
         return None if pending is None else self._read(pending)
 
@@ -148,7 +163,7 @@ class TorchMachine:
         """Bring the agent's own arrays up to date."""
         if self._fresh:
             return
-        self.device.synchronise()
+        self._wait()
         self._parameters[...] = self.learner.network.to_host()
         self._observation_moments.state[...] = self._seen.cpu().numpy()
         self._reward_moments[...] = self._rewards.cpu().numpy()
@@ -156,9 +171,11 @@ class TorchMachine:
 
     def take(self) -> None:
         """Go on from the agent's own arrays."""
-        self.device.synchronise()
+        self._wait()
         moments = self._observation_moments
         self.learner.network.parameters_from(self._parameters)
+        if self.collector.network is not self.learner.network:
+            self.collector.network.parameters_from(self._parameters)
         self._seen.copy_(torch.from_numpy(moments.state))
         self._rewards.copy_(torch.from_numpy(self._reward_moments))
         for eyes in {id(one): one for one in (self._eyes, self.collector.eye_tensors)}.values():
@@ -168,31 +185,45 @@ class TorchMachine:
         self._fresh = True
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """That of the learner, of the collector, and the module's buffers."""
-        self.device.synchronise()
+        """That of the learner and of the collector, the module's buffers, and a rollout that is to be learnt from."""
+        self._wait()
         buffers = {f"network.buffer.{name}": array for name, array in self.learner.network.buffers().items()}
-        return {**self.learner.state(), **self.collector.state(), **buffers}
+        waiting = {} if self._collection is None or not self._collection.full else self.collector.records.contents()
+        return {**self.learner.state(), **self.collector.state(), **buffers, **waiting}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
-        self.device.synchronise()
+        self._wait()
         self.learner.load_state(state)
         self.collector.load_state(state)
         prefix = "network.buffer."
         self.learner.network.load_buffers(
             {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
         )
+        if self._collection is not None:
+            self._collection.full = self.collector.records.load_contents(state)
+        self.device.synchronise()
+
+    def _wait(self) -> None:
+        """Until everything that was started is done."""
+        if self._collection is not None:
+            self._collection.wait()
         self.device.synchronise()
 
     def _run_stages(self) -> tuple[Any, ...]:
         began = self._mark()
-        self._collect()
-        if self._apart:
+        if self._collection is None:
+            self._collect()
+            if self._apart:
+                self._deliver()
+        else:
+            if not self._collection.full:
+                self._collection.start(self._collect)
+            self._collection.join()
             self._deliver()
+            self.collector.network.parameters.data.copy_(self.learner.network.parameters.data)
+            self._collection.start(self._collect)
         self._estimate()
-        if self._apart and self._normalises:
-            for own, made in zip(self.collector.eye_tensors, self._eyes, strict=True):
-                own.copy_(made)
         collected = self._mark()
         self.learner.begin()
         self.learner.update()
@@ -231,8 +262,8 @@ class TorchMachine:
         )
         torch.cat([part.double() for part in row], 1, out=self._numbers)
 
-    def _read(self, pending: Pending) -> Report:
-        """The report of an iteration, once it is done; raises where a number was not one."""
+    def _read(self, pending: Pending) -> list[Report]:
+        """The reports of an iteration, once it is done; raises where a number was not one."""
         began, collected, done = pending.events
         if self.device.name == "cuda":
             done.synchronize()
@@ -241,8 +272,7 @@ class TorchMachine:
             rollout, update = collected - began, done - collected
         for name, seconds in (("rollout", rollout), ("update", update)):
             self.phases[name] = self.phases.get(name, 0.0) + seconds
-        reports = [self._read_row(pending, row) for row in pending.numbers.numpy().copy()]
-        return reports[0]
+        return [self._read_row(pending, row) for row in pending.numbers.numpy().copy()]
 
     def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
         sizes = COUNTS, NUMBERS, METRICS, SPREAD, 1, 1, self._recent, self._recent, self._recent
@@ -267,16 +297,16 @@ class TorchMachine:
         )
 
     def _deliver(self) -> None:
-        """Copy a rollout of the host to where the learner is; the eyes of the host follow what it made of the last."""
-        source, target = self.collector.records, self.records
-        for name in ("last_value", "reward_sums", "observation_sums", "ends", "end_returns", "end_lengths", "fault"):
-            target.tensors[name].copy_(source.tensors[name])
-        target.start_state.copy_(source.start_state)
-        self.device.store(target.samples, source.samples)
+        """Copy a rollout to where the learner reads; the collector sees on as the learner's normaliser says."""
+        self.records.copy(self.collector.records)
+        for own, made in zip(self.collector.eye_tensors, self._eyes, strict=True):
+            own.copy_(made)
 
     def _mirrored_eyes(self) -> tuple[torch.Tensor, torch.Tensor]:
-        own = self.collector.eye_tensors
-        return tuple(one.to(self.device.torch) for one in own) if self._apart else own  # pyright: ignore
+        centre, inverse_scale = self.collector.eye_tensors
+        if not self._apart:
+            return centre, inverse_scale
+        return centre.clone().to(self.device.torch), inverse_scale.clone().to(self.device.torch)
 
     def _mark(self) -> Any:
         if self.device.name == "cpu":

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
+SAID = ("out of memory", "out_of_memory", "unable to allocate", "memoryerror")
+
 
 class DeviceMemoryError(MemoryError):
     """A device has too little memory for a batch; nothing was saved since, and nothing that was saved is lost."""
@@ -17,11 +19,12 @@ def tells_of_memory(device: str, num_envs: int, horizon: int, minibatch_size: in
     """Turn an error of a device without memory into one that names the batch, and what to reduce."""
     try:
         yield
-    except (torch.cuda.OutOfMemoryError, RuntimeError, MemoryError) as error:
-        text = f"{type(error).__name__} {error}".lower()
-        if isinstance(error, DeviceMemoryError) or not ("out of memory" in text or "out_of_memory" in text):
+    except Exception as error:
+        text = f"{type(error).__name__} {error}".lower()  # torch and numba-cuda have errors of their own for it
+        if isinstance(error, DeviceMemoryError) or not any(said in text for said in SAID):
             raise
-        torch.cuda.empty_cache()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         rows = num_envs * horizon
         raise DeviceMemoryError(
             f"{device} has too little memory for a rollout of num_envs={num_envs:,} x horizon={horizon:,} = {rows:,}"

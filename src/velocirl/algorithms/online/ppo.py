@@ -46,14 +46,14 @@ class PPO(Agent):
         super().__init__(env, **config, **({} if network is None else {"network": network}))
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if self.config.seed is None else self.config.seed
         self.config = dataclasses.replace(self.config, seed=seed)
-        self._seeds = spread_seed(seed)
+        self.seeds = spread_seed(seed)
         self.head = head_for(_from_zero(self.source.action_space), self.source.masked)
         self.encoding = encoding_for(self.source.observation_space, self.config.normalise_observations)
         self.policy = self._make_policy(module)
         self.config, self.device_reason = self._resolved()
-        self._observation_moments = RunningMoments(self.encoding.inputs)
-        self._reward_moments = RunningMoments(1)
-        self._acting = random.streams(self._seeds.acting, 1)  # of actions outside of training
+        self.observation_moments = RunningMoments(self.encoding.inputs)
+        self.reward_moments = RunningMoments(1)
+        self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Any = None
         self._machine: Machine | None = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
@@ -79,13 +79,26 @@ class PPO(Agent):
         """Collect, estimate, update."""
         machine, config = self._machine, self.config
         assert machine is not None and self.goal is not None  # noqa: S101, PT018 - prepared
-        learning_rate = config.learning_rate * self._schedule(self.goal.progress(self.steps))
-        report = machine.iterate(schedule_of(config, learning_rate), self.steps + config.batch)
+        schedule = schedule_of(config, self.learning_rate_at(self.steps))
+        report = machine.iterate(schedule, self.steps + config.batch)
         if self._actor is not None:
             self._actor.stale = True
         self.steps += config.batch
         self.iterations += 1
         return None if report is None else self._row(report)
+
+    def learning_rate_at(self, steps: int) -> float:
+        """The learning rate after so many steps of the run."""
+        assert self.goal is not None  # noqa: S101 - learning
+        return self.config.learning_rate * self._schedule(self.goal.progress(steps))
+
+    def take_report(self, report: Report) -> None:
+        """Let an iteration that somebody else ran be this agent's own."""
+        self.steps = report.steps
+        self.iterations += 1
+        if self._actor is not None:
+            self._actor.stale = True
+        self.metrics = self._row(report)
 
     def drain(self) -> Row | None:
         """The metrics of the iteration that is under way on a GPU, once it is done."""
@@ -110,7 +123,7 @@ class PPO(Agent):
             self._actor = self.policy.make_actor(self.head, self.encoding, *spaces, self._acting)
         if self._actor.stale:
             self._settle()
-            self._actor.look_through(self._observation_moments)
+            self._actor.look_through(self.observation_moments)
         observations, masks, single = self.batched(observation, action_masks)
         actions, state = self._actor.choose(observations, masks, state, episode_start, deterministic)
         return (actions[0] if single else actions), state
@@ -119,10 +132,7 @@ class PPO(Agent):
         """Make the copies of the environment and compile everything, once."""
         if self._machine is not None:
             return
-        making = Making(
-            self.name, self.config, self.source, self.policy, self.head, self.encoding, self._seeds,
-            self._observation_moments, self._reward_moments, self.recent_returns.maxlen or 0, self.phases,
-        )  # fmt: skip
+        making = self.making()
         if self._is_native and self.config.device == "cpu":
             self._machine = make_native_machine(making)
         else:
@@ -134,12 +144,23 @@ class PPO(Agent):
             self._machine.load_state(self._waiting)
             self._waiting = None
 
+    def making(self) -> Making:
+        """All that this agent's machine is made from."""
+        return Making(
+            self.name, self.config, self.source, self.policy, self.head, self.encoding, self.seeds,
+            self.observation_moments, self.reward_moments, self.recent_returns.maxlen or 0, self.phases,
+        )  # fmt: skip
+
+    def join(self, machine: Machine) -> None:
+        """Let another machine train this agent."""
+        self._machine = machine
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Parameters, optimiser, random streams, normalisers and copies of the environment."""
         arrays = {
             **self.policy_arrays(),
             "acting.rng": self._acting.copy(),
-            "reward.moments": self._reward_moments.state.copy(),
+            "reward.moments": self.reward_moments.state.copy(),
         }
         if self._waiting is not None:  # loaded and not trained since
             return {**self._waiting, **arrays}
@@ -148,7 +169,7 @@ class PPO(Agent):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays; those of training wait until training begins."""
         self.load_policy_arrays(arrays)
-        for name, own in (("acting.rng", self._acting), ("reward.moments", self._reward_moments.state)):
+        for name, own in (("acting.rng", self._acting), ("reward.moments", self.reward_moments.state)):
             own[:] = _fitting(name, arrays[name], own)
         if "learner.moments" in arrays:
             self._waiting = dict(arrays)
@@ -156,13 +177,13 @@ class PPO(Agent):
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
         """Parameters, what else the network keeps, and the normaliser of observations."""
         parameters = self.parameters.copy()
-        moments = self._observation_moments.state.copy()
+        moments = self.observation_moments.state.copy()
         return {"network.parameters": parameters, "observation.moments": moments, **self.policy.buffers()}
 
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Act as these arrays say."""
         self._settle()
-        own = {"network.parameters": self.policy.parameters, "observation.moments": self._observation_moments.state}
+        own = {"network.parameters": self.policy.parameters, "observation.moments": self.observation_moments.state}
         fitting = {name: _fitting(name, arrays[name], array) for name, array in own.items()}
         self.policy.load_buffers(arrays)
         for name, array in own.items():
@@ -180,7 +201,7 @@ class PPO(Agent):
 
     def _make_policy(self, module: Any) -> Any:
         """A policy; that of layers alone needs no torch to act, whichever trains it."""
-        config, generator = self.config, np.random.default_rng(self._seeds.initial)
+        config, generator = self.config, np.random.default_rng(self.seeds.initial)
         layers = config if config.network is None else layers_alone(config, self.encoding)
         if layers is not None:
             return NativePolicy(make_network(layers, self.encoding.inputs, self.head), generator)
@@ -198,10 +219,13 @@ class PPO(Agent):
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self._is_native
         )
-        if device == "cpu" and self._is_native and (config.precision != "float32" or config.compile):
-            what = f"precision={config.precision!r}" if config.precision != "float32" else "compile"
-            raise ValueError(f'{what} is for torch networks: give network="mlp(64, 64)" or device="cuda"')
-        return dataclasses.replace(config, threads=threads, device=device), reason
+        precision = {"cpu": "float32", "cuda": "tf32"}[device] if config.precision == "auto" else config.precision
+        if device == "cpu" and (precision == "tf32" or (self._is_native and precision != "float32")):
+            wanted = 'device="cuda"' if precision == "tf32" else 'a torch network, such as network="mlp(64, 64)"'
+            raise ValueError(f"precision={precision!r} needs {wanted}")
+        if config.compile and isinstance(self.policy, NativePolicy):
+            raise ValueError("compile is for modules; the passes of a network of layers alone are written out")
+        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
 
     def _settle(self) -> None:
         """Bring what the agent has of its own up to date, where a GPU is ahead of it."""

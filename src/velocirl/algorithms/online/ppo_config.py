@@ -85,8 +85,8 @@ class PPOConfig:
     """Processes for a gym: environment; without them it runs in this one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes the GPU where that is faster."""
-    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
-    """Of a torch network's products; what is learnt is kept in single precision."""
+    precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = "auto"
+    """Of a torch network's products; auto is tf32 on a GPU, else float32. Parameters are always float32."""
     compile: bool = False
     """Let torch.compile have the torch network."""
     overlap: bool = False

@@ -21,6 +21,7 @@ from velocirl.training.collectors import Collector, FleetCollector, HostCollecto
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.native_machine import NativeMachine
 from velocirl.training.on_policy import Learner
+from velocirl.training.overlapping import OverlappingMachine
 from velocirl.vector.host_interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
 
@@ -30,25 +31,37 @@ def make_native_machine(making: Making) -> NativeMachine:
     config, source, head, encoding, seeds = making.config, making.source, making.head, making.encoding, making.seeds
     network: MLP = making.policy.network
     assert config.threads is not None  # noqa: S101 - resolved in the constructor
+    if config.overlap and source.native is not None:
+        raise ValueError(
+            f"overlap is for gym: environments and for GPUs; {source.id} is compiled, and collecting and learning on"
+            " the CPU both already use every core"
+        )
     envs = source.make_copies(config.num_envs, seed=seeds.environment, threads=config.threads, workers=config.workers)
     collector: Collector
     if isinstance(envs, FleetVectorEnv):
         collector = FleetCollector(envs, config.horizon, head, encoding, seeds.policy)
     elif isinstance(envs, HostInterface):
-        collector = HostCollector(envs, config.horizon, head, encoding, seeds.policy, config.threads)
+        # Python runs the stages one after another, and only a learner that reads these journals needs several.
+        shares = 1 if config.overlap else config.threads
+        collector = HostCollector(envs, config.horizon, head, encoding, seeds.policy, shares)
     else:
         raise TypeError(f"{source.id} gives a {type(envs).__name__}, which PPO cannot collect from")
-    learner = make_learner(config, network, head, making.policy.parameters, collector.journals, seeds.learner)
+    journals = collector.journals
+    if config.overlap:
+        threads = max(config.threads - 1, 1)  # one core is for Python
+        journals = allocate_journals(config.num_envs, config.horizon, threads, head, encoding.inputs)
+    learner = make_learner(config, network, head, making.policy.parameters, journals, seeds.learner)
     sizes = {"inputs": encoding.inputs, "head": describe_head(head), "config": as_plain(config)}
     with compiled_ahead(
         f"{__name__}:compile_learner", {"algorithm": making.algorithm, **sizes}, not learner.is_compiled
     ):
         policy = Policy(head, encoding, network.plan, learner.functions, learner.translator)
-        collector.connect(policy, learner.works)
+        collector.connect(policy, [network.workspace()] if config.overlap else learner.works)
     learner.compile()
     if isinstance(envs, FleetVectorEnv):
         envs.reset()
-    return NativeMachine(
+    machine = OverlappingMachine if config.overlap else NativeMachine
+    return machine(
         collector,
         learner,
         making.observation_moments,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from velocirl.algorithms.online.ppo_config import OWN_MODULE, PPOConfig, is_own_module
 from velocirl.algorithms.online.ppo_loss import APPROX_KL, loss_settings, ppo_loss
@@ -70,10 +71,16 @@ def make_torch_policy(
     return TorchPolicy(network)
 
 
-def make_torch_machine(making: Making, agents: Sequence[Seeds] | None = None) -> TorchMachine:
+def make_torch_machine(
+    making: Making,
+    agents: Sequence[Seeds] | None = None,
+    *,
+    parameters: NDArray[np.float32] | None = None,
+    reward_moments: NDArray[np.float64] | None = None,
+) -> TorchMachine:
     """Copies of the environment, a collector and a learner; on a GPU, captured as graphs.
 
-    With `agents`, as many learn together, each by its own seeds.
+    With `agents`, as many learn together, each by its own seeds and a row of `parameters` and `reward_moments`.
     """
     config, head, encoding = making.config, making.head, making.encoding
     if config.device == "cuda" and (missing := no_cuda()) is not None:
@@ -85,10 +92,11 @@ def make_torch_machine(making: Making, agents: Sequence[Seeds] | None = None) ->
         seeds = [making.seeds] if agents is None else list(agents)
         network = make_torch_network(making, device, None if agents is None else len(seeds))
         config = _with_units(config, network.state_size > 0)
-        collector = _make_collector(making, device, network, seeds)
+        collector = _make_collector(making, device, network.twin() if config.overlap else network, seeds)
         records = collector.records
-        if isinstance(collector, TorchHostCollector) and device.name != "cpu":
-            records = Records(device, head, encoding, network.state_size, 1, config.num_envs, config.horizon, 0)
+        if config.overlap or (isinstance(collector, TorchHostCollector) and device.name != "cpu"):
+            sizes = network.state_size, len(seeds), config.num_envs, config.horizon
+            records = Records(device, head, encoding, *sizes, cuts=0)
         objective = Objective(
             head=head,
             loss_gradient=ppo_loss(head),
@@ -108,15 +116,16 @@ def make_torch_machine(making: Making, agents: Sequence[Seeds] | None = None) ->
             collector,
             learner,
             records,
-            making.policy.parameters,
+            making.policy.parameters if parameters is None else parameters,
             making.observation_moments,
-            making.reward_moments.state.T,
+            making.reward_moments.state.T if reward_moments is None else reward_moments,
             gamma=config.gamma,
             gae_lambda=config.gae_lambda,
             normalises=encoding.normalises,
             normalise_rewards=config.normalise_rewards,
             recent=making.recent,
             phases=making.phases,
+            overlap=config.overlap,
         )
         machine.prepare()
         return machine
@@ -151,6 +160,8 @@ def _make_collector(
     assert config.threads is not None  # noqa: S101 - resolved in the constructor
     if source.native is not None:
         source.refuse_workers(config.workers)
+        if config.overlap and device.name == "cpu":
+            raise ValueError("overlap is for gym: environments and for GPUs; here both would use every core")
         streams = [(one.environment, one.policy) for one in seeds]
         return TorchFleetCollector(
             device, source.native, source.params, config.num_envs, config.horizon, head, encoding, network, streams

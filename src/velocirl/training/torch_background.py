@@ -1,0 +1,80 @@
+"""Collecting while somebody learns: in a thread, or on a second stream of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+
+
+class Background(Protocol):
+    """Runs one collection at a time beside the caller's own work."""
+
+    full: bool  # whether there is a rollout that nobody has learnt from, or will be
+
+    @property
+    def stream(self) -> torch.cuda.Stream | None:
+        """Where it is collected, if that is a stream."""
+        ...
+
+    def start(self, collect: Callable[[], None]) -> None:
+        """Begin a rollout, after everything that the caller has done so far."""
+        ...
+
+    def join(self) -> None:
+        """Let what the caller does from now on come after the rollout."""
+        ...
+
+    def wait(self) -> None:
+        """Return when the rollout is done."""
+        ...
+
+
+class ThreadBackground:
+    """A thread, for environments that step in Python."""
+
+    def __init__(self) -> None:
+        self.full, self.stream = False, None
+        self._executor = ThreadPoolExecutor(1, "velocirl-collecting")
+        self._running: Future[None] | None = None
+
+    def start(self, collect: Callable[[], None]) -> None:
+        """Begin a rollout."""
+        self.full = True
+        self._running = self._executor.submit(collect)
+
+    def join(self) -> None:
+        """Wait for it; what it raised is raised here."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+    def wait(self) -> None:
+        """Wait for it, and leave what it raised to `join`."""
+        if self._running is not None:
+            self._running.exception()
+
+
+class StreamBackground:
+    """A second stream; the rollout is a graph there."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self.full = False
+        self._learning, self.stream = stream, torch.cuda.Stream()
+
+    def start(self, collect: Callable[[], None]) -> None:
+        """Begin a rollout."""
+        self.full = True
+        self.stream.wait_stream(self._learning)
+        with torch.cuda.stream(self.stream):
+            collect()
+
+    def join(self) -> None:
+        """Let the learning stream wait for it."""
+        self._learning.wait_stream(self.stream)
+
+    def wait(self) -> None:
+        """Wait for it."""
+        self.stream.synchronize()

@@ -1,0 +1,82 @@
+"""Which device is chosen: the rule, with and without a GPU, and what an agent says of it."""
+
+import importlib.util
+
+import pytest
+
+from velocirl import PPO
+from velocirl.training import device_choice
+from velocirl.training.device_choice import WORK, choose_device, no_cuda
+from velocirl.training.source import Source
+
+SMALL = {"num_envs": 6, "horizon": 16, "hidden": (16, 16), "shared": True, "threads": 1, "seed": 1}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """As if there were one; nothing here trains on it."""
+    monkeypatch.setattr(device_choice, "no_cuda", lambda: None)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(device_choice, "no_cuda", lambda: "there is no CUDA device")
+
+
+@pytest.mark.parametrize("wanted", ["cpu", "cuda"])
+def test_what_is_asked_for_is_taken(wanted, gpu):
+    assert choose_device(wanted, Source("Counter-v0"), 1, 1, native=True) == (wanted, f"{wanted}, as asked")
+
+
+def test_without_a_gpu_everything_is_on_the_cpu(no_gpu):
+    for native in (True, False):
+        chosen = choose_device("auto", Source("Counter-v0"), 10**9, 10**9, native=native)
+        assert chosen == ("cpu", "cpu: there is no CUDA device")
+
+
+def test_a_gpu_is_for_enough_work(gpu):
+    """Parameters times samples decide; the limit itself is enough."""
+    source, samples = Source("Counter-v0"), 10_000
+    most = int(WORK) // samples
+    assert choose_device("auto", source, most, samples, native=True)[0] == "cuda"
+    device, reason = choose_device("auto", source, most - 1, samples, native=True)
+    assert device == "cpu"
+    assert reason == f"cpu: 10,000 samples through {most - 1:,} parameters in each iteration keep no GPU busy"
+    assert choose_device("auto", source, samples, most, native=True)[0] == "cuda"
+
+
+def test_torch_networks_take_the_gpu_for_any_work(gpu):
+    device, reason = choose_device("auto", Source("Counter-v0"), 10, 96, native=False)
+    assert device == "cuda"
+    assert reason == "cuda: 96 samples through 10 parameters in each iteration"
+
+
+def test_environments_in_python_stay_on_the_cpu(gpu):
+    device, reason = choose_device("auto", Source("gym:CartPole-v1"), 10**9, 10**9, native=True)
+    assert device == "cpu"
+    assert reason.startswith("cpu: gym:CartPole-v1 steps in Python")
+
+
+@pytest.mark.parametrize(("package", "extra"), [("torch", "torch"), ("numba_cuda", "cuda")])
+def test_a_missing_package_is_named(package, extra, monkeypatch):
+    find_spec = importlib.util.find_spec
+    found = {"torch": find_spec("torch"), "numba_cuda": find_spec("torch"), package: None}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, find_spec(name, *rest)))
+    assert no_cuda.__wrapped__() == f"{package} is not installed (velocirl[{extra}])"
+
+
+def test_an_agent_says_where_it_trains_and_why(no_gpu):
+    agent = PPO("Counter-v0", **SMALL)
+    assert agent.config.device == "cpu"  # decided, so that the run can be repeated
+    assert agent.device_reason == "cpu: there is no CUDA device"
+    assert PPO("Counter-v0", device="cpu", **SMALL).device_reason == "cpu, as asked"
+
+
+def test_an_agent_takes_the_gpu_where_it_is_faster(gpu):
+    """Which way it goes depends on its batch and its network alone."""
+    parameters = PPO("Counter-v0", device="cpu", **SMALL).parameters.size
+    copies = int(WORK) // (parameters * 16) + 1
+    large = PPO("Counter-v0", **{**SMALL, "num_envs": copies})
+    assert large.config.device == "cuda"
+    assert f"{copies * 16:,} samples through {parameters:,} parameters" in large.device_reason
+    assert PPO("Counter-v0", **{**SMALL, "num_envs": copies // 2}).config.device == "cpu"

@@ -1,0 +1,422 @@
+"""The torch machine on the CPU: against the native one from the same seed, and against plain Python by a module."""
+
+import dataclasses
+from math import inf, nan
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, int32, random, record
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.engine import registry
+from velocirl.training.agent import Goal
+from velocirl.training.checkpoints import Checkpoints
+from velocirl.training.mapped_updating import FAULT, PLACE, STOPPED
+
+SMALL = {
+    "num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",
+    "learning_rate": 3e-3, "learning_rate_schedule": "constant", "gamma": 0.9, "activation": "tanh",
+}  # fmt: skip
+NATIVE, TORCH = {"hidden": (16, 16), "shared": True}, {"network": "mlp(16, 16)"}
+WHOLE = {"minibatch_size": 10**9, "epochs": 1}  # one minibatch of everything, in which no order counts
+PLAIN = {"optimiser": "sgd", "max_grad_norm": 0.0, **WHOLE}  # parameters move along the gradient
+BATCH = 96
+LENGTHS, LIMIT = (3, 9, 6, 1), 4  # of episodes in turn; some end by themselves, some are cut off, one does both
+
+
+@pytest.fixture(autouse=True)
+def _one_torch_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@record
+class State:
+    count: float32
+    episode: int32
+
+
+@record
+class Params:
+    at: float32 = -1  # the count at which this copy's number goes wrong, in its first episode
+    reward: float32 = 0
+    observation: float32 = 0
+
+
+def reset(state, params, rng):
+    state.count = 0
+    state.episode = random.integer(rng, 0, 4)
+
+
+def step(state, params, action, rng):
+    reward = state.count + 10.0 * action
+    state.count += 1
+    return reward, state.count >= LENGTHS[state.episode]
+
+
+def observe(state, params, observation):
+    observation[0] = state.count
+
+
+cycle = Environment(
+    "TorchCycle-v0", state=State, observation=Box(0, inf, (1,)), action=Discrete(2), max_steps=LIMIT,
+    reset=reset, step=step, observe=observe,
+)  # fmt: skip
+
+
+class Actor(nn.Module):
+    """A user's own policy and value."""
+
+    def __init__(self, inputs=1, outputs=2):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.body, self.policy, self.value = nn.Linear(inputs, 16), nn.Linear(16, outputs), nn.Linear(16, 1)
+        for one in self.parameters():
+            one.data.uniform_(-0.5, 0.5, generator=generator)
+
+    def forward(self, observation):
+        features = torch.tanh(self.body(observation))
+        return self.policy(features), self.value(features)
+
+
+def prepared(environment="Counter-v0", **config):
+    agent = PPO(environment, **{**SMALL, **config})
+    agent.goal = Goal(0, 10**6)
+    agent.prepare()
+    return agent
+
+
+def both(environment, **config):
+    return prepared(environment, **NATIVE, **config), prepared(environment, **TORCH, **config)
+
+
+def native_samples(agent):
+    return np.concatenate([journal.samples for journal in agent._machine.collector.journals])
+
+
+def samples_of(agent):
+    """The samples (copies, horizon) of a torch machine."""
+    return agent._machine.records.samples[: agent.config.horizon].T.copy()
+
+
+def assert_near(found, expected, tolerance):
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.fixture(scope="module")
+def short_pole():
+    return dataclasses.replace(registry.find("CartPole-v1"), id="ShortPole-v0", max_steps=5)
+
+
+ENVIRONMENTS = ["Counter-v0", "short pole", "IdentityContinuous-v0", "TicTacToe-v1", "TorchCycle-v0"]
+
+
+def found(name, short_pole):
+    return short_pole if name == "short pole" else cycle if name == cycle.id else name
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_first_rollout_is_that_of_the_native_learner(name, short_pole):
+    """Sample by sample: both draw the same random numbers for the same copies."""
+    native, torched = both(found(name, short_pole), normalise_observations=name == "short pole", **WHOLE)
+    np.testing.assert_array_equal(torched.parameters, native.parameters)
+    rows = native.iterate(), torched.iterate()
+    expected, stored = native_samples(native), samples_of(torched)
+    for field in ("ended", "mask"):
+        np.testing.assert_array_equal(stored[field], expected[field], err_msg=field)
+    for field in ("action", "observation", "log_probability", "value", "reward", "final_value", "advantage", "target"):
+        np.testing.assert_allclose(stored[field], expected[field], rtol=1e-5, atol=2e-5, err_msg=field)
+    assert name not in ("Counter-v0", "short pole") or expected["ended"].any()
+    for metric in ("rollout/ep_rew_mean", "rollout/ep_len_mean", "train/explained_variance", "train/loss",
+                   "train/value_loss", "train/entropy_loss", "train/gradient_norm", "train/minibatches"):  # fmt: skip
+        assert rows[1][metric] == pytest.approx(rows[0][metric], rel=1e-4, abs=1e-5, nan_ok=True), metric
+    assert list(torched.recent_returns) == list(native.recent_returns)
+    assert list(torched.recent_lengths) == list(native.recent_lengths)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_gradients_are_those_of_the_native_learner(name, short_pole):
+    native, torched = both(found(name, short_pole), **PLAIN)
+    before = native.parameters.copy()
+    native.iterate()
+    torched.iterate()
+    expected = native.parameters - before
+    assert np.abs(expected).max() > 1e-4
+    assert_near(torched.parameters - before, expected, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"value_clip": 0.1, "dual_clip": 1.5, "entropy_coefficient": 0.1},
+        {"estimator": "vtrace", "rho_limit": 0.8},
+        {"normalise_observations": True, "normalise_rewards": True},
+        {"normalise_advantages": False, "gae_lambda": 0.5},
+        {"max_grad_norm": 0.5},
+        {"max_grad_value": 0.01},
+        {"optimiser": "adam", "learning_rate": 0.01},
+    ],
+    ids=lambda changes: " ".join(changes),
+)
+def test_iterations_are_those_of_the_native_learner(changes, short_pole):
+    """Four iterations of three passes over everything, so that ratios and values are no longer those of the rollout."""
+    config = {**PLAIN, "epochs": 3, "learning_rate": 0.2, "value_coefficient": 0.02, **changes}
+    native, torched = both(short_pole, **config)
+    before = native.parameters.copy()
+    for _ in range(4):
+        rows = native.iterate(), torched.iterate()
+        np.testing.assert_array_equal(samples_of(torched)["action"], native_samples(native)["action"])
+    assert_near(torched.parameters - before, native.parameters - before, 2e-3)
+    for metric in ("train/approx_kl", "train/clip_fraction", "train/loss", "train/n_updates", "train/learning_rate"):
+        assert rows[1][metric] == pytest.approx(rows[0][metric], rel=2e-3, abs=2e-5), metric
+    assert rows[0]["train/approx_kl"] > 1e-6
+    arrays = native.arrays(), torched.arrays()
+    for name in ("observation.moments", "reward.moments"):
+        assert name == "reward.moments" or arrays[0][name].any() == changes.get("normalise_observations", False)
+        if arrays[1][name].any():
+            assert_near(arrays[1][name], arrays[0][name], 1e-5)
+
+
+def value_of(module, counts):
+    with torch.no_grad():
+        return module(torch.tensor(np.asarray(counts, np.float32)).reshape(-1, 1))[1].numpy()[:, 0].astype(np.float64)
+
+
+def check_column(module, column, last_value, gamma, gae_lambda, next_count):
+    """Everything that a rollout stored of one copy, from the counts that it saw."""
+    counts, ended = column["observation"][:, 0], column["ended"]
+    cut = (ended != GOES_ON) & (counts + 1 >= LIMIT)
+    assert np.all(counts[1:] == np.where(ended[:-1] != GOES_ON, 0, counts[:-1] + 1))
+    assert np.all(counts < LIMIT)
+    truncated = ended == TRUNCATED
+    assert np.all(cut[truncated])
+    values = value_of(module, counts)
+    np.testing.assert_allclose(column["value"], values, atol=1e-5)
+    # What follows a cut is worth the value of the last observation of that episode, not of the next one's first.
+    final = np.where(truncated, value_of(module, np.full(len(counts), LIMIT)), 0.0)
+    np.testing.assert_allclose(column["final_value"], final, atol=1e-5)
+    assert last_value == pytest.approx(value_of(module, [next_count])[0], abs=1e-5)
+    advantage, following = 0.0, float(last_value)
+    for t in reversed(range(len(column))):
+        if ended[t] != GOES_ON:
+            advantage, following = 0.0, final[t]
+        advantage = column["reward"][t] + gamma * following - values[t] + gamma * gae_lambda * advantage
+        following = values[t]
+        assert column["advantage"][t] == pytest.approx(advantage, rel=1e-4, abs=1e-4)
+        assert column["target"][t] == pytest.approx(advantage + values[t], rel=1e-4, abs=1e-4)
+    return int(truncated.sum())
+
+
+def test_advantages_at_the_ends_of_episodes():
+    """By a user's module, in plain Python: several cuts and ends of each copy in one rollout, and in the next."""
+    agent = prepared(cycle, network=Actor(), num_envs=20, horizon=25, **WHOLE)
+    kinds = set()
+    for _ in range(2):
+        module = Actor()
+        module.load_state_dict(agent.network.state_dict())  # as it is during the rollout
+        agent.iterate()
+        samples, last_values = samples_of(agent), agent._machine.records.tensors["last_value"].numpy()
+        next_counts = agent._machine.collector.fleet.copies.state["count"]
+        cuts = [
+            check_column(module, column, last_values[i], 0.9, 0.95, next_counts[i]) for i, column in enumerate(samples)
+        ]
+        assert max(cuts) >= 4
+        kinds |= set(samples["ended"].reshape(-1).tolist())
+        policy = torch.log_softmax(module(torch.tensor(samples["observation"].reshape(-1, 1)))[0], 1).detach().numpy()
+        chosen = policy[np.arange(len(policy)), samples["action"].reshape(-1)]
+        np.testing.assert_allclose(samples["log_probability"].reshape(-1), chosen, atol=1e-5)
+    assert kinds == {GOES_ON, TERMINATED, TRUNCATED}
+
+
+def test_the_gradient_of_a_users_module():
+    """One step against torch autograd and torch's own loss."""
+    agent = prepared(cycle, network=Actor(), entropy_coefficient=0.1, **PLAIN)
+    module = Actor()
+    before = agent.parameters.copy()
+    agent.iterate()
+    samples = samples_of(agent).reshape(-1)
+    policy, value = module(torch.tensor(samples["observation"]))
+    choice = torch.distributions.Categorical(logits=policy)
+    log_probability = choice.log_prob(torch.tensor(samples["action"][:, 0]).long())
+    advantage = torch.tensor(samples["advantage"])
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    ratio = torch.exp(log_probability - torch.tensor(samples["log_probability"]))
+    error = (value[:, 0] - torch.tensor(samples["target"])) ** 2 / 2
+    (-ratio * advantage + 0.5 * error - 0.1 * choice.entropy()).mean().backward()
+    expected = np.concatenate([one.grad.numpy().reshape(-1) for one in module.parameters()])
+    assert_near((before - agent.parameters) / 3e-3, expected, 1e-3)
+
+
+def test_the_number_of_threads_changes_nothing():
+    """Two threads share out mapped functions from 2048 indices on."""
+    agents = [prepared(num_envs=256, threads=threads, **TORCH) for threads in (1, 2)]
+    for agent in agents:
+        agent.iterate()
+    assert agents[0].parameters.tobytes() == agents[1].parameters.tobytes()
+
+
+def test_every_sample_is_used_once_in_an_epoch():
+    agent = prepared(num_envs=7, horizon=10, minibatch_size=14, **TORCH)
+    learner, seen = agent._machine.learner, []
+    lose = learner._lose
+
+    def watch():
+        place, rows = int(learner.tensors["counts"][0, PLACE]), learner.shape.rows
+        seen.append(learner.tensors["order"][0, place * rows : (place + 1) * rows].numpy().copy())
+        lose()
+
+    learner._lose = watch
+    agent.iterate()
+    assert [len(one) for one in seen] == [14] * 10
+    first, second = np.concatenate(seen[:5]), np.concatenate(seen[5:])
+    assert sorted(first) == sorted(second) == list(range(70))
+    assert first.tolist() != second.tolist()
+
+
+def test_accumulated_minibatches_are_one_large_one():
+    plain = {**PLAIN, "normalise_advantages": False}
+    agents = [
+        prepared(**TORCH, **{**plain, **changes})
+        for changes in ({}, {"minibatch_size": BATCH // 2, "gradient_accumulation": 2}, {"minibatch_size": BATCH // 2})
+    ]
+    before = agents[0].parameters.copy()
+    rows = [agent.iterate() for agent in agents]
+    assert [row["train/n_updates"] for row in rows] == [1, 1, 2]
+    assert [row["train/minibatches"] for row in rows] == [1, 2, 2]
+    whole, accumulated, single = (agent.parameters - before for agent in agents)
+    assert_near(accumulated, whole, 1e-4)
+    assert rows[1]["train/gradient_norm"] == pytest.approx(rows[0]["train/gradient_norm"], rel=1e-4)
+    assert np.abs(single - whole).max() > 0.1 * np.abs(whole).max()
+
+
+def test_what_is_left_over_is_accumulated_too():
+    """Three minibatches by twos: the last one makes a step of its own, with its own mean."""
+    assert prepared(gradient_accumulation=2, **TORCH).iterate()["train/n_updates"] == 4
+    halves = prepared(**TORCH, **{**PLAIN, "minibatch_size": 32, "gradient_accumulation": 2, "learning_rate": 1e-12})
+    assert halves.iterate()["train/n_updates"] == 2
+
+
+def test_an_update_stops_where_the_policy_has_moved_too_far():
+    free = prepared(learning_rate=0.1, epochs=8, **TORCH)
+    held = prepared(learning_rate=0.1, epochs=8, target_kl=0.002, **TORCH)
+    rows = free.iterate(), held.iterate()
+    assert rows[0]["train/minibatches"] == 24
+    assert 1 < rows[1]["train/minibatches"] < 24
+    assert rows[1]["train/n_updates"] == rows[1]["train/minibatches"] - 1  # the one that told of it makes no step
+    assert held._machine.learner.tensors["counts"][0, STOPPED] == 1
+    again = held.iterate()
+    assert again["train/n_updates"] > rows[1]["train/n_updates"]  # the next update begins anew
+
+
+def test_each_number_of_the_gradient_is_clipped():
+    plain, clipped = (prepared(**TORCH, **PLAIN, max_grad_value=limit) for limit in (0.0, 0.01))
+    before = plain.parameters.copy()
+    for agent in (plain, clipped):
+        agent.iterate()
+    gradient = (before - plain.parameters) / 3e-3
+    expected = np.clip(gradient, -0.01, 0.01)
+    assert (np.abs(gradient) > 0.01).mean() > 0.05
+    assert_near((before - clipped.parameters) / 3e-3, expected, 2e-2)  # parameters are rounded at 1e-7
+
+
+def test_the_gradient_is_clipped_to_its_norm():
+    agent = prepared(**TORCH, **{**PLAIN, "max_grad_norm": 0.25, "learning_rate": 0.5})
+    before = agent.parameters.copy()
+    row = agent.iterate()
+    assert row["train/gradient_norm"] > 1  # told as it was
+    assert np.linalg.norm(agent.parameters - before) == pytest.approx(0.125, rel=1e-3)
+
+
+def test_the_last_episodes_to_end_are_told():
+    """Of a rollout with more than 100 ends the last hundred count, in the order of their ends."""
+    agent = prepared(num_envs=20, horizon=40, **TORCH)
+    lengths = np.arange(20) % 5 + 1
+    agent._machine.collector.fleet.copies.params["length"] = lengths
+    agent.iterate()
+    ends = [int(lengths[copy]) for t in range(40) for copy in range(20) if (t + 1) % lengths[copy] == 0]
+    assert len(ends) > 300
+    assert list(agent.recent_lengths) == ends[-100:]
+    assert list(agent.recent_returns) == [length * (length - 1) / 2 for length in ends[-100:]]
+
+
+def break_reward(state, params, action, rng):
+    state.count += 1
+    return params.reward if state.count == params.at else 1.0, False
+
+
+def break_observation(state, params, observation):
+    observation[0] = params.observation if state.count == params.at else 0.5
+
+
+fragile = Environment(
+    "TorchFragile-v0", state=State, params=Params, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=1000,
+    reset=reset, step=break_reward, observe=break_observation,
+)  # fmt: skip
+
+
+def spoil(agent, copy, at, **numbers):
+    params = agent._machine.collector.fleet.copies.params
+    for name, value in {"at": at, **numbers}.items():
+        params[name][copy] = value
+
+
+def assert_stops(agent, message, directory, saved=(BATCH,)):
+    """It stops in the second iteration, parameters are numbers still, and the newest checkpoint is from before."""
+    with pytest.raises(NumericalError, match=message):
+        agent.learn(10 * BATCH, Checkpoint(directory, every=1))
+    assert list(Checkpoints(directory).steps()) == list(saved)
+    if saved:
+        arrays = Checkpoints(directory).latest().state.arrays.values()
+        assert all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
+        assert np.isfinite(agent.parameters).all()
+
+
+@pytest.mark.parametrize("network", ["mlp(16, 16)", "mlp(8) gru(8)", Actor], ids=str)
+@pytest.mark.parametrize("number", [nan, -inf])
+def test_a_reward_that_is_no_number(number, network, tmp_path):
+    agent = prepared(fragile, network=network() if network is Actor else network)
+    spoil(agent, 4, at=21, reward=number)  # step 4 of the second rollout
+    message = rf"a reward of the environment is not finite: copy 4, step {BATCH + 4 * 6} of the run \(4 of this"
+    assert_stops(agent, message, tmp_path)
+
+
+@pytest.mark.parametrize("number", [nan, inf])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_an_observation_that_is_no_number(number, normalise, tmp_path):
+    agent = prepared(fragile, normalise_observations=normalise, **TORCH)
+    spoil(agent, 3, at=20, observation=number)
+    message = rf"an observation of the environment is not finite: copy 3, step {BATCH + 4 * 6} of the run \(4 of this"
+    assert_stops(agent, message, tmp_path)
+
+
+def test_a_final_observation_that_is_no_number(tmp_path):
+    agent = prepared(fragile, **TORCH)
+    agent._machine.collector.fleet.copies.elapsed[2] = 980  # cut off at step 1000: step 3 of the second rollout
+    spoil(agent, 2, at=20, observation=nan)
+    message = rf"an observation of the environment is not finite: copy 2, step {BATCH + 3 * 6} of the run \(3 of this"
+    assert_stops(agent, message, tmp_path)
+
+
+def test_the_first_of_several_faults_is_told():
+    agent = prepared(fragile, **TORCH)
+    spoil(agent, 5, at=3, reward=nan)
+    spoil(agent, 4, at=2, reward=inf)
+    with pytest.raises(NumericalError, match=r"copy 4, step 6 of the run \(1 of this rollout\)"):
+        agent.learn(BATCH)
+
+
+def test_a_gradient_that_is_no_number(tmp_path):
+    """A reward near the largest number is finite, a hundred times the critic's error is not."""
+    agent = prepared(fragile, value_coefficient=100.0, **TORCH)
+    spoil(agent, 0, at=21, reward=1e38)
+    assert_stops(agent, f"the gradient is not finite in the update after step {2 * BATCH} of the run", tmp_path)
+    assert agent._machine.learner.tensors["counts"][0, FAULT] == 1
+
+
+def test_a_step_that_leaves_the_numbers(tmp_path):
+    agent = prepared(fragile, **{**TORCH, "learning_rate": 3e38, "max_grad_norm": 0.0})
+    assert_stops(agent, "is not finite", tmp_path, saved=())
