@@ -100,7 +100,7 @@ def test_missing_peers_only_drop_out(monkeypatch, without_peers):
     suite = [Benchmark("ppo", ppo.ppo_4_epochs)]
     (result,) = run_benchmarks(suite, QUICK, machine, Silent(), "a command").results
     assert [one.unavailable for one in result.contestants] == [
-        "", "", "optax is not installed", "stable_baselines3 is not installed"
+        "", "", "jax is not installed", "stable_baselines3 is not installed"
     ]  # fmt: skip
     assert all(one.estimate.median > 0 for one in result.contestants[:2])
     assert [one.verdict == NOT_MEASURED for one in result.findings] == [True, True, False]
@@ -162,7 +162,7 @@ print(json.dumps([states.tolist(), fallen.tolist(), advantages.tolist(), shares]
 """
 
 
-@needs("optax")
+@needs("jax")
 def test_the_jax_program_is_cartpole_and_learns():
     generator = np.random.default_rng(0)
     states = generator.uniform(-1, 1, (32, 4)) * [2.5, 2, 0.22, 2]

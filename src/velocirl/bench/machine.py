@@ -19,7 +19,6 @@ PACKAGES = (
     "gymnasium",
     "envpool",
     "jax",
-    "optax",
     "stable_baselines3",
     "torch",
 )

@@ -1,7 +1,8 @@
 """The narrow layers of a network on a GPU: the first, which reads a few numbers, and the last, which gives a few.
 
 A product with a side of four wastes a matrix unit and costs a pass through memory for each of its operations: product,
-activation, slope, sums of weights and biases. Here each is one kernel over columns of stretches of rows, with the same scalar functions of the activation that the CPU compiles.
+activation, slope, sums of weights and biases. Here each is one kernel over columns of stretches of rows, with the same
+scalar functions of the activation that the CPU compiles.
 """
 
 from __future__ import annotations

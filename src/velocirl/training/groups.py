@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,11 +18,11 @@ from velocirl.training.runs import (
     DamagedRunError,
     Plan,
     Run,
-    RunBusyError,
     RunExistsError,
     RunSummary,
-    _claim,
-    _claim_new,
+    claim,
+    claim_new,
+    hold_directory,
     list_runs,
     open_run,
 )
@@ -117,18 +115,8 @@ class Group:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Work on the group while this context lasts; another process that wants to is refused."""
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                busy = f"{self.name} is running in another process; wait for it, or stop it first"
-                raise RunBusyError(busy) from None
-            except OSError:  # a file system without locks: nothing can be told, so nothing is refused
-                pass
+        with hold_directory(self.path, self.name):
             yield
-        finally:
-            os.close(handle)
 
     def write(self) -> None:
         """Write the description."""
@@ -150,12 +138,12 @@ def create_group(
     created = datetime.now(UTC).replace(microsecond=0)
     plain = parse_json(strict_json({name: value for name, value in config.items() if name != "seed"}))
     if directory is None:
-        path = _claim_new(f"{environment}-{algorithm}-seeds-{seeds[0]}-{seeds[-1]}", created)
+        path = claim_new(f"{environment}-{algorithm}-seeds-{seeds[0]}-{seeds[-1]}", created)
     else:
         path = Path(directory).expanduser()
         if is_group(path):
             raise RunExistsError(f"{path} is a group of runs already: go on with it by `velocirl resume {path}`")
-        path = _claim(path)
+        path = claim(path)
     description = GroupDescription(
         format=1,
         environment=environment,

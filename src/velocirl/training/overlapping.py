@@ -6,14 +6,14 @@ then collected by the policy as it was one update earlier, which V-trace correct
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.training.background import CollectingThread
 from velocirl.training.collecting import ENDED, EPISODE, FAULT, Journal
 from velocirl.training.native_machine import NativeMachine
 
@@ -29,8 +29,10 @@ class OverlappingMachine(NativeMachine):
     """
 
     _collection: Future[None] | None = None  # under way, or done and not learnt from
-    _thread: ThreadPoolExecutor
-    _process: int | None = None  # whose thread that is
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._thread = CollectingThread()
 
     def drain(self) -> None:
         """Wait until nothing is under way; what a rollout raised comes with the next iteration."""
@@ -71,12 +73,9 @@ class OverlappingMachine(NativeMachine):
         self._begin()
 
     def _begin(self) -> Future[None]:
-        if self._process != os.getpid():  # threads do not survive a fork
-            # One thread, which sleeps between rollouts; it ends with this machine, or after its rollout with Python.
-            self._thread, self._process = ThreadPoolExecutor(1, "velocirl-collecting"), os.getpid()
         self.learner.pack(self.collector.works)
         self._clear_journals()
-        self._collection = self._thread.submit(self.collector.collect, self.eyes, self._gamma)
+        self._collection = self._thread.begin(self.collector.collect, self.eyes, self._gamma)
         return self._collection
 
     @property

@@ -143,19 +143,8 @@ class Run:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Work on the run while this context lasts; another process that wants to is refused."""
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunBusyError(
-                    f"{self.name} is running in another process; wait for it, or stop it first"
-                ) from None
-            except OSError:  # a file system without locks: nothing can be told, so nothing is refused
-                pass
+        with hold_directory(self.path, self.name):
             yield
-        finally:
-            os.close(handle)
 
     def _write(self) -> None:
         text = strict_json(msgspec.to_builtins(self.description), indent=2)
@@ -176,7 +165,7 @@ def create_run(
     """A new run in a directory of its own, given or named after what it is; nothing that exists is written over."""
     created = datetime.now(UTC).replace(microsecond=0)
     plain = parse_json(strict_json(config))  # what cannot be stored is refused before there is a directory
-    path = _claim(Path(directory)) if directory else _claim_new(f"{environment}-{algorithm}-{seed}", created)
+    path = claim(Path(directory)) if directory else claim_new(f"{environment}-{algorithm}-{seed}", created)
     description = RunDescription(
         format=1,
         environment=environment,
@@ -206,6 +195,22 @@ def open_run(path_or_name: str | Path) -> Run:
     path = path.resolve()
     remove_unfinished(path)
     return Run(path, _read(path))
+
+
+@contextlib.contextmanager
+def hold_directory(path: Path, name: str) -> Iterator[None]:
+    """Work on what lies in a directory while this context lasts; another process that wants to is refused."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunBusyError(f"{name} is running in another process; wait for it, or stop it first") from None
+        except OSError:  # a file system without locks: nothing can be told, so nothing is refused
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_held(path: Path) -> bool:
@@ -263,7 +268,7 @@ def _home() -> Path:
     return (data_directory() / "runs").resolve()
 
 
-def _claim(path: Path) -> Path:
+def claim(path: Path) -> Path:
     """Make a directory a run's own: a new one, or one that is empty."""
     path = path.expanduser().resolve()
     if (path / DESCRIPTION).exists():
@@ -275,7 +280,7 @@ def _claim(path: Path) -> Path:
     return path
 
 
-def _claim_new(title: str, created: datetime) -> Path:
+def claim_new(title: str, created: datetime) -> Path:
     """A new directory in the default place; of several in one second, the later ones are numbered."""
     home = _home()
     home.parent.mkdir(parents=True, exist_ok=True)

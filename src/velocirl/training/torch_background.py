@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Protocol
 
 import torch
+
+from velocirl.training.background import CollectingThread
 
 
 class Background(Protocol):
@@ -37,13 +39,13 @@ class ThreadBackground:
 
     def __init__(self) -> None:
         self.full, self.stream = False, None
-        self._executor = ThreadPoolExecutor(1, "velocirl-collecting")
+        self._thread = CollectingThread()
         self._running: Future[None] | None = None
 
     def start(self, collect: Callable[[], None]) -> None:
         """Begin a rollout."""
         self.full = True
-        self._running = self._executor.submit(collect)
+        self._running = self._thread.begin(collect)
 
     def join(self) -> None:
         """Wait for it; what it raised is raised here."""

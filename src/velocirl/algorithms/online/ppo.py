@@ -219,6 +219,11 @@ class PPO(Agent):
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self._is_native
         )
+        if config.overlap and device == "cpu" and self.source.native is not None:
+            raise ValueError(
+                f"overlap is for gym: environments and for GPUs; {self.source.id} is compiled, and on the CPU collecting"
+                " and learning both already use every core"
+            )
         precision = {"cpu": "float32", "cuda": "tf32"}[device] if config.precision == "auto" else config.precision
         if device == "cpu" and (precision == "tf32" or (self._is_native and precision != "float32")):
             wanted = 'device="cuda"' if precision == "tf32" else 'a torch network, such as network="mlp(64, 64)"'

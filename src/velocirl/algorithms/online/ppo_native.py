@@ -31,11 +31,6 @@ def make_native_machine(making: Making) -> NativeMachine:
     config, source, head, encoding, seeds = making.config, making.source, making.head, making.encoding, making.seeds
     network: MLP = making.policy.network
     assert config.threads is not None  # noqa: S101 - resolved in the constructor
-    if config.overlap and source.native is not None:
-        raise ValueError(
-            f"overlap is for gym: environments and for GPUs; {source.id} is compiled, and collecting and learning on"
-            " the CPU both already use every core"
-        )
     envs = source.make_copies(config.num_envs, seed=seeds.environment, threads=config.threads, workers=config.workers)
     collector: Collector
     if isinstance(envs, FleetVectorEnv):

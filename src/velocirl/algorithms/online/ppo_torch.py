@@ -160,8 +160,6 @@ def _make_collector(
     assert config.threads is not None  # noqa: S101 - resolved in the constructor
     if source.native is not None:
         source.refuse_workers(config.workers)
-        if config.overlap and device.name == "cpu":
-            raise ValueError("overlap is for gym: environments and for GPUs; here both would use every core")
         streams = [(one.environment, one.policy) for one in seeds]
         return TorchFleetCollector(
             device, source.native, source.params, config.num_envs, config.horizon, head, encoding, network, streams

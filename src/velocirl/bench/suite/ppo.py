@@ -71,7 +71,7 @@ def velocirl_training(work: Work, threads: int, amount: float | None = None) -> 
 
 def jax_training(work: Work) -> Peer:
     """Iterations of the JAX program."""
-    return Peer("jax_ppo", "training", *astuple(work), needs="optax", amount=work.steps)
+    return Peer("jax_ppo", "training", *astuple(work), needs="jax", amount=work.steps)
 
 
 def stable_baselines3_training(work: Work) -> Peer:
