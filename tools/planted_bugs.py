@@ -1,6 +1,6 @@
 """Do the tests find the silent bugs of reinforcement learning? Plants each into a copy of the sources and sees.
 
-    python tools/planted_bugs.py                 all of them, about twelve minutes on two cores
+    python tools/planted_bugs.py                 all of them, about a quarter of an hour on two cores
     python tools/planted_bugs.py truncation gae  those whose name contains one of these words
 
 First the named tests run on the unchanged copy, where they must pass; then each bug must make one of its tests fail.
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds; a bug that makes a test hang is found too
+OUTDATED = ("AttributeError", "ImportError", "NameError")  # what a bug fails with that is written for older sources
 
 BUFFERS, LOSS = "tests/buffers/test_returns.py", "tests/algorithms/test_ppo_loss.py"
 COLLECTING, UPDATING = "tests/training/test_collecting.py", "tests/training/test_updating.py"
@@ -125,7 +126,7 @@ BUGS = (
         "algorithms/online/ppo.py",
         "        observations, masks, single = self.batched(observation, action_masks)\n",
         "        observations, masks, single = self.batched(observation, action_masks)\n"
-        "        self._observation_moments.add(observations.sum(0), (observations**2).sum(0), len(observations))\n",
+        "        self.observation_moments.add(observations.sum(0), (observations**2).sum(0), len(observations))\n",
         (f"{NORMALISING}::test_looking_changes_nothing",),
     ),
     Bug(
@@ -527,7 +528,7 @@ def plant(bug: Bug, copy: Path) -> str:
         path.write_text(original)
     if status == 0:
         return f"SURVIVED {' '.join(bug.tests)}"
-    if status not in (1, None):
+    if status not in (1, None) or reason.startswith(OUTDATED):
         return f"NOT RUN: {reason}"
     return f"caught   {reason}"
 

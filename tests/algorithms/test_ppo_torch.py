@@ -158,7 +158,7 @@ def test_a_torch_learner_goes_on_as_a_native_one(name, tmp_path):
 
 @pytest.mark.parametrize(
     "threads",
-    [1, pytest.param(2, marks=pytest.mark.xfail(raises=ValueError, reason="the native learner wants as many streams"))],
+    [1, 2],
 )
 def test_the_number_of_threads_may_change_on_the_way(threads, tmp_path):
     torched = build("mlp").learn(BATCH)
@@ -325,7 +325,7 @@ def test_identity(precision):
     assert learnt("Identity-v0", 30_000, network="mlp(64)", precision=precision, **IDENTITY) >= 15.5
 
 
-@pytest.mark.parametrize("network", ["mlp(32) gru(32)", Own])
+@pytest.mark.parametrize("network", [pytest.param("mlp(32) gru(32)", marks=pytest.mark.slow), Own])
 def test_identity_with_modules(network):
     """Perfect 16, random 4; seed 0, 40000 steps."""
     network = Own(4, 4) if network is Own else network
@@ -364,7 +364,12 @@ def test_environments_of_gymnasium(workers):
 
 @pytest.mark.parametrize(
     "network",
-    [None, "mlp(32)", {"symbol": "mlp(16)", "then": "mlp(16)"}, {"then": "mlp(16) gru(16)"}],
+    [
+        None,
+        "mlp(32)",
+        {"symbol": "mlp(16)", "then": "mlp(16)"},
+        pytest.param({"then": "mlp(16) gru(16)"}, marks=pytest.mark.slow),
+    ],
     ids=["native", "layers", "encoders", "recurrent"],
 )
 def test_observations_of_parts_are_learnt(network):

@@ -120,10 +120,12 @@ class Learner:
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave."""
-        for name, own in (("learner.moments", self.moments), ("learner.rng", self.rng)):
-            if state[name].shape != own.shape or state[name].dtype != own.dtype:
-                raise ValueError(f"{name} is {state[name].dtype} {state[name].shape}; expected {own.dtype} {own.shape}")
-            own[:] = state[name]
+        moments, own = state["learner.moments"], self.moments
+        if moments.shape != own.shape or moments.dtype != own.dtype:
+            raise ValueError(f"learner.moments is {moments.dtype} {moments.shape}; expected {own.dtype} {own.shape}")
+        own[:] = moments
+        if state["learner.rng"].shape == self.rng.shape:  # else another device or number of threads was asked for
+            self.rng[:] = state["learner.rng"]
         self.optimiser_steps = int(state["learner.steps"])
         self.repack()
 

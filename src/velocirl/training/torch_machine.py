@@ -10,42 +10,21 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velocirl.training.faults import check_update, fault_of_rollout
-from velocirl.training.machine import Report, explained_variance
-from velocirl.training.mapped_collecting import FAULT_KINDS
-from velocirl.training.mapped_updating import (
-    COUNTS,
-    FAULT,
-    MINIBATCHES,
-    NORMS,
-    NUMBERS,
-    SAMPLES,
-    STEPS,
-    TAKEN,
-)  # fmt: skip
+from velocirl.training.faults import NumericalError
+from velocirl.training.machine import Report
 from velocirl.training.native_machine import REWARD_LIMIT
 from velocirl.training.normalising import RunningMoments, take_in, take_in_rewards
 from velocirl.training.torch_collectors import Records, TorchCollector, TorchFleetCollector
 from velocirl.training.torch_device import Device
-from velocirl.training.torch_learner import SPREAD, TorchLearner
-from velocirl.training.updating import METRICS, Schedule
-
-NO_FAULT = 2**62
-
-
-class Pending(NamedTuple):
-    """An iteration that was started."""
-
-    steps: int
-    learning_rate: float
-    numbers: torch.Tensor  # its report on the host, once `done`
-    events: tuple[Any, ...]  # before the rollout, before the update, after the report
+from velocirl.training.torch_learner import TorchLearner
+from velocirl.training.torch_reports import Pending, Reports
+from velocirl.training.updating import Schedule
 
 
 class TorchMachine:
@@ -77,10 +56,11 @@ class TorchMachine:
         self._apart = records is not collector.records
         self._collection = device.make_background(collector) if overlap else None
         self._pending: Pending | None = None
+        self._told: list[Report] | None = None  # reports that were read before anybody asked for them
+        self._failed = False
         self._fresh = True  # whether the agent's own arrays are those of the device
         seeds, copies, horizon = records.seeds, records.copies, records.horizon
         self._batch = copies * horizon
-        self._recent = min(recent, self._batch)
         self._rewards = device.zeros(seeds, 3, dtype=np.float64)
         self._reward_sums = device.zeros(seeds, 2, dtype=np.float64)
         discounts = np.array([(1.0, REWARD_LIMIT if normalise_rewards else inf, gamma, gae_lambda)] * seeds)
@@ -103,12 +83,8 @@ class TorchMachine:
         )  # fmt: skip
         self._collect: Callable[[], None] = lambda: collector.collect(gamma)
         self._estimate: Callable[[], None] = self._estimate_now
-        self._report: Callable[[], None] = self._report_now
-        self._width = COUNTS + NUMBERS + METRICS + SPREAD + 2 + 3 * self._recent
-        self._numbers = device.zeros(seeds, self._width, dtype=np.float64)
-        pinned = device.name == "cuda"
-        self._hosts = [torch.zeros(seeds, self._width, dtype=torch.float64, pin_memory=pinned) for _ in range(2)]
-        self._turn = 0
+        self._reports = Reports(device, records, learner, recent)
+        self._report: Callable[[], None] = self._reports.gather
         self.take()
 
     def prepare(self) -> None:
@@ -139,15 +115,14 @@ class TorchMachine:
         with self.device.at_work():
             self.learner.set_learning_rate(schedule.learning_rate)
             events = self._run_stages()
-            host = self._hosts[self._turn]
-            host.copy_(self._numbers, non_blocking=True)
+            host = self._reports.send()
             done = self._mark()
-        self._turn = 1 - self._turn
         self._fresh = False
         before, self._pending = self._pending, Pending(steps, schedule.learning_rate, host, (*events, done))
         if self.device.name == "cpu":
             return self.drain_all()
-        return None if before is None else self._read(before)
+        told, self._told = self._told, None
+        return told if before is None else self._read(before)
 
     def drain(self) -> Report | None:
         """Wait for the iteration that is under way."""
@@ -156,12 +131,20 @@ class TorchMachine:
 
     def drain_all(self) -> list[Report] | None:
         """The same for all agents that learn together."""
-        pending, self._pending = self._pending, None
-        return None if pending is None else self._read(pending)
+        self._look()
+        told, self._told = self._told, None
+        return told
+
+    def _look(self) -> None:
+        """Read the report of what is under way, so that nothing is saved or shown of an iteration that failed."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._told = self._read(pending)
 
     def settle(self) -> None:
-        """Bring the agent's own arrays up to date."""
-        if self._fresh:
+        """Bring the agent's own arrays up to date; after a failure they stay as they were."""
+        self._look()
+        if self._fresh or self._failed:
             return
         self._wait()
         self._parameters[...] = self.learner.network.to_host()
@@ -186,6 +169,7 @@ class TorchMachine:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """That of the learner and of the collector, the module's buffers, and a rollout that is to be learnt from."""
+        self._look()
         self._wait()
         buffers = {f"network.buffer.{name}": array for name, array in self.learner.network.buffers().items()}
         waiting = {} if self._collection is None or not self._collection.full else self.collector.records.contents()
@@ -224,6 +208,8 @@ class TorchMachine:
             self.collector.network.parameters.data.copy_(self.learner.network.parameters.data)
             self._collection.start(self._collect)
         self._estimate()
+        if self._apart and self._collection is None:
+            self._show_normaliser()
         collected = self._mark()
         self.learner.begin()
         self.learner.update()
@@ -241,29 +227,8 @@ class TorchMachine:
             torch.sum(tensors["observation_sums"], 0, out=self._seen_sums)
             self._take_in()
 
-    def _report_now(self) -> None:
-        """Gather the numbers of an iteration into one row for each agent."""
-        tensors, learner = self.records.tensors, self.learner
-        seeds = self.records.seeds
-        ends, places = torch.topk(tensors["ends"].view(seeds, -1), self._recent, 1)
-        faults = tensors["fault"].view(seeds, -1).long()
-        copies = torch.arange(faults.shape[1], device=faults.device)
-        first = torch.where(faults > 0, faults * faults.shape[1] + copies, NO_FAULT).amin(1, keepdim=True)
-        row = (
-            learner.tensors["counts"],
-            learner.tensors["numbers"],
-            learner.tensors["totals"],
-            learner.spread.view(seeds, -1, SPREAD).sum(1),
-            first,
-            learner.network.parameters.detach().view(seeds, -1).sum(1, keepdim=True, dtype=torch.float64),
-            ends,
-            tensors["end_returns"].view(seeds, -1).gather(1, places),
-            tensors["end_lengths"].view(seeds, -1).gather(1, places),
-        )
-        torch.cat([part.double() for part in row], 1, out=self._numbers)
-
     def _read(self, pending: Pending) -> list[Report]:
-        """The reports of an iteration, once it is done; raises where a number was not one."""
+        """The reports of an iteration, once it is done."""
         began, collected, done = pending.events
         if self.device.name == "cuda":
             done.synchronize()
@@ -272,33 +237,19 @@ class TorchMachine:
             rollout, update = collected - began, done - collected
         for name, seconds in (("rollout", rollout), ("update", update)):
             self.phases[name] = self.phases.get(name, 0.0) + seconds
-        return [self._read_row(pending, row) for row in pending.numbers.numpy().copy()]
-
-    def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
-        sizes = COUNTS, NUMBERS, METRICS, SPREAD, 1, 1, self._recent, self._recent, self._recent
-        counts, numbers, totals, spread, fault, total, ends, returns, lengths = np.split(row, np.cumsum(sizes)[:-1])
-        if fault[0] < NO_FAULT:
-            copies = self.records.copies
-            code, copy = divmod(int(fault[0]), copies)
-            t, kind = divmod(code - 1, FAULT_KINDS)
-            raise fault_of_rollout(kind, copy, t, pending.steps - self._batch, copies)
-        check_update(bool(counts[FAULT]), total, pending.steps)
-        order = np.flatnonzero(ends >= 0)[::-1]  # the last ends came first
-        return Report(
-            steps=pending.steps,
-            learning_rate=pending.learning_rate,
-            means=totals / max(counts[SAMPLES], 1),
-            gradient_norm=float(numbers[NORMS] / max(numbers[TAKEN], 1)),
-            minibatches=int(counts[MINIBATCHES]),
-            optimiser_steps=int(counts[STEPS]),
-            explained_variance=explained_variance(spread, self._batch),
-            returns=returns[order].tolist(),
-            lengths=lengths[order].astype(int).tolist(),
-        )
+        try:
+            return self._reports.read(pending)
+        except NumericalError:
+            self._failed = True
+            raise
 
     def _deliver(self) -> None:
         """Copy a rollout to where the learner reads; the collector sees on as the learner's normaliser says."""
         self.records.copy(self.collector.records)
+        self._show_normaliser()
+
+    def _show_normaliser(self) -> None:
+        """Let a collector elsewhere see as the normaliser says."""
         for own, made in zip(self.collector.eye_tensors, self._eyes, strict=True):
             own.copy_(made)
 

@@ -221,8 +221,8 @@ class PPO(Agent):
         )
         if config.overlap and device == "cpu" and self.source.native is not None:
             raise ValueError(
-                f"overlap is for gym: environments and for GPUs; {self.source.id} is compiled, and on the CPU collecting"
-                " and learning both already use every core"
+                f"overlap is for gym: environments and for GPUs; {self.source.id} is compiled, and on the CPU both"
+                " collecting and learning already use every core"
             )
         precision = {"cpu": "float32", "cuda": "tf32"}[device] if config.precision == "auto" else config.precision
         if device == "cpu" and (precision == "tf32" or (self._is_native and precision != "float32")):
@@ -248,6 +248,8 @@ class PPO(Agent):
         means = report.means
         return {
             **self.time_metrics(report.steps),
+            # On a GPU the next iteration has been started by now.
+            "time/iterations": self.iterations - (self.steps - report.steps) // self.config.batch,
             "train/approx_kl": float(means[APPROX_KL]),
             "train/clip_fraction": float(means[CLIP_FRACTION]),
             "train/entropy_loss": -float(means[ENTROPY]),
