@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ class CPUDevice:
 
     name = "cpu"
     captures = False  # whether `capture` makes graphs
+    reports_late = False  # whether an iteration is under way when the call that started it returns
 
     def __init__(self, threads: int, work: int = 0) -> None:
         self.threads = threads
@@ -117,11 +120,20 @@ class CPUDevice:
     def synchronise(self) -> None:
         """Nothing is ever under way."""
 
+    def mark(self) -> float:
+        """A moment."""
+        return time.perf_counter()
+
+    def seconds_between(self, *marks: float) -> list[float]:
+        """The seconds from each moment to the next."""
+        return [after - before for before, after in pairwise(marks)]
+
 
 class CUDADevice:
     """Torch and our own kernels on one stream of a GPU."""
 
     name = "cuda"
+    reports_late = True
 
     def __init__(self, precision: str, captures: bool = True) -> None:
         from velocirl.engine.cuda_kernels import cuda  # needs numba-cuda
@@ -237,6 +249,17 @@ class CUDADevice:
     def synchronise(self) -> None:
         """Wait until everything is done."""
         torch.cuda.synchronize()
+
+    def mark(self) -> torch.cuda.Event:
+        """The moment when the GPU comes to this place."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, *marks: torch.cuda.Event) -> list[float]:
+        """The seconds from each moment to the next, when the last has come."""
+        marks[-1].synchronize()
+        return [before.elapsed_time(after) / 1000 for before, after in pairwise(marks)]
 
     def _handle(self) -> int:
         return torch.cuda.current_stream().cuda_stream

@@ -6,7 +6,6 @@ the next one has been started, so that the GPU never waits for Python.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from math import inf
@@ -116,10 +115,10 @@ class TorchMachine:
             self.learner.set_learning_rate(schedule.learning_rate)
             events = self._run_stages()
             host = self._reports.send()
-            done = self._mark()
+            done = self.device.mark()
         self._fresh = False
         before, self._pending = self._pending, Pending(steps, schedule.learning_rate, host, (*events, done))
-        if self.device.name == "cpu":
+        if not self.device.reports_late:
             return self.drain_all()
         told, self._told = self._told, None
         return told if before is None else self._read(before)
@@ -195,7 +194,7 @@ class TorchMachine:
         self.device.synchronise()
 
     def _run_stages(self) -> tuple[Any, ...]:
-        began = self._mark()
+        began = self.device.mark()
         if self._collection is None:
             self._collect()
             if self._apart:
@@ -210,7 +209,7 @@ class TorchMachine:
         self._estimate()
         if self._apart and self._collection is None:
             self._show_normaliser()
-        collected = self._mark()
+        collected = self.device.mark()
         self.learner.begin()
         self.learner.update()
         self._report()
@@ -230,11 +229,7 @@ class TorchMachine:
     def _read(self, pending: Pending) -> list[Report]:
         """The reports of an iteration, once it is done."""
         began, collected, done = pending.events
-        if self.device.name == "cuda":
-            done.synchronize()
-            rollout, update = began.elapsed_time(collected) / 1000, collected.elapsed_time(done) / 1000
-        else:
-            rollout, update = collected - began, done - collected
+        rollout, update = self.device.seconds_between(began, collected, done)
         for name, seconds in (("rollout", rollout), ("update", update)):
             self.phases[name] = self.phases.get(name, 0.0) + seconds
         try:
@@ -258,10 +253,3 @@ class TorchMachine:
         if not self._apart:
             return centre, inverse_scale
         return centre.clone().to(self.device.torch), inverse_scale.clone().to(self.device.torch)
-
-    def _mark(self) -> Any:
-        if self.device.name == "cpu":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
