@@ -1,12 +1,18 @@
 """PPO learns. Each test states seed, budget and threshold; what a perfect and a random policy earn is beside it."""
 
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
 
 import velocirl
 from velocirl import A2C, PPO, Box, Discrete, Environment, float32, record
+from velocirl.algorithms.online import ppo_native
 
 NETWORK = {"threads": 2, "hidden": (64, 64), "shared": True, "activation": "tanh"}  # whatever a preset says
 
@@ -134,3 +140,39 @@ def test_inverted_pendulum_of_gymnasium():
         assert velocirl.evaluate(agent, episodes=16, seed=1).mean_return >= 900
     finally:
         agent._machine.collector.envs.close()
+
+
+def test_a_child_process_compiles_the_very_loop_that_is_used(monkeypatch):
+    """What it compiles must have the fingerprint of what is looked for; else the time is spent twice, unnoticed."""
+    agent = velocirl.PPO("CartPole-v1", hidden=(24,), seed=0, device="cpu", threads=1)
+    asked: list[tuple[str, dict]] = []
+
+    @contextmanager
+    def remember(function, arguments, needed):
+        asked.append((function, dict(arguments)))
+        yield
+
+    monkeypatch.setattr(ppo_native, "compiled_ahead", remember)
+    monkeypatch.setattr(ppo_native.Learner, "compile", lambda learner: looked_for.append(learner))
+    looked_for: list[Any] = []
+    agent.prepare()
+    ((function, arguments),) = asked
+    module, _, name = function.partition(":")
+    script = f"import json, sys; from {module} import {name}; {name}(**json.load(sys.stdin))"
+    subprocess.run([sys.executable, "-c", script], input=json.dumps(arguments), text=True, check=True)
+    assert looked_for[0].is_compiled
+
+
+def test_every_algorithm_is_found_where_there_is_no_torch():
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from velocirl.algorithms import load_algorithms; from velocirl.training.agent import ALGORITHMS\n"
+        "load_algorithms(); print(sorted(ALGORITHMS)); import velocirl\n"
+        "print(velocirl.PPO('Identity-v0', seed=0, device='cpu', hidden=(24,)).config.device)\n"
+        "try: velocirl.PPO('Identity-v0', network='mlp(8) lstm(8)')\n"
+        "except ImportError as error: print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True).stdout
+    assert said.splitlines() == [
+        "['a2c', 'ppo']", "cpu", 'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"'
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Algorithms, one file each."""
+"""Algorithms, one file each, and beside it what belongs to it: ppo.py, ppo_config.py, ppo_loss.py, ..."""
 
 import importlib
 import pkgutil
@@ -6,5 +6,8 @@ import pkgutil
 
 def load_algorithms() -> None:
     """Import every algorithm, which enters itself among those that are found by name."""
-    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
+    names = [module.name for module in pkgutil.walk_packages(__path__, f"{__name__}.")]
+    for name in names:
+        # What belongs to an algorithm is imported by it when it is needed; some of it needs torch.
+        if not any(name.startswith(f"{other}_") for other in names):
+            importlib.import_module(name)

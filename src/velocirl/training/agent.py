@@ -145,7 +145,7 @@ class Agent(ABC):
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """The action for an observation, or the actions for a batch; and None, where others have a recurrent state."""
+        """The action for an observation, or the actions for a batch; and the state after it, where there is one."""
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:

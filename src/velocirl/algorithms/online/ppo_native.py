@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.algorithms import load_algorithms
 from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.algorithms.online.ppo_loss import APPROX_KL, loss_settings, ppo_loss
 from velocirl.algorithms.online.ppo_making import Making
@@ -109,6 +110,7 @@ def make_learner(
 
 def compile_learner(algorithm: str, inputs: int, head: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Compile a learner into the disk cache; sizes that do not matter to the compiler are as small as can be."""
+    load_algorithms()  # a child process knows none yet
     settings = build_config(algorithm_from(algorithm).Config, {**config, "num_envs": 1, "horizon": 1, "threads": 1})
     distribution = head_from(head)
     network = make_network(settings, inputs, distribution)

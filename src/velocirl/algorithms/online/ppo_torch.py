@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ try:
 except ImportError as missing:
     raise ImportError('a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"') from missing
 
-from velocirl.networks.torch_checks import check_module
+from velocirl.networks.torch_checks import check_module, nondeterministic_operations
 from velocirl.networks.torch_mlp import TorchMLP
 from velocirl.networks.torch_modules import build_module
 from velocirl.networks.torch_network import TorchNetwork
@@ -138,9 +139,22 @@ def make_torch_network(making: Making, device: Device, agents: int | None) -> An
     if isinstance(policy.network, MLP):
         return TorchMLP(policy.network, device.torch, agents, dtype)
     network = TorchNetwork(policy.module_for(device.name), making.encoding, making.head, device.torch, dtype)
+    if device.name == "cuda" and is_own_module(config.network):
+        _tell_of_chance(network, str(config.network).removeprefix(OWN_MODULE))
     if config.compile:
         network.compile()
     return network
+
+
+def _tell_of_chance(network: TorchNetwork, name: str) -> None:
+    """Say which operations of a module are not the same twice on a GPU; those of our own networks are."""
+    chancy = [one for one in nondeterministic_operations(network) if one != "cuBLAS"]  # which is so, on one stream
+    if chancy:
+        warnings.warn(
+            f"{name}: on a GPU {', '.join(chancy)} may round differently each time, so the same seed, or a resumed run,"
+            " gives nearly the same parameters and not the very same",
+            stacklevel=2,
+        )
 
 
 def nearest_divisor(count: int, wanted: int) -> int:
