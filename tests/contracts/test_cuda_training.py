@@ -8,9 +8,10 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from fragile import fragile
 
 import velocirl
-from velocirl import PPO, Box, Checkpoint, Discrete, Environment, Evaluate, NumericalError, float32, record
+from velocirl import PPO, Checkpoint, Evaluate, NumericalError
 from velocirl.training.agent import Goal
 from velocirl.training.checkpoints import Checkpoints
 
@@ -35,37 +36,6 @@ BATCH = 512
 WHOLE = {"minibatch_size": 10**9, "epochs": 1}  # one minibatch of everything, in which no order counts
 PLAIN = {"optimiser": "sgd", "max_grad_norm": 0.0, **WHOLE}  # parameters move along the gradient
 EXACT = {"precision": "float32"}
-
-
-@record
-class State:
-    count: float32
-
-
-@record
-class Params:
-    at: float32 = -1  # the step of which this copy's number goes wrong
-    reward: float32 = 0
-    observation: float32 = 0
-
-
-def reset(state, params, rng):
-    state.count = 0
-
-
-def step(state, params, action, rng):
-    state.count += 1
-    return params.reward if state.count == params.at else 1.0, False
-
-
-def observe(state, params, observation):
-    observation[0] = params.observation if state.count == params.at else 0.5
-
-
-fragile = Environment(
-    "CUDAFragile-v0", state=State, params=Params, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=1000,
-    reset=reset, step=step, observe=observe,
-)  # fmt: skip
 
 
 class Own(torch.nn.Module):

@@ -4,44 +4,14 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from fragile import fragile
 
-from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, record
+from velocirl import PPO, Checkpoint, NumericalError
 from velocirl.training.checkpoints import Checkpoints
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
          "shared": True, "activation": "tanh"}  # fmt: skip
 BATCH = 96
-
-
-@record
-class State:
-    count: float32
-
-
-@record
-class Params:
-    at: float32 = -1  # the step of which this copy's number goes wrong
-    reward: float32 = 0
-    observation: float32 = 0
-
-
-def reset(state, params, rng):
-    state.count = 0
-
-
-def step(state, params, action, rng):
-    state.count += 1
-    return params.reward if state.count == params.at else 1.0, False
-
-
-def observe(state, params, observation):
-    observation[0] = params.observation if state.count == params.at else 0.5
-
-
-fragile = Environment(
-    "Fragile-v0", state=State, params=Params, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=1000,
-    reset=reset, step=step, observe=observe,
-)  # fmt: skip
 
 
 def prepared(**changes):

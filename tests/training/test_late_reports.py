@@ -6,44 +6,14 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from fragile import fragile
 
-from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, record
+from velocirl import PPO, Checkpoint, NumericalError
 from velocirl.training.checkpoints import Checkpoints
 from velocirl.training.torch_device import CPUDevice
 
 SMALL = {"num_envs": 32, "horizon": 16, "minibatch_size": 10**9, "epochs": 1, "seed": 5, "threads": 1}
 BATCH = 512
-
-
-@record
-class State:
-    count: float32
-
-
-@record
-class Params:
-    at: float32 = -1  # the step of which this copy's number goes wrong
-    reward: float32 = 0
-    observation: float32 = 0
-
-
-def reset(state, params, rng):
-    state.count = 0
-
-
-def step(state, params, action, rng):
-    state.count += 1
-    return params.reward if state.count == params.at else 1.0, False
-
-
-def observe(state, params, observation):
-    observation[0] = params.observation if state.count == params.at else 0.5
-
-
-fragile = Environment(
-    "LateFragile-v0", state=State, params=Params, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=1000,
-    reset=reset, step=step, observe=observe,
-)  # fmt: skip
 
 
 @pytest.fixture

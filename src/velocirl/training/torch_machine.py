@@ -87,20 +87,21 @@ class TorchMachine:
         self.take()
 
     def prepare(self) -> None:
-        """Run one iteration to compile everything, record it as graphs, and go back to where it began."""
+        """Where the device has graphs: run one iteration, record it, and go back to where it began."""
+        if not self.device.captures:
+            return
         before = self.state()
         with self.device.at_work(), warnings.catch_warnings():
             # Autograd's own thread meets the device for the first time here, which torch warns of and then sees to.
             warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
             self._run_stages()
             self._wait()
-            if self.device.captures:
-                if isinstance(self.collector, TorchFleetCollector):
-                    stream = None if self._collection is None else self._collection.stream
-                    self._collect = self.device.capture(self._collect, stream)
-                self._estimate = self.device.capture(self._estimate)
-                self.learner.capture()
-                self._report = self.device.capture(self._report)
+            if isinstance(self.collector, TorchFleetCollector):
+                stream = None if self._collection is None else self._collection.stream
+                self._collect = self.device.capture(self._collect, stream)
+            self._estimate = self.device.capture(self._estimate)
+            self.learner.capture()
+            self._report = self.device.capture(self._report)
         self.take()
         self.load_state(before)
 
