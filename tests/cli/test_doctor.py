@@ -65,6 +65,7 @@ def test_what_is_said_of_this_machine():
         assert "\n" not in one["detail"]
 
 
+@pytest.mark.slow
 def test_what_is_broken_is_named_in_words_and_exits_1_while_the_rest_is_still_tried(fake, tmp_path):
     fake("mpi4py", "raise ImportError('libmpi.so.40: cannot open shared object file')")
     fake("moviepy", "import os\nos.abort()")

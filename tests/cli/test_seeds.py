@@ -181,6 +181,7 @@ def test_a_signal_stops_all_of_them_and_resume_goes_on_bit_for_bit(sent, command
         assert_same(open_run(group.run_path(seed)), train(*LONG, "--seed", str(seed), name=f"alone-{seed}", steps=None))
 
 
+@pytest.mark.slow
 def test_one_that_fails_is_named_the_others_go_on_and_resume_tries_it_again(
     command, small, my_pole, tmp_path, capsys, refused
 ):
@@ -211,6 +212,7 @@ def test_one_that_fails_is_named_the_others_go_on_and_resume_tries_it_again(
     assert "total_steps = 512\n" in (where / "config.toml").read_text()
 
 
+@pytest.mark.slow
 def test_a_seed_that_ended_before_its_first_checkpoint_begins_anew(command, small, tmp_path):
     where = tmp_path / "group"
     arguments = ["train", "CartPole-v1", *small, "--total-steps", "640", "--seeds", "1", "--run-dir", where, "--quiet"]
