@@ -8,7 +8,7 @@ demo: .venv/core
 	@$(BIN)/velocirl demo
 
 test: check
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: check
 	$(BIN)/pytest

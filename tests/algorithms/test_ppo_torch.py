@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from choosing import slow_but
 from torch import nn
 
 import velocirl
@@ -97,7 +98,7 @@ def assert_same_state(found, expected):
     assert found.document == expected.document
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", slow_but({"mlp", "lstm", "own"}, AGENTS))
 def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     own = {"network": Own()} if name == "own" else {}
     whole = build(name).learn(5 * BATCH)
@@ -132,7 +133,7 @@ def outputs(agent, seen):
     return agent.predict(seen, deterministic=True)[0]
 
 
-@pytest.mark.parametrize("name", ["mlp", "normalised", "masked"])
+@pytest.mark.parametrize("name", slow_but({"mlp"}, ["mlp", "normalised", "masked"]))
 def test_a_torch_learner_goes_on_as_a_native_one(name, tmp_path):
     """And back again: parameters, optimiser, normalisers, the copies of the environment and their random streams."""
     torched = build(name).learn(4 * BATCH, lambda agent: agent.steps < 2 * BATCH)
@@ -199,7 +200,7 @@ def test_a_module_is_trained_where_it_is():
     np.testing.assert_array_equal(agent.parameters, np.concatenate(trained))
 
 
-@pytest.mark.parametrize("name", ["mlp", "lstm", "cnn"])
+@pytest.mark.parametrize("name", slow_but({"mlp", "lstm"}, ["mlp", "lstm", "cnn"]))
 def test_a_model_of_a_gpu_acts_without_one(name, tmp_path):
     agent = build(name).learn(BATCH)
     state = agent.state()
@@ -319,7 +320,7 @@ def learnt(environment, steps, episodes=100, kind=PPO, **config):
 IDENTITY = {"num_envs": 32, "horizon": 16, "minibatch_size": 128, "learning_rate": 3e-3, "gamma": 0.0}
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", slow_but({"bf16"}, ["float32", "bf16"]))
 def test_identity(precision):
     """Perfect 16, random 4; seed 0, 30000 steps. In bf16 products have 8 bits, and what is learnt is kept in 24."""
     assert learnt("Identity-v0", 30_000, network="mlp(64)", precision=precision, **IDENTITY) >= 15.5
@@ -347,7 +348,7 @@ def test_pictures_are_learnt():
     assert learnt("CatchPixels-v0", 100_000, network="cnn(8, stride=2) mlp(32)", **config) >= 0.9
 
 
-@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("workers", slow_but({2}, [None, 2]))
 def test_environments_of_gymnasium(workers):
     """It begins to balance: random is about 22, seed 0, 8192 steps."""
     agent = PPO(

@@ -120,6 +120,7 @@ def test_results_do_not_depend_on_timing():
     assert agents[0].parameters.tobytes() == agents[1].parameters.tobytes()
 
 
+@pytest.mark.slow  # what it measures needs a quiet machine
 def test_both_go_on_at_once():
     slow = {"params": {"seconds": 200e-6}, "horizon": 64, "minibatch_size": 64, "hidden": (64, 64)}
     apart = prepared(overlap=False, epochs=4, **slow)
@@ -144,6 +145,7 @@ def test_both_go_on_at_once():
     assert together < 0.8 * one_after_the_other
 
 
+@pytest.mark.slow
 def test_cartpole_of_gymnasium_is_learnt():
     """A random policy earns about 22; 500 is perfect."""
     agent = PPO(
@@ -290,6 +292,7 @@ def test_worker_processes_collect_meanwhile():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="mujoco is not installed")
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", overlap.MANNERS)
 def test_the_benchmark_does_the_work_that_its_figure_is_divided_by(manner, monkeypatch):
     monkeypatch.setitem(overlap.SETTINGS, "epochs", 1)

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from choosing import slow_but
 from torch import nn
 
 import velocirl
@@ -19,6 +20,7 @@ SMALL = {
     "learning_rate": 0.01, "learning_rate_schedule": "constant", "gamma": 0.9, "activation": "tanh",
 }  # fmt: skip
 BATCH = 6 * 21
+QUICK = {"lstm", "own module", "masked", "gymnasium"}  # each the first of its kind
 LENGTHS, LIMIT = (3, 9, 6, 1), 4  # of episodes at random; some end by themselves, some are cut off, one does both
 
 
@@ -174,7 +176,7 @@ def log_probabilities(agent, outputs, samples):
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(QUICK, CASES))
 def test_learning_sees_what_the_rollout_saw(name):
     """Every minibatch of an epoch, with the parameters of the rollout: values and log-probabilities."""
     agent = trained(name)
@@ -197,7 +199,7 @@ def test_learning_sees_what_the_rollout_saw(name):
     assert np.ptp(samples["value"]) > 1e-3
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but({"lstm"}, CASES))
 def test_the_policy_has_not_moved_before_the_first_step(name):
     """With one pass over everything, every ratio is 1: the learner reads the policy that the collector used."""
     agent = build(name, minibatch_size=10**9, epochs=1, clip=1e-5)
@@ -208,7 +210,7 @@ def test_the_policy_has_not_moved_before_the_first_step(name):
     assert agent.metrics["train/gradient_norm"] > 0
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "own module", "gymnasium"])
+@pytest.mark.parametrize("name", slow_but({"lstm", "gymnasium"}, ["lstm", "gru", "own module", "gymnasium"]))
 def test_the_state_is_zero_after_an_end_and_nowhere_else(name):
     agent = trained(name)
     follows = agent._machine.records.samples[agent.config.horizon - 1]["ended"] != GOES_ON
@@ -230,7 +232,7 @@ def test_the_state_is_zero_after_an_end_and_nowhere_else(name):
     assert {GOES_ON, TERMINATED, TRUNCATED} == set(ended.reshape(-1).tolist())
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "two layers", "own module", "gymnasium"])
+@pytest.mark.parametrize("name", slow_but({"lstm"}, ["lstm", "gru", "two layers", "own module", "gymnasium"]))
 def test_values_where_an_episode_is_cut_off(name):
     """Step by step through the module: the last observation is valued with what was remembered before it."""
     agent = trained(name)
@@ -260,7 +262,7 @@ def values_in(outputs):
     return outputs.numpy()[:, -1]
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "own module", "masked", "continuous"])
+@pytest.mark.parametrize("name", slow_but({"lstm", "gru"}, ["lstm", "gru", "own module", "masked", "continuous"]))
 def test_resumed_in_the_middle_of_episodes(name, tmp_path):
     """What the network remembers is part of the checkpoint: three iterations and three are six, bit for bit."""
     again = {"network": Remembers()} if name == "own module" else {}
