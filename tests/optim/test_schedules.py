@@ -54,7 +54,7 @@ def rates_of_torch(make, steps):
         (Polynomial(), lambda o: lr_scheduler.PolynomialLR(o, TOTAL, power=2.0)),
         (Polynomial(power=0.5), lambda o: lr_scheduler.PolynomialLR(o, TOTAL, power=0.5)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, Schedule) else "torch",
 )
 def test_schedules_are_those_of_torch(schedule, make):
     progress = np.arange(TOTAL + 1) / TOTAL
