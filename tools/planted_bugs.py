@@ -202,8 +202,8 @@ BUGS = (
     ),
     Bug(
         "masks are broadcast",
-        "training/actor.py",
-        "if not self._head.masked or masks.shape != self._mask.shape:",
+        "training/acting.py",
+        "if not self._head.masked or masks.shape != self.mask.shape:",
         "if not self._head.masked:",
         (f"{ACTOR}::test_other_masks_are_refused",),
     ),
