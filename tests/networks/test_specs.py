@@ -65,8 +65,8 @@ def test_what_is_described_is_read_again(images, widths, memory):
     ("spec", "message"),
     [
         ("mlpp(64)", "no stage 'mlpp' of a network: did you mean 'mlp'?"),
-        ("mlp", "cannot read the network 'mlp': write stages"),
-        ("", "cannot read the network ''"),
+        ("mlp", r"mlp needs a size, such as mlp\(64\)"),
+        ("", "cannot read the network '': write stages such as mlp"),
         ("mlp(64) + lstm(3)", r"at '\+ lstm\(3\)'"),
         ("mlp()", r"mlp needs a size, such as mlp\(64\)"),
         ("mlp(0)", "mlp must be a whole number of at least 1, not '0'"),

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from velocirl.engine.calls import Call, parse
 from velocirl.engine.naming import nearest
 from velocirl.networks.encoding import Part
 
 THEN = "then"
-_STAGE = re.compile(r"\s*([A-Za-z_]\w*)\s*\(([^()]*)\)\s*")
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,8 @@ def parse_network(spec: str | Mapping[str, str]) -> NetworkSpec:
 
 
 def _stages(text: str) -> tuple[Stage, ...]:
-    stages: list[Stage] = []
-    position = 0
-    while position < len(text) or not stages:
-        found = _STAGE.match(text, position)
-        if found is None:
-            rest = f" at {text[position:]!r}" if position else ""
-            raise ValueError(f"cannot read the network {text!r}{rest}: write stages such as mlp(64, 64) or lstm(128)")
-        position = found.end()
-        stages.append(_stage(found[1].lower(), found[2]))
+    calls = parse(text, "network", "stages such as mlp(64, 64) or lstm(128)")
+    stages = [_stage(call) for call in calls]
     for place, stage in enumerate(stages):
         if isinstance(stage, Convolutional) and place > 0:
             raise ValueError(f"{text!r}: a cnn reads an image and must come first")
@@ -153,19 +146,16 @@ def _stages(text: str) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _stage(name: str, arguments: str) -> Stage:
+def _stage(call: Call) -> Stage:
+    name = call.name
     if name not in KINDS:
         raise ValueError(f"there is no stage {name!r} of a network{nearest(name, KINDS)}")
-    numbers: list[int] = []
+    known = {"cnn": ("kernel", "stride", "pool"), "lstm": ("layers",), "gru": ("layers",)}.get(name, ())
+    numbers = [_whole(value, name) for keyword, value in call.arguments if keyword is None]
     named: dict[str, Any] = {}
-    for argument in arguments.split(",") if arguments.strip() else ():
-        keyword, equals, value = (piece.strip() for piece in argument.rpartition("="))
-        if not equals:
-            if named:
-                raise ValueError(f"{name}({arguments}): {value!r} follows a named argument and needs a name too")
-            numbers.append(_whole(value, name))
+    for keyword, value in call.arguments:
+        if keyword is None:
             continue
-        known = {"cnn": ("kernel", "stride", "pool"), "lstm": ("layers",), "gru": ("layers",)}.get(name, ())
         if keyword not in known:
             raise ValueError(f"{name} has no argument {keyword!r}{nearest(keyword, known)}")
         if keyword in named:

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.optim.parsing import build, describe, parse, require
+from velocirl.engine.calls import parse
+from velocirl.optim.parsing import build, describe, require
 
 FACTORS = 8  # the length of the float32 array that `prepare` fills
 

@@ -1,39 +1,17 @@
-"""Optimisers and schedules as text, `adamw(weight_decay=0.01)`, for configs and the command line; never evaluated."""
+"""Optimisers and schedules from calls, `adamw(weight_decay=0.01)`, for configs and the command line, and back."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
+from velocirl.engine.calls import Call
 from velocirl.engine.naming import nearest
 
 Kind = TypeVar("Kind")
 
-_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")
 _BOOLEANS = {"true": True, "false": False}
-
-
-class Call(NamedTuple):
-    """One `name(argument, keyword=argument)` of a text, its arguments still text; positional ones have no keyword."""
-
-    name: str
-    arguments: tuple[tuple[str | None, str], ...]
-
-
-def parse(text: str, what: str) -> list[Call]:
-    """The calls of a text, from left to right; `what` they describe is for the messages."""
-    calls: list[Call] = []
-    position = 0
-    while position < len(text) or not calls:
-        found = _CALL.match(text, position)
-        if found is None:
-            where = f" at {text[position:]!r}" if position else ""
-            raise ValueError(f"cannot read the {what} {text!r}{where}: write a name or name(argument=value, ...)")
-        position = found.end()
-        calls.append(Call(found[1].lower(), _arguments(found[1], found[2] or "")))
-    return calls
 
 
 def build(call: Call, kinds: Mapping[str, type[Kind]], what: str, **given: Any) -> Kind:
@@ -80,18 +58,6 @@ def require(instance: Any, name: str, valid: bool, expected: str) -> None:
     if not valid:
         value = getattr(instance, name)
         raise ValueError(f"{type(instance).__name__}: {name} must be {expected}, not {value!r}")
-
-
-def _arguments(name: str, text: str) -> tuple[tuple[str | None, str], ...]:
-    arguments: list[tuple[str | None, str]] = []
-    for part in text.split(",") if text.strip() else ():
-        keyword, equals, value = (piece.strip() for piece in part.rpartition("="))
-        if not value or (equals and not keyword.isidentifier()):
-            raise ValueError(f"cannot read the argument {part.strip()!r} of {name}({text}): write argument=value")
-        if not equals and arguments and arguments[-1][0] is not None:
-            raise ValueError(f"{name}({text}): {value!r} follows a named argument and needs a name too")
-        arguments.append((keyword if equals else None, value))
-    return tuple(arguments)
 
 
 def _text_types(kind: type[Any]) -> dict[str, type[Any]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from math import cos, floor, inf, isnan, pi
 from typing import ClassVar
 
-from velocirl.optim.parsing import build, describe, parse, require
+from velocirl.engine.calls import parse
+from velocirl.optim.parsing import build, describe, require
 
 # 0.3 / 0.1 is a little below 3; progress within this of a boundary is past it.
 ROUNDING = 1e-9
