@@ -123,3 +123,14 @@ def run_script():
         return finished.stdout
 
     return run_script
+
+
+@pytest.fixture
+def one_torch_thread():
+    """For small products a second thread costs more than it saves, and very much more where cores are shared."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

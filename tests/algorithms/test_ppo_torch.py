@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from choosing import slow_but
+from parts import Parts
 from torch import nn
 
 import velocirl
-from velocirl import A2C, PPO, Box, Discrete
+from velocirl import A2C, PPO
 from velocirl.training.state_file import read_state, write_state
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "threads": 1, "seed": 1, "device": "cpu",
@@ -20,12 +21,7 @@ LAYERS = {"network": "mlp(16, 16)"}
 NATIVE = {"network": None, "hidden": (16, 16), "shared": True}
 
 
-@pytest.fixture(autouse=True)
-def _one_torch_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Own(nn.Module):
@@ -42,26 +38,6 @@ class Own(nn.Module):
 
     def forward(self, observation):
         return self.out(torch.tanh(self.body(torch.tanh(self.frozen(observation * self.scale)))))
-
-
-class Parts(gymnasium.Env):
-    """Observations of two parts; the symbol says what to do and pays 1, for 8 steps."""
-
-    observation_space = gymnasium.spaces.Dict({"noise": Box(-1, 1, (2,)), "symbol": Discrete(3)})
-    action_space = Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return self._look(), {}
-
-    def _look(self):
-        self.symbol = int(self.np_random.integers(3))
-        return {"noise": self.np_random.uniform(-1, 1, 2).astype(np.float32), "symbol": self.symbol}
-
-    def step(self, action):
-        reward, self.time = float(action == self.symbol), self.time + 1
-        return self._look(), reward, self.time == 8, False, {}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -387,3 +363,10 @@ def test_the_configuration_says_what_was_trained():
     assert dataclasses.asdict(agent.config)["device"] == "cpu"
     assert build("own").config.network == "module Own"
     assert build("mlp").parameters.size == PPO("Counter-v0", **SMALL, hidden=(16, 16), shared=True).parameters.size
+
+
+def test_no_network_is_the_native_one_whatever_a_preset_says(tmp_path):
+    assert PPO("Memory-v0", seed=0).config.network == "lstm(32)"
+    agent = PPO("Memory-v0", network=None, seed=0, hidden=(8,), num_envs=4, minibatch_size=32).learn(64)
+    assert agent.config.network is None
+    assert PPO.load(agent.save(tmp_path / "native")).config.network is None

@@ -4,10 +4,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from parts import Parts
 from torch import nn
 
 import velocirl
-from velocirl import PPO, Box, Discrete
+from velocirl import PPO
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "threads": 1, "seed": 1, "device": "cpu",
          "learning_rate": 0.02, "activation": "tanh"}  # fmt: skip
@@ -27,26 +28,6 @@ class Plain(nn.Module):
     def forward(self, observation):
         observation = observation.flatten(1)
         return self.policy(observation), self.value(observation)
-
-
-class Parts(gymnasium.Env):
-    """Observations of two parts; the second says what to do."""
-
-    observation_space = gymnasium.spaces.Dict({"noise": Box(-1, 1, (2,)), "symbol": Discrete(3)})
-    action_space = Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return self._look(), {}
-
-    def _look(self):
-        self.symbol = int(self.np_random.integers(3))
-        return {"noise": self.np_random.uniform(-1, 1, 2).astype(np.float32), "symbol": self.symbol}
-
-    def step(self, action):
-        reward, self.time = float(action == self.symbol), self.time + 1
-        return self._look(), reward, self.time == 8, False, {}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from choosing import slow_but
+from fragile import fragile
 from torch import nn
 
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, int32, random, record
@@ -27,25 +28,13 @@ BATCH = 96
 LENGTHS, LIMIT = (3, 9, 6, 1), 4  # of episodes in turn; some end by themselves, some are cut off, one does both
 
 
-@pytest.fixture(autouse=True)
-def _one_torch_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @record
 class State:
     count: float32
     episode: int32
-
-
-@record
-class Params:
-    at: float32 = -1  # the count at which this copy's number goes wrong, in its first episode
-    reward: float32 = 0
-    observation: float32 = 0
 
 
 def reset(state, params, rng):
@@ -342,21 +331,6 @@ def test_the_last_episodes_to_end_are_told():
     assert len(ends) > 300
     assert list(agent.recent_lengths) == ends[-100:]
     assert list(agent.recent_returns) == [length * (length - 1) / 2 for length in ends[-100:]]
-
-
-def break_reward(state, params, action, rng):
-    state.count += 1
-    return params.reward if state.count == params.at else 1.0, False
-
-
-def break_observation(state, params, observation):
-    observation[0] = params.observation if state.count == params.at else 0.5
-
-
-fragile = Environment(
-    "TorchFragile-v0", state=State, params=Params, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=1000,
-    reset=reset, step=break_reward, observe=break_observation,
-)  # fmt: skip
 
 
 def spoil(agent, copy, at, **numbers):

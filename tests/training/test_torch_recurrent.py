@@ -24,12 +24,7 @@ QUICK = {"lstm", "own module", "masked", "gymnasium"}  # each the first of its k
 LENGTHS, LIMIT = (3, 9, 6, 1), 4  # of episodes at random; some end by themselves, some are cut off, one does both
 
 
-@pytest.fixture(autouse=True)
-def _one_torch_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @record

@@ -39,11 +39,12 @@ class PPO(Agent):
     Config: ClassVar[type[Any]] = PPOConfig
     config: PPOConfig
 
-    def __init__(self, env: str | Environment, *, network: Any = None, **config: Any) -> None:
-        module = None if network is None or isinstance(network, (str, Mapping)) else network
+    def __init__(self, env: str | Environment, **config: Any) -> None:
+        network = config.get("network")
+        module = None if isinstance(network, (str, Mapping)) else network
         if module is not None:
-            network = OWN_MODULE + type(module).__qualname__
-        super().__init__(env, **config, **({} if network is None else {"network": network}))
+            config["network"] = OWN_MODULE + type(module).__qualname__
+        super().__init__(env, **config)
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if self.config.seed is None else self.config.seed
         self.config = dataclasses.replace(self.config, seed=seed)
         self.seeds = spread_seed(seed)
