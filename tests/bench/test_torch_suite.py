@@ -19,7 +19,7 @@ from velocirl.bench.processes import run_python
 from velocirl.bench.registry import Benchmark, find_benchmarks
 from velocirl.bench.results import NOT_MEASURED
 from velocirl.bench.session import run_benchmarks
-from velocirl.bench.suite import cuda_ppo, precision, torch_ppo
+from velocirl.bench.suite import cuda_ppo, ppo, precision, torch_ppo
 from velocirl.bench.suite.ppo import Work
 from velocirl.bench.units import STEPS
 from velocirl.training.config import build_config
@@ -318,12 +318,12 @@ def test_the_sizes_of_the_gpu_benchmarks():
     for work in (cuda_ppo.SMALL, cuda_ppo.MEDIUM, cuda_ppo.LARGE, precision.WIDE, precision.PIXELS):
         assert work.epochs == 1
         assert work.steps % work.minibatch_size == 0
-        assert build_config(PPOConfig, torch_ppo.settings(work)).num_minibatches == work.steps // work.minibatch_size
+        assert build_config(PPOConfig, ppo.settings(work)).num_minibatches == work.steps // work.minibatch_size
 
 
 @pytest.mark.parametrize("manner", precision.MANNERS)
 def test_every_precision_is_a_setting_of_ppo(manner):
-    config = build_config(PPOConfig, torch_ppo.settings(SMALL, device="cuda", **precision.MANNERS[manner]))
+    config = build_config(PPOConfig, ppo.settings(SMALL, device="cuda", **precision.MANNERS[manner]))
     assert (config.precision, config.compile) == (manner.partition(",")[0], "compiled" in manner)
     assert (config.hidden, config.shared, config.activation) == ((64, 64), True, "tanh")
 

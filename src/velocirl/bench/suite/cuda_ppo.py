@@ -15,8 +15,7 @@ from velocirl.bench.comparison import Comparison, UnavailableError, ratio, value
 from velocirl.bench.measuring import Counted, Sampler, Settings, Timed
 from velocirl.bench.peers.process import Peer, reason
 from velocirl.bench.registry import benchmark
-from velocirl.bench.suite.ppo import Work
-from velocirl.bench.suite.torch_ppo import settings
+from velocirl.bench.suite.ppo import Work, settings
 from velocirl.bench.units import SECONDS, STEPS
 from velocirl.engine.errors import debugging
 

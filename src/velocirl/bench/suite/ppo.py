@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, astuple, dataclass
 from itertools import pairwise
+from typing import Any
 
 import velocirl
 from velocirl.algorithms.online.ppo_config import PPOConfig
@@ -47,9 +48,8 @@ FOUR_EPOCHS, ONE_EPOCH = Work(), Work(epochs=1)
 FEW_COPIES = Work(num_envs=64, minibatch_size=256)  # for Stable-Baselines3, whose copies are stepped one by one
 
 
-def velocirl_training(work: Work, threads: int, amount: float | None = None) -> Timed:
-    """Iterations of velocirl's PPO, in steps per second or another amount of work."""
-    require_cores(threads)
+def settings(work: Work, **given: Any) -> dict[str, Any]:
+    """All settings of PPO for this work, so that no preset changes it, and whatever else is given."""
     config = PPOConfig(
         num_envs=work.num_envs,
         horizon=work.horizon,
@@ -62,10 +62,16 @@ def velocirl_training(work: Work, threads: int, amount: float | None = None) -> 
         hidden=LAYERS[1:-1],
         activation="tanh",
         shared=True,
-        threads=threads,
         seed=0,
+        device="cpu",  # where a machine has a GPU too
     )
-    agent = velocirl.PPO("CartPole-v1", **asdict(config))  # all settings, so that no preset changes the work
+    return {**asdict(config), **given}
+
+
+def velocirl_training(work: Work, threads: int, amount: float | None = None) -> Timed:
+    """Iterations of velocirl's PPO, in steps per second or another amount of work."""
+    require_cores(threads)
+    agent = velocirl.PPO("CartPole-v1", **settings(work, threads=threads))
     return Timed(lambda: agent.learn(ITERATIONS * work.steps), amount=ITERATIONS * (amount or work.steps))
 
 

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict, astuple
-from typing import Any
+from dataclasses import astuple
 
 import velocirl
-from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.bench.comparison import Comparison, UnavailableError, ratio
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
-from velocirl.bench.suite.ppo import FOUR_EPOCHS, LAYERS, ONE_EPOCH, Work, velocirl_training
+from velocirl.bench.suite.ppo import FOUR_EPOCHS, LAYERS, ONE_EPOCH, Work, settings, velocirl_training
 from velocirl.bench.units import STEPS
 
-HIDDEN = LAYERS[1:-1]
-NETWORK = f"mlp({', '.join(map(str, HIDDEN))})"
+NETWORK = f"mlp({', '.join(map(str, LAYERS[1:-1]))})"
 THREADS = 2
 OURS, NATIVE, BY_HAND = "velocirl, network of torch", "velocirl, its own network", "torch, by hand"
-
-
-def settings(work: Work, **given: Any) -> dict[str, Any]:
-    """All settings of PPO for this work, so that no preset changes it, and whatever else is given."""
-    config = PPOConfig(
-        num_envs=work.num_envs,
-        horizon=work.horizon,
-        epochs=work.epochs,
-        minibatch_size=work.minibatch_size,
-        learning_rate=1e-3,
-        learning_rate_schedule="constant",
-        gamma=0.99,
-        gae_lambda=0.95,
-        hidden=HIDDEN,
-        activation="tanh",
-        shared=True,
-        seed=0,
-    )
-    return {**asdict(config), **given}
 
 
 def network_training(work: Work) -> Timed:
@@ -46,7 +24,7 @@ def network_training(work: Work) -> Timed:
     require_cores(THREADS)
     if importlib.util.find_spec("torch") is None:
         raise UnavailableError("torch is not installed")
-    agent = velocirl.PPO("CartPole-v1", **settings(work, network=NETWORK, device="cpu", threads=THREADS))
+    agent = velocirl.PPO("CartPole-v1", **settings(work, network=NETWORK, threads=THREADS))
     return Timed(lambda: agent.learn(work.steps), amount=work.steps)
 
 
