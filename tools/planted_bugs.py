@@ -31,6 +31,11 @@ MAPPED, MACHINE, RECURRENT = (
     f"tests/training/test_{name}.py" for name in ("mapped_updating", "torch_machine", "torch_recurrent")
 )
 TEN_UPDATES = f"{UPDATING}::test_ten_updates_by_torch[Counter-v0-changes0]"
+DQN, DQN_LOSS, SAC_LOSS = (f"tests/algorithms/test_{name}.py" for name in ("dqn", "dqn_loss", "sac_loss"))
+N_STEP, SEGMENTS = "tests/buffers/test_n_step.py", "tests/buffers/test_segments.py"
+TWINS, MEMORY_FILES = "tests/training/test_actor_critic_update.py", "tests/training/test_memory_files.py"
+OFF_POLICY = "tests/training/test_torch_off_policy.py"
+CONTRACTS, MEMORIES = "tests/contracts/test_algorithms.py", "tests/contracts/test_memories.py"
 RESUME = f"{AGENT}::test_going_on_from_a_file_is_going_on[choices]"
 
 
@@ -123,7 +128,7 @@ BUGS = (
     ),
     Bug(
         "normaliser changed by acting",
-        "algorithms/online/ppo.py",
+        "training/deep_agent.py",
         "        observations, masks, single = self.batched(observation, action_masks)\n",
         "        observations, masks, single = self.batched(observation, action_masks)\n"
         "        self.observation_moments.add(observations.sum(0), (observations**2).sum(0), len(observations))\n",
@@ -131,7 +136,7 @@ BUGS = (
     ),
     Bug(
         "normaliser not saved",
-        "algorithms/online/ppo.py",
+        "training/deep_agent.py",
         '"observation.moments": moments, **self.policy.buffers()}\n',
         '"observation.moments": np.zeros_like(moments), **self.policy.buffers()}\n',
         (f"{NORMALISING}::test_saved_with_the_model",),
@@ -474,10 +479,208 @@ BUGS = (
     ),
     Bug(
         "acting with the parameters of before",
-        "algorithms/online/ppo.py",
-        "            self._actor.stale = True\n        self.steps += config.batch\n",
-        "            self._actor.stale = False\n        self.steps += config.batch\n",
+        "training/deep_agent.py",
+        "            self._actor.stale = True\n        self.steps = steps\n",
+        "            self._actor.stale = False\n        self.steps = steps\n",
         (f"{EVALUATION}::test_of_an_agent_as_it_is_now[mlp(16)]",),
+    ),
+    Bug(
+        "truncation as termination in a memory",
+        "training/off_policy.py",
+        "(TRUNCATED if over else GOES_ON)",
+        "(TERMINATED if over else GOES_ON)",
+        (f"{DQN}::test_what_is_remembered[truncated-none]",),
+    ),
+    Bug(
+        "both flags as truncation in a memory",
+        "training/off_policy.py",
+        "TERMINATED if copies.terminated[i] else (TRUNCATED if over else GOES_ON)",
+        "TRUNCATED if copies.truncated[i] else (TERMINATED if over else GOES_ON)",
+        (f"{MEMORIES}::test_an_episode_that_ends_in_its_last_step_is_over",),
+    ),
+    Bug(
+        "reset observation remembered as the next one",
+        "training/off_policy.py",
+        "row(copies.final_observation, i) if over else row(copies.observation, i)",
+        "row(copies.observation, i)",
+        (f"{DQN}::test_what_is_remembered[terminated-none]",),
+    ),
+    Bug(
+        "mask of the next episode remembered",
+        "training/off_policy.py",
+        "sample.mask[k] = 0 if over else mask[k]",
+        "sample.mask[k] = mask[k]",
+        (f"{DQN}::test_masks_are_those_of_the_next_observation",),
+    ),
+    Bug(
+        "reset observation remembered on a device",
+        "training/mapped_stepping.py",
+        "if encode(row(copies.final_observation, i), into, into, into) != 0:",
+        "if encode(row(copies.observation, i), into, into, into) != 0:",
+        (f"{OFF_POLICY}::test_what_is_remembered_is_what_the_native_learner_remembers[Counter-v0]",),
+    ),
+    Bug(
+        "n steps across the end of an episode",
+        "buffers/n_step.py",
+        "        if rows[last].ended != GOES_ON:\n",
+        "        if rows[last].ended == TERMINATED:\n",
+        (f"{N_STEP}::test_by_definition", f"{N_STEP}::test_by_hand"),
+    ),
+    Bug(
+        "n steps across the seam of the ring",
+        "buffers/n_step.py",
+        "range(min(n - 1, newer))",
+        "range(n - 1)",
+        (f"{N_STEP}::test_by_definition",),
+    ),
+    Bug(
+        "n steps of another copy",
+        "buffers/n_step.py",
+        "last = last + copies if last + copies < capacity else last + copies - capacity",
+        "last = last + 1 if last + 1 < capacity else 0",
+        (f"{N_STEP}::test_by_definition",),
+    ),
+    Bug(
+        "truncation as termination over n steps",
+        "buffers/n_step.py",
+        "    if rows[last].ended == TERMINATED:\n",
+        "    if rows[last].ended != GOES_ON:\n",
+        (f"{N_STEP}::test_by_hand",),
+    ),
+    Bug(
+        "next observation of the first of n steps",
+        "training/value_updating.py",
+        "following = memory.rows[batch.lasts[start + r]].next_observation",
+        "following = memory.rows[batch.places[start + r]].next_observation",
+        (f"{MEMORIES}::test_what_follows_n_steps_is_valued_where_they_end",),
+    ),
+    Bug(
+        "groups that do not fit the ring",
+        "training/off_policy_machine.py",
+        "max(config.buffer_size // config.num_envs, 1) * config.num_envs",
+        "config.buffer_size",
+        (f"{MEMORIES}::test_the_memory_has_whole_groups[dqn]",),
+    ),
+    Bug(
+        "episodes joined on resume",
+        "training/off_policy_steps.py",
+        "        cut_off(memory.rows, memory.counts, memory.copies)\n",
+        "",
+        (f"{DQN}::test_gymnasium",),
+    ),
+    Bug(
+        "target network shares the weights",
+        "training/value_updating.py",
+        "        self.frozen = parameters.copy()\n",
+        "        self.frozen = parameters\n",
+        (f"{DQN}::test_the_target_network_has_memory_of_its_own_and_follows",),
+    ),
+    Bug(
+        "frozen critics share the weights",
+        "training/actor_critic_updater.py",
+        "critic_parameters.copy(), parameters.copy()",
+        "critic_parameters, parameters.copy()",
+        (f"{TWINS}::test_updates_are_those_of_torch[sac]",),
+    ),
+    Bug(
+        "target network moves the wrong way",
+        "training/descending.py",
+        "tau * online[p] + rest * slow[p]",
+        "rest * online[p] + tau * slow[p]",
+        (f"{DQN}::test_a_soft_target_moves_a_part_of_the_way",),
+    ),
+    Bug(
+        "delayed updates off by one",
+        "training/actor_critic_updating.py",
+        "if number % pace.actor_every == 0 and",
+        "if (number - 1) % pace.actor_every == 0 and",
+        (f"{TWINS}::test_updates_are_those_of_torch[td3]",),
+    ),
+    Bug(
+        "entropy after the end of an episode",
+        "algorithms/online/sac_loss.py",
+        "        if discount > 0.0:\n"
+        "            return reward + discount * (least(values) - temperature * log_probability)\n"
+        "        return reward\n",
+        "        return reward + discount * least(values) - temperature * log_probability\n",
+        (f"{SAC_LOSS}::test_target_takes_the_more_modest_critic_and_the_entropy_and_neither_after_the_end",),
+    ),
+    Bug(
+        "log-probability without the squashing",
+        "networks/squashed.py",
+        "normal_log_density(noise, held) - log_squash_slope(before)",
+        "normal_log_density(noise, held)",
+        ("tests/networks/test_squashed.py::test_density_of_a_squashed_number",),
+    ),
+    Bug(
+        "temperature with the wrong sign",
+        "algorithms/online/sac_loss.py",
+        "return -(log_probability + settings.target_entropy)",
+        "return log_probability + settings.target_entropy",
+        (f"{SAC_LOSS}::test_the_temperature_falls_while_the_entropy_is_above_its_target",),
+    ),
+    Bug(
+        "the bolder critic is believed",
+        "training/twin_critics.py",
+        "values[0] if values[0] < values[1] or",
+        "values[0] if values[0] > values[1] or",
+        (f"{SAC_LOSS}::test_target_takes_the_more_modest_critic_and_the_entropy_and_neither_after_the_end",),
+    ),
+    Bug(
+        "next action by the actor that learns",
+        "algorithms/online/td3_loss.py",
+        "        frozen_actor=True,\n",
+        "        frozen_actor=False,\n",
+        (f"{TWINS}::test_updates_are_those_of_torch[td3]",),
+    ),
+    Bug(
+        "double without the second network",
+        "algorithms/online/dqn_loss.py",
+        "best(output if double else frozen, mask)",
+        "best(frozen, mask)",
+        (f"{DQN_LOSS}::test_target",),
+    ),
+    Bug(
+        "weights of priorities left out of the loss",
+        "algorithms/online/dqn_loss.py",
+        "descend(chosen, weight * slope, gradient)",
+        "descend(chosen, slope, gradient)",
+        (f"{DQN_LOSS}::test_gradient_and_metrics",),
+    ),
+    Bug(
+        "priorities not updated",
+        "training/off_policy_steps.py",
+        "                revise(memory.book, memory.counts, batch.places, batch.errors)\n",
+        "",
+        (f"{MEMORIES}::test_errors_become_priorities[dqn]",),
+    ),
+    Bug(
+        "new records with a priority of their own",
+        "buffers/prioritised.py",
+        "put_range(book.tree, book.starts, first, first + count, book.greatest[0])",
+        "put_range(book.tree, book.starts, first, first + count, np.float32(1))",
+        (f"{MEMORIES}::test_errors_become_priorities[dqn]",),
+    ),
+    Bug(
+        "target network forgotten on resume",
+        "training/value_updating.py",
+        '        return {"learner.moments": self.trained.moments, "learner.frozen": self.frozen}\n',
+        '        return {"learner.moments": self.trained.moments}\n',
+        (f"{CONTRACTS}::test_going_on_from_a_file_is_going_on[dqn]",),
+    ),
+    Bug(
+        "rows that changed since a checkpoint are taken from it",
+        "buffers/segments.py",
+        "            segments, sure = segments[:index], 0\n",
+        "            sure += 1\n",
+        (f"{SEGMENTS}::test_rows_that_were_changed_since_are_written_anew",),
+    ),
+    Bug(
+        "segments of older checkpoints removed",
+        "training/checkpoints.py",
+        "(one for some in self._segments.values() for one in some)",
+        "self._segments[path]",
+        (f"{MEMORY_FILES}::test_every_checkpoint_that_is_kept_comes_back_exactly",),
     ),
     Bug(
         "slope of an activation",

@@ -14,7 +14,10 @@ from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
 if TYPE_CHECKING:
+    from velocirl.algorithms.online.dqn import DQN
     from velocirl.algorithms.online.ppo import A2C, PPO
+    from velocirl.algorithms.online.sac import SAC
+    from velocirl.algorithms.online.td3 import TD3
     from velocirl.training.callbacks import Callback, Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
     from velocirl.training.faults import NumericalError
@@ -23,7 +26,10 @@ __version__ = "0.1.0.dev0"
 
 # What is for training is imported when it is first used: who only steps environments need not wait for it.
 _FOR_TRAINING = {
+    "velocirl.algorithms.online.dqn": ("DQN",),
     "velocirl.algorithms.online.ppo": ("A2C", "PPO"),
+    "velocirl.algorithms.online.sac": ("SAC",),
+    "velocirl.algorithms.online.td3": ("TD3",),
     "velocirl.training.callbacks": ("Callback", "Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
     "velocirl.training.faults": ("NumericalError",),
@@ -31,7 +37,10 @@ _FOR_TRAINING = {
 
 __all__ = [
     "A2C",
+    "DQN",
     "PPO",
+    "SAC",
+    "TD3",
     "Box",
     "Callback",
     "Checkpoint",

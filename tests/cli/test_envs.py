@@ -30,7 +30,9 @@ def test_envs_as_json(capsys):
         "action": "Box(1) -2..2",
         "max_steps": 200,
         "source": "velocirl.environments.pendulum",
-        "presets": {name: dict(preset) for name, preset in registry.find("Pendulum-v1").presets.items()},
+        "presets": json.loads(
+            json.dumps({name: dict(preset) for name, preset in registry.find("Pendulum-v1").presets.items()})
+        ),
     }
     assert described["TicTacToe-v1"]["observation"] == "MultiDiscrete(9 of 3)"
 

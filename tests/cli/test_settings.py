@@ -1,12 +1,15 @@
 """Settings that are tables: as name=value on a command line, as inline tables in a file."""
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from velocirl.cli.parsing import Parser
-from velocirl.cli.settings import add_settings, as_toml
+from velocirl.cli.settings import add_settings, as_toml, read_request
+from velocirl.training.agent import ALGORITHMS
 from velocirl.training.config import as_plain, build_config
 
 
@@ -88,3 +91,56 @@ def test_what_is_none_in_a_table_is_left_out():
     assert tomllib.loads(as_toml({"table": {"nothing": None, "one": [1, {"deep": True}]}})) == {
         "table": {"one": [1, {"deep": True}]}
     }
+
+
+# What a person may write for a setting of each kind, and what it is then; a share of 1/2 suits every number.
+SAID = {int: (["3"], 3), float: (["0.5"], 0.5), str: (["text"], "text")}
+# Texts that are not any text.
+WORDS = {
+    "learning_rate_schedule": "cosine(end=0.1)", "optimiser": "sgd(momentum=0.9)", "network": "mlp(8)",
+    "critic": "mlp(8)", "activation": "relu", "initialiser": "orthogonal", "temperature": "auto",
+}  # fmt: skip
+
+
+def said(name, kind):
+    """An option, as it is written, and the value that it has."""
+    flag = f"--{name.replace('_', '-')}"
+    if name == "dual_clip":
+        return [flag, "2"], 2.0
+    if name in WORDS:
+        return [flag, WORDS[name]], WORDS[name]
+    kinds = [one for one in get_args(kind) if one is not NoneType] if get_origin(kind) is UnionType else [kind]
+    kind = kinds[0]
+    if kind is bool:
+        return [f"--no-{name.replace('_', '-')}"], False
+    if get_origin(kind) is Literal:
+        return [flag, get_args(kind)[-1]], get_args(kind)[-1]
+    if get_origin(kind) is tuple:
+        return [flag, "8", "4"], [8, 4]
+    if get_origin(kind) is dict:
+        return [flag, "gravity=9.5"], {"gravity": 9.5}
+    words, value = SAID[kind]
+    return [flag, *words], value
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_setting_of_every_algorithm_is_an_option_and_survives_a_file(algorithm, tmp_path):
+    kind = ALGORITHMS[algorithm].Config
+    hints = get_type_hints(kind)
+    for one in fields(kind):
+        words, value = said(one.name, hints[one.name])
+        request = read_request(["E-v0", "--algorithm", algorithm, *words])
+        assert request.values == {one.name: value}, one.name
+        more = {"num_envs": 3} if one.name in ("workers", "buffer_size") else {}
+        config = build_config(kind, {**more, **request.values})
+        plain = as_plain(config)
+        assert plain[one.name] == (tuple(value) if isinstance(value, list) else value)
+        file = tmp_path / "config.toml"
+        file.write_text(f'environment = "E-v0"\nalgorithm = "{algorithm}"\n{as_toml(plain)}')
+        assert build_config(kind, read_request(["--config", str(file)]).values) == config
+
+
+def test_a_number_or_a_word():
+    for words, value in ((["0.25"], 0.25), (["auto"], "auto"), (["1e-3"], 0.001)):
+        request = read_request(["E-v0", "--algorithm", "sac", "--temperature", *words])
+        assert build_config(request.algorithm.Config, request.values).temperature == value

@@ -95,6 +95,44 @@ def test_the_panel_shows_progress_figures_curve_and_phases():
     assert max(map(len, frame.splitlines())) <= 80
 
 
+def test_what_learns_from_a_memory_shows_its_warm_up_exploration_and_updates():
+    console, agent = terminal(), agent_at()
+    display = Display(console)
+    display.start(agent)
+    advance(agent, **{"train/n_updates": 0, "train/loss": None, "time/rollout_share": 1.0})
+    display.finish(agent)
+    frame = last_frame(console)
+    assert "random actions, nothing is learnt yet" in frame
+    assert "s left" in frame
+    advance(
+        agent,
+        **{"rollout/exploration_rate": 0.25, "train/n_updates": 12_345, "train/loss": 0.5, "train/action_value": 1.5},
+        **{"time/rollout_share": 1.0},
+    )
+    display.start(agent)
+    display.finish(agent)
+    frame = last_frame(console)
+    assert "random actions" not in frame
+    figures = dict(re.findall(r"(exploration|loss|action value|updates) +([\d.k]+)", frame))
+    assert figures == {"exploration": "0.250", "loss": "0.500", "action value": "1.500", "updates": "12.3k"}
+
+
+def test_the_time_left_is_told_by_the_speed_of_the_last_seconds(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    console, agent = terminal(), agent_at(total=10_000)
+    display = Display(console)
+    display.start(agent)
+    for second in range(1, 41):  # 100 steps a second for 20 seconds, then a tenth of that
+        now[0] += 1.0 if second <= 20 else 10.0
+        advance(agent, **{"time/fps": 50.0})
+        display.step(agent)
+        if second == 20:
+            assert "1:20 left" in last_frame(console)
+    display.close()
+    assert "10:00 left" in last_frame(console)
+
+
 @pytest.mark.parametrize("width", [40, 64, 80, 200])
 def test_the_panel_fits_any_terminal(width):
     console, agent = terminal(width), agent_at()

@@ -20,7 +20,8 @@ from velocirl.training.agent import Agent
 from velocirl.training.checkpoints import NoCheckpointError
 from velocirl.training.evaluation import Evaluation
 from velocirl.training.evaluation import evaluate as play
-from velocirl.training.state_file import State, read_state
+from velocirl.training.memory_files import read_checkpoint
+from velocirl.training.state_file import State
 from velocirl.vector.making import make
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _find(given: dict[str, Any]) -> tuple[State, Chosen, str]:
     """The state, its environment, and where it comes from, in words."""
     name = given.get("model")
     if name is not None and (path := Path(name)).is_file():
-        state = read_state(path)
+        state = read_checkpoint(path, memory=False)
         env = given.get("env")
         chosen = choose(env) if env else choose(str(state.document.get("environment")), named_by=str(path))
         return state, chosen, str(path)
@@ -72,7 +73,7 @@ def _find(given: dict[str, Any]) -> tuple[State, Chosen, str]:
                 raise
         else:
             return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
-    checkpoint = latest_checkpoint(checkpoints)
+    checkpoint = latest_checkpoint(checkpoints, memory=False)
     for problem in checkpoint.problems:
         print(f"warning: {problem}", file=sys.stderr)
     return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"

@@ -92,11 +92,11 @@ def find_run(name: str | None) -> Run:
     )
 
 
-def latest_checkpoint(checkpoints: Checkpoints) -> Checkpoint:
+def latest_checkpoint(checkpoints: Checkpoints, *, memory: bool = True) -> Checkpoint:
     """The newest whole checkpoint; what was wrong with newer ones is in it, and no warning besides."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return checkpoints.latest()
+        return checkpoints.latest(memory=memory)
 
 
 def environment_of(description: RunDescription, named_by: str, given: str | None) -> Chosen:

@@ -103,10 +103,10 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
     """Run the processes of a group, show how they go, and write what came of them. The caller holds the group."""
     config = group.description.config
     threads = max(config.get("threads") or 1, config.get("workers") or 1)
-    at_once = max(available_cores() // threads, 1)
+    at_once, manner = _side_by_side(config, threads)
     known = group.summary()
     began = time.monotonic()
-    display = None if as_json or quiet else _open_display(group, processes, f"{at_once} at a time")
+    display = None if as_json or quiet else _open_display(group, processes, manner)
     relay = _Relay(quiet)
 
     def on_event(one: SeedProcess, event: dict[str, Any]) -> None:
@@ -138,6 +138,14 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
         sys.exit(FAILED)
 
 
+def _side_by_side(config: dict[str, Any], threads: int) -> tuple[int, str]:
+    """How many processes of so many threads run at a time, and the same in words."""
+    if config.get("device") == "cuda":  # which they would share by turns, and whose memory each of them needs
+        return 1, "one after the other on the GPU"
+    at_once = max(available_cores() // threads, 1)
+    return at_once, f"{at_once} at a time"
+
+
 def _conclude(group: Group, summary: Summary, *, stopped: bool, as_json: bool, quiet: bool) -> None:
     """Say what came of a group."""
     if as_json:
@@ -150,7 +158,14 @@ def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
     """The command that trains a seed from its beginning; without an environment, the file of settings names it."""
     named = [] if environment is None else [environment]
     place = ["--run-dir", str(group.run_path(seed))]
-    return ["train", *named, "--config", str(group.path / CONFIG), "--seed", str(seed), *place, "--json"]
+    mapped = group.description.config.get("buffer_file")
+    memory = [] if mapped is None else ["--buffer-file", str(_of_seed(Path(mapped), seed))]
+    return ["train", *named, "--config", str(group.path / CONFIG), "--seed", str(seed), *memory, *place, "--json"]
+
+
+def _of_seed(path: Path, seed: int) -> Path:
+    """A file of a seed's own: memory.ring is memory-3.ring of seed 3."""
+    return path.with_name(f"{path.stem}-{seed}{path.suffix}")
 
 
 def _write_config(group: Group, environment: str) -> None:

@@ -162,6 +162,8 @@ def _accepts(kind: Any) -> dict[str, Any]:
         kinds = [one for one in get_args(kind) if one is not NoneType]
         # What has a short form and a table is given by its short form here; the table is for files.
         short = [one for one in kinds if get_origin(one) is not dict] or kinds
+        if set(short) == {str, float}:
+            return {"type": _number_or_text, "metavar": "X|TEXT"}
         kind = short[0] if len(short) == 1 else str
     if get_origin(kind) is Literal:
         return {"type": one_of([str(one) for one in get_args(kind)]), "metavar": "|".join(get_args(kind))}
@@ -174,6 +176,13 @@ def _accepts(kind: Any) -> dict[str, Any]:
     readers: dict[Any, tuple[Callable[[str], Any], str]] = {int: (whole_number, "N"), float: (number, "X")}
     reader, metavar = readers.get(kind, (str, "TEXT"))
     return {"type": reader, "metavar": metavar}
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return number(text)
+    except argparse.ArgumentTypeError:
+        return text
 
 
 def _pair_of(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:

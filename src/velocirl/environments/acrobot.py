@@ -142,5 +142,17 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
-    presets={"ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)},
+        "dqn": {
+            "total_steps": 100_000,
+            "learning_rate": 0.001,
+            "hidden": (64,),
+            "train_every": 2,
+            "batch_size": 128,
+            "n_step": 3,
+            "target_every": 50,
+            "exploration_fraction": 0.3,
+        },
+    },
 )

@@ -88,5 +88,19 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
-    presets={"ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)},
+        "dqn": {
+            "total_steps": 100_000,
+            "train_every": 2,
+            "batch_size": 128,
+            "learning_rate": 2e-3,
+            "learning_rate_schedule": "linear",
+            "gamma": 0.98,
+            "n_step": 3,
+            "target_every": 1,
+            "tau": 0.005,
+            "exploration_fraction": 0.2,
+        },
+    },
 )

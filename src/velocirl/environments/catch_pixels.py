@@ -43,5 +43,16 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 100_000, "learning_rate": 0.005, "hidden": (64,)},
+        "dqn": {
+            "total_steps": 50_000,
+            "learning_rate": 0.002,
+            "hidden": (128, 128),
+            "train_every": 2,
+            "n_step": 3,
+            "target_every": 250,
+            "exploration_fraction": 0.3,
+        },
+    },
 )

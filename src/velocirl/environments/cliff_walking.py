@@ -84,6 +84,7 @@ environment = Environment(
             "hidden": (64,),
             "entropy_coefficient": 0.1,
             "normalise_rewards": True,
-        }
+        },
+        "dqn": {"total_steps": 100_000, "learning_rate": 0.004, "hidden": (64,), "exploration_fraction": 0.3},
     },
 )

@@ -89,7 +89,16 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 200_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 200_000, "learning_rate": 0.005, "hidden": (64,)},
+        "dqn": {
+            "total_steps": 100_000,
+            "learning_rate": 0.002,
+            "hidden": (64,),
+            "target_every": 250,
+            "exploration_fraction": 0.5,
+        },
+    },
 )
 
 large_environment = Environment(
@@ -111,6 +120,15 @@ large_environment = Environment(
             "learning_rate": 0.005,
             "hidden": (64,),
             "entropy_coefficient": 0.07,
-        }
+        },
+        "dqn": {
+            "total_steps": 200_000,
+            "learning_rate": 0.0005,
+            "hidden": (128, 128),
+            "train_every": 2,
+            "n_step": 3,
+            "target_every": 125,
+            "exploration_fraction": 0.5,
+        },
     },
 )

@@ -81,5 +81,8 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)},
+        "dqn": {"total_steps": 50_000, "hidden": (64,)},
+    },
 )

@@ -55,6 +55,17 @@ environment = Environment(
     presets={"ppo": {"total_steps": 20_000, "learning_rate": 0.005, "hidden": (64,)}},
 )
 
+FROM_MEMORY = {  # what SAC and TD3 learn with
+    "total_steps": 4000,
+    "num_envs": 4,
+    "hidden": (64,),
+    "batch_size": 64,
+    "learning_rate": 3e-3,
+    "learning_rate_schedule": "linear",
+    "learning_starts": 200,
+    "gamma": 0.5,
+}
+
 
 @record
 class ContinuousState:
@@ -96,5 +107,9 @@ continuous_environment = Environment(
     observe=observe_continuous,
     draw=draw_continuous,
     text=text_continuous,
-    presets={"ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)},
+        "sac": FROM_MEMORY,
+        "td3": FROM_MEMORY,
+    },
 )

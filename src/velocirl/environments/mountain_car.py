@@ -97,6 +97,16 @@ environment = Environment(
             "learning_rate": 0.005,
             "normalise_observations": True,
             "normalise_rewards": True,
-        }
+        },
+        "dqn": {
+            "total_steps": 300_000,
+            "learning_rate": 0.001,
+            "gamma": 0.995,
+            "hidden": (64,),
+            "train_every": 1,
+            "batch_size": 128,
+            "target_every": 50,
+            "exploration_fraction": 0.3,
+        },
     },
 )

@@ -5,6 +5,20 @@ import numpy as np
 from velocirl import Box, Environment, float32, record
 from velocirl.environments.mountain_car import State, arrived, draw, observe, reset, roll
 
+FROM_MEMORY = {  # what SAC and TD3 learn with; only a push that lasts leaves the valley by chance
+    "total_steps": 50_000,
+    "num_envs": 8,
+    "hidden": (64, 64),
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "learning_starts": 2000,
+    "train_every": 2,
+    "gamma": 0.999,
+    "noise": 0.5,
+    "noise_correlation": 0.95,
+}
+
 
 @record
 class Params:
@@ -43,6 +57,8 @@ environment = Environment(
             "gamma": 0.999,
             "normalise_observations": True,
             "normalise_rewards": True,
-        }
+        },
+        "sac": FROM_MEMORY,
+        "td3": FROM_MEMORY,
     },
 )

@@ -8,6 +8,15 @@ from velocirl import Box, Environment, float32, random, record
 from velocirl.engine.canvas import BLUE, INK, MIST, RED
 
 HIGH = np.array([1.0, 1.0, 8.0], np.float32)
+FROM_MEMORY = {  # what SAC and TD3 learn well with
+    "total_steps": 20_000,
+    "num_envs": 8,
+    "hidden": (64, 64),
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "gamma": 0.98,
+}
 
 
 @record
@@ -91,5 +100,9 @@ environment = Environment(
     step=step,
     observe=observe,
     draw=draw,
-    presets={"ppo": {"total_steps": 250_000, "gamma": 0.95, "entropy_coefficient": 0.0, "normalise_rewards": True}},
+    presets={
+        "ppo": {"total_steps": 250_000, "gamma": 0.95, "entropy_coefficient": 0.0, "normalise_rewards": True},
+        "sac": FROM_MEMORY,
+        "td3": FROM_MEMORY,
+    },
 )

@@ -94,5 +94,14 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (128,), "activation": "relu"}},
+    presets={
+        "ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (128,), "activation": "relu"},
+        "dqn": {
+            "total_steps": 300_000,
+            "learning_rate": 0.004,
+            "gamma": 0.97,
+            "target_every": 250,
+            "exploration_fraction": 0.3,
+        },
+    },
 )

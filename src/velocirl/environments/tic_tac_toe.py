@@ -106,5 +106,17 @@ environment = Environment(
     legal=legal,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (128,), "activation": "relu"}},
+    presets={
+        "ppo": {"total_steps": 300_000, "learning_rate": 0.005, "hidden": (128,), "activation": "relu"},
+        "dqn": {
+            "total_steps": 300_000,
+            "learning_rate": 0.001,
+            "gamma": 0.97,
+            "hidden": (64,),
+            "train_every": 2,
+            "batch_size": 128,
+            "n_step": 3,
+            "target_every": 50,
+        },
+    },
 )

@@ -7,8 +7,13 @@ taken as slices, because an index that begins at zero needs no test for a negati
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from velocirl.engine.products import PANEL, multiply, padded
 from velocirl.networks.activations import Activation
+
+SQUARE = 16  # columns that are transposed together
+WIDTH = np.uint64(PANEL)  # an index that is never negative needs no test for it
 
 
 class Passes(NamedTuple):
@@ -17,30 +22,69 @@ class Passes(NamedTuple):
     kernels: tuple[Callable[..., Any], ...]  # all of them, each after those that it calls
     pack: Callable[..., None]  # (plan, parameters, work): lay the parameters out for the products
     forward: Callable[..., None]  # (plan, work, rows): from work.values[0:] to work.output
-    backward: Callable[..., None]  # (plan, work, rows, inputs_too): adds to work.gradient from work.output_gradient
+    # (plan, work, rows, inputs_too, weights_too=True): adds to work.gradient from work.output_gradient. Who wants the
+    # gradient of the inputs alone leaves the weights out, and clears what this left in the gradient.
+    backward: Callable[..., None]
     clear: Callable[..., None]  # (work): set the gradient to zero
     unpack: Callable[..., None]  # (plan, work, gradient): the gradient as one flat vector
 
 
-def pack_panels(source, start, row_step, column_step, rows, columns, target, place):
-    """Copy a matrix into panels of sixteen columns, zeros where it has none."""
-    for panel in range(0, columns, PANEL):
+def pack_panels(source, start, rows, columns, target, place, first, stop):
+    """Copy panels number `first` up to `stop` of a matrix, sixteen columns each, zeros where it has none."""
+    whole = min(stop, columns // PANEL)
+    row, height = np.uint64(columns), np.uint64(rows)
+    for number in range(first, whole):
+        column = number * PANEL
+        given = source[start + column : start + rows * columns]
+        taken = target[place + column * rows : place + (column + PANEL) * rows]
+        for i in range(height):
+            for j in range(WIDTH):
+                taken[i * WIDTH + j] = given[i * row + j]
+    for number in range(max(first, whole), stop):
+        column = number * PANEL
         for i in range(rows):
             for j in range(PANEL):
-                inside = panel + j < columns
-                at = start + i * row_step + (panel + j if inside else 0) * column_step
-                target[place + panel * rows + i * PANEL + j] = source[at] if inside else 0.0
+                inside = column + j < columns
+                at = start + i * columns + column + (j if inside else 0)
+                target[place + column * rows + i * PANEL + j] = source[at] if inside else 0.0
+
+
+def pack_transposed(source, start, rows, columns, target, place, first, stop):
+    """The same of the transpose: a panel is sixteen rows of the matrix, turned in squares that stay in the cache."""
+    for number in range(first, stop):
+        top = number * PANEL
+        into = target[place + top * columns : place + (top + PANEL) * columns]
+        height = min(PANEL, rows - top)
+        whole = columns // SQUARE * SQUARE if height == PANEL else 0
+        for left in range(0, whole, SQUARE):
+            for j in range(PANEL):
+                given = source[start + (top + j) * columns + left : start + (top + j) * columns + left + SQUARE]
+                for i in range(SQUARE):
+                    into[(left + i) * PANEL + j] = given[i]
+        for i in range(whole, columns):
+            for j in range(PANEL):
+                into[i * PANEL + j] = source[start + (top + j) * columns + i] if j < height else 0.0
+
+
+def pack_part(plan, parameters, packed, thread, threads, both):
+    """A thread's part of laying the parameters out: panels of every matrix, the biases and, if both, its transpose."""
+    for number in range(len(plan.layers)):
+        layer = plan.layers[number]
+        panels = (layer.outputs + PANEL - 1) // PANEL
+        first, stop = panels * thread // threads, panels * (thread + 1) // threads
+        pack_panels(parameters, layer.biases, 1, layer.outputs, packed, layer.packed_biases, first, stop)
+        pack_panels(parameters, layer.weights, layer.inputs, layer.outputs, packed, layer.packed, first, stop)
+        if both:
+            panels = (layer.inputs + PANEL - 1) // PANEL
+            first, stop = panels * thread // threads, panels * (thread + 1) // threads
+            pack_transposed(
+                parameters, layer.weights, layer.inputs, layer.outputs, packed, layer.transposed, first, stop
+            )
 
 
 def pack(plan, parameters, work):
-    """Lay the parameters out for the products: panels of every matrix, of its transpose, and the biases."""
-    for number in range(len(plan.layers)):
-        layer = plan.layers[number]
-        pack_panels(parameters, layer.biases, 0, 1, 1, layer.outputs, work.packed, layer.packed_biases)
-        pack_panels(parameters, layer.weights, layer.outputs, 1, layer.inputs, layer.outputs, work.packed, layer.packed)
-        pack_panels(
-            parameters, layer.weights, 1, layer.outputs, layer.outputs, layer.inputs, work.packed, layer.transposed
-        )
+    """Lay all parameters out for the products."""
+    pack_part(plan, parameters, work.packed, 0, 1, True)
 
 
 def add_columns(deltas, start, row, rows, columns, sums, place):
@@ -63,8 +107,10 @@ def unpack(plan, work, gradient):
     for number in range(len(plan.layers)):
         layer = plan.layers[number]
         for i in range(layer.inputs):
-            for j in range(layer.outputs):
-                gradient[layer.weights + i * layer.outputs + j] = work.gradient[layer.gradient + i * layer.columns + j]
+            given = work.gradient[layer.gradient + i * layer.columns : layer.gradient + (i + 1) * layer.columns]
+            taken = gradient[layer.weights + i * layer.outputs : layer.weights + (i + 1) * layer.outputs]
+            for j in range(len(taken)):
+                taken[j] = given[j]
         for j in range(layer.outputs):
             gradient[layer.biases + j] = work.gradient[layer.bias_gradient + j]
 
@@ -110,7 +156,7 @@ def passes(activation: Activation) -> Passes:
                 for j in range(segment.size):
                     work.output[i, segment.column + j] = values[layer.place + i * layer.row + segment.offset + j]
 
-    def backward(plan, work, rows, inputs_too):
+    def backward(plan, work, rows, inputs_too, weights_too=True):
         values, deltas, sums = work.values, work.deltas, work.gradient
         for s in range(len(plan.segments)):
             segment = plan.segments[s]
@@ -130,12 +176,13 @@ def passes(activation: Activation) -> Passes:
                 )  # fmt: skip
             else:
                 add_columns(deltas, layer.delta, layer.row, rows, layer.columns, sums, layer.bias_gradient)
-            multiply(
-                values, layer.source, 1, layer.source_row,
-                deltas, layer.delta, PANEL, layer.row,
-                sums, layer.gradient, layer.columns,
-                sums, layer.gradient, layer.columns, layer.inputs, layer.columns, rows,
-            )  # fmt: skip
+            if weights_too:
+                multiply(
+                    values, layer.source, 1, layer.source_row,
+                    deltas, layer.delta, PANEL, layer.row,
+                    sums, layer.gradient, layer.columns,
+                    sums, layer.gradient, layer.columns, layer.inputs, layer.columns, rows,
+                )  # fmt: skip
             if layer.inputs > 0 and (inputs_too or not layer.first):
                 # The input may have been reached by another chain before: then this one's share is added to it.
                 again = layer.first and reached > 0
@@ -148,5 +195,6 @@ def passes(activation: Activation) -> Passes:
                     deltas, layer.source_delta, layer.source_row, rows, padded(layer.inputs), layer.outputs,
                 )  # fmt: skip
 
-    kernels = (multiply, pack_panels, pack, add_columns, clear, unpack, activate, descend, forward, backward)
+    packing = (pack_panels, pack_transposed, pack_part, pack)
+    kernels = (multiply, *packing, add_columns, clear, unpack, activate, descend, forward, backward)
     return Passes(kernels, pack, forward, backward, clear, unpack)

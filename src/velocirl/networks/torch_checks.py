@@ -31,7 +31,7 @@ def check_module(network: TorchNetwork, encoding: Encoding, head: Head, name: st
     _check_parameters(network, name)
     generator = torch.Generator().manual_seed(0)
     inputs = torch.rand((ROWS, encoding.inputs), generator=generator).to(network.device)
-    weights = torch.randn((ROWS, head.outputs + 1), generator=generator).to(network.device)
+    weights = torch.randn((ROWS, head.outputs + network.has_value), generator=generator).to(network.device)
     with _unchanged(network, inputs, name), _advice(encoding, name), network.learning():
         outputs, _ = network.forward(inputs)
     _check_outputs(network, inputs, outputs, name)
@@ -129,6 +129,8 @@ def _check_outputs(network: TorchNetwork, inputs: Tensor, outputs: Tensor, name:
 
 def _check_gradients(network: TorchNetwork, inputs: Tensor, weights: Tensor, name: str) -> None:
     columns = {"policy (all columns but the last)": slice(0, -1), "value (the last column)": slice(-1, None)}
+    if not network.has_value:
+        columns = {"output": slice(None)}
     for what, which in columns.items():
         output_gradient = torch.zeros_like(weights)
         output_gradient[:, which] = weights[:, which]

@@ -64,6 +64,7 @@ class _Room:
         apart = [layer.hidden and keeps_input for layer in layers]
         self.before = [torch.empty_like(v) if two else v for v, two in zip(self.values, apart, strict=True)]
         self.deltas = [self._columns(layer.outputs) for layer in layers]
+        self.input_gradient: Tensor | None = None  # (..., rows, inputs), once somebody wants it
 
     def _columns(self, size: int) -> Tensor:
         return self.output.new_empty((*self.output.shape[:-1], size))
@@ -189,6 +190,41 @@ class TorchMLP(FlatVectors):
             self.gradient.add_(self._working_gradient)
         elif self._casts:
             self.gradient.copy_(self._working_gradient)
+
+    def input_gradient(self, output_gradient: Tensor) -> Tensor:
+        """The gradient of the inputs alone, for the last forward pass made under `reading_back()`.
+
+        It is the network's own memory, good until the next such call for as many rows.
+        """
+        if self._kept is None:
+            raise RuntimeError("input_gradient needs a forward pass before it, made within reading_back()")
+        room, inputs = self._kept
+        output_gradient = output_gradient.reshape(room.output.shape)
+        if self._casts:
+            output_gradient = room.output_gradient.copy_(output_gradient)
+        multiply: Callable[..., Any] = torch.mm if self.seeds is None else torch.bmm
+        made = room.input_gradient
+        if made is None:
+            made = room.input_gradient = torch.empty_like(inputs)
+        made.zero_()
+        for place in reversed(range(len(self._layers))):
+            layer, delta = self._layers[place], room.deltas[place]
+            if not layer.reached or layer.source is None:
+                continue
+            if layer.hidden:
+                self._descend(delta, room.before[place], room.values[place])
+            elif layer.columns is not None:
+                delta = output_gradient[..., layer.columns]
+            else:
+                for offset, size, column in layer.segments:
+                    delta[..., offset : offset + size].copy_(output_gradient[..., column : column + size])
+            if layer.source != INPUT:
+                multiply(delta, layer.weights.mT, out=room.deltas[layer.source])
+            elif self.seeds is None:
+                made.addmm_(delta, layer.weights.mT)
+            else:
+                made.baddbmm_(delta, layer.weights.mT)
+        return made
 
     def compile(self, **options: Any) -> None:
         """Nothing to do, and no options to heed: the passes are written out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -122,10 +123,22 @@ class Ends(nn.Module):
         return torch.cat([policy, self.log_deviation.expand(*policy.shape[:-1], -1), value], dim=-1)
 
 
+class Columns(nn.Module):
+    """Last layers side by side: so many columns of each, with a gain of their first weights."""
+
+    def __init__(self, features: int, columns: Sequence[tuple[int, float]], style: Style) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([style.linear(features, size, gain) for size, gain in columns])
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The output rows (..., outputs)."""
+        return torch.cat([layer(features) for layer in self.layers], dim=-1)
+
+
 class Policy(nn.Module):
     """A policy that sees only the present."""
 
-    def __init__(self, body: Body, ends: Ends) -> None:
+    def __init__(self, body: Body, ends: Ends | Columns) -> None:
         super().__init__()
         self.body, self.ends = body, ends
 
@@ -168,8 +181,42 @@ def build_module(
     generator: np.random.Generator,
 ) -> Policy | RecurrentPolicy:
     """The module of a description: its stages, and then one layer for the policy and one for the value."""
-    spec.check(encoding.parts)
     style = Style(activation, initialiser, generator)
+    body, features = _body(spec, encoding, style)
+    remembers = spec.recurrent
+    if remembers is None:
+        return Policy(body, Ends(features, head, log_deviation, style))
+    memory = MEMORIES[remembers.kind](features, remembers.size, remembers.layers, generator)
+    return RecurrentPolicy(body, memory, Ends(remembers.size, head, log_deviation, style))
+
+
+def build_columns(
+    spec: NetworkSpec,
+    encoding: Encoding,
+    columns: Sequence[tuple[int, float]],
+    *,
+    activation: str,
+    initialiser: str,
+    generator: np.random.Generator,
+) -> Policy:
+    """The module of a description that ends in these columns; see `Columns`."""
+    style = Style(activation, initialiser, generator)
+    body, features = _body(spec, encoding, style)
+    return Policy(body, Columns(features, columns, style))
+
+
+def build_features(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, int, tuple[int, ...]]:
+    """What a description has before its dense part, the size of what that gives, and the widths of the dense part."""
+    spec.check(encoding.parts)
+    stages = tuple(stage for stage in spec.stages if not isinstance(stage, Dense))
+    widths = tuple(width for stage in spec.stages if isinstance(stage, Dense) for width in stage.widths)
+    body, size = _body(dataclasses.replace(spec, stages=stages), encoding, style)
+    return body, size, widths
+
+
+def _body(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, int]:
+    """All stages of a description but a memory, and the size of what they give."""
+    spec.check(encoding.parts)
     stages = tuple(stage for stage in spec.stages if not isinstance(stage, Recurrent))
     names = [part.name for part in encoding.parts]
     described = {"": stages} if names == [""] else dict(spec.encoders or ())
@@ -177,12 +224,7 @@ def build_module(
     then, features = [], sum(size for _, size in encoded)
     if names != [""]:
         then, features = _dense(stages, features, style)
-    body = Body(names, [encoder for encoder, _ in encoded], nn.Sequential(*then))
-    remembers = spec.recurrent
-    if remembers is None:
-        return Policy(body, Ends(features, head, log_deviation, style))
-    memory = MEMORIES[remembers.kind](features, remembers.size, remembers.layers, generator)
-    return RecurrentPolicy(body, memory, Ends(remembers.size, head, log_deviation, style))
+    return Body(names, [encoder for encoder, _ in encoded], nn.Sequential(*then)), features
 
 
 def _encoder(stages: Sequence[Stage], shape: tuple[int, ...], style: Style) -> tuple[nn.Module, int]:

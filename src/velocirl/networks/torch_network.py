@@ -3,6 +3,7 @@
 The contract of a policy module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or
 for Dict and Tuple spaces a dict of them by the names of the parts. It gives a tensor (rows, head.outputs + 1), the
 policy's columns and then the value; or a tuple of the policy (rows, head.outputs) and the value (rows,) or (rows, 1). A
+module that learns from a memory gives a tensor alone: (rows, head.outputs), for DQN with dueling the value too. A
 recurrent module has an integer `state_size`, and its `forward(observation, state)` gives (outputs, next state); a state
 is (rows, state_size), zeros where an episode begins. It may have `unroll(observation, starts, state)` for (steps, rows,
 ...) at once, where `starts` (steps, rows) tells the steps at which episodes begin; that gives (steps, rows, outputs).
@@ -13,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ class FlatVectors:
         self.parameters = torch.zeros(shape, device=device)
         self.gradient = torch.zeros(shape, device=device)
         self._learning = False
+        self._reads_back = False  # whether a pass keeps what `input_gradient` needs
 
     @property
     def num_parameters(self) -> int:
@@ -50,6 +52,16 @@ class FlatVectors:
             yield
         finally:
             self._learning = before
+
+    @contextmanager
+    def reading_back(self) -> Iterator[None]:
+        """Within this, a pass keeps what `input_gradient` needs."""
+        before, self._reads_back = self._reads_back, True
+        try:
+            with self.learning():
+                yield
+        finally:
+            self._reads_back = before
 
     def clear(self) -> None:
         """Set the gradient to zero."""
@@ -77,6 +89,8 @@ class TorchNetwork(FlatVectors):
         head: Head,
         device: str | torch.device = "cpu",
         autocast: torch.dtype | None = None,
+        *,
+        has_value: bool = True,  # whether a column for the value follows those of the policy
     ) -> None:
         if autocast not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"autocast must be None, torch.bfloat16 or torch.float16, got {autocast}")
@@ -86,16 +100,20 @@ class TorchNetwork(FlatVectors):
         self._trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         super().__init__((sum(one.numel() for one in self._trained.values()),), torch.device(device))
         self.encoding, self.head, self.autocast = encoding, head, autocast
-        self.outputs = head.outputs + 1
+        self.has_value = has_value
+        self.outputs = head.outputs + has_value
         self.state_size = _state_size(module)
         self._call: Any = module
         self._unroll: Any = getattr(module, "unroll", None)
         self._compiled: dict[str, Any] | None = None
         self._kept: Tensor | None = None  # the outputs of the last pass under learning()
+        self._read: Tensor | None = None  # the inputs of the last pass under reading_back()
         self._adopt()
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The outputs (rows, outputs) for inputs (rows, encoding.inputs), and the next state of a recurrent module."""
+        if self._reads_back:
+            self._read = inputs = inputs.detach().requires_grad_()
         with torch.set_grad_enabled(self._learning), self._precision():
             outputs, next_state = self._step(inputs, state)
         return self._keep(outputs), None if next_state is None else next_state.detach()
@@ -112,7 +130,7 @@ class TorchNetwork(FlatVectors):
                 outputs = outputs.unflatten(0, (steps, rows))
             elif self._unroll is not None:
                 result = self._unroll(self._split(inputs), starts, self._state(state, rows))
-                outputs = join_outputs(result, (steps, rows), self.outputs, self.name)
+                outputs = self._join(result, (steps, rows))
             else:
                 outputs = self._unroll_stepwise(inputs, starts, self._state(state, rows))
         return self._keep(outputs)
@@ -126,6 +144,14 @@ class TorchNetwork(FlatVectors):
         # Each parameter has a gradient already, so that autograd adds to it in place and rebinds nothing.
         kept, self._kept = self._kept, None
         kept.backward(output_gradient)
+
+    def input_gradient(self, output_gradient: Tensor) -> Tensor:
+        """The gradient of the inputs alone, for the last pass made under `reading_back()`."""
+        if self._kept is None or self._read is None:
+            raise RuntimeError("input_gradient needs a pass before it, made within `with network.reading_back():`")
+        kept, self._kept = self._kept, None
+        read, self._read = self._read, None
+        return torch.autograd.grad(kept, read, output_gradient)[0]
 
     @property
     def depends_on_parameters(self) -> bool:
@@ -158,9 +184,11 @@ class TorchNetwork(FlatVectors):
         """Names and shapes of what lies in the vector, in order."""
         return [(name, tuple(one.shape)) for name, one in self._trained.items()]
 
-    def twin(self) -> TorchNetwork:
+    def twin(self) -> Self:
         """An independent copy."""
-        twin = TorchNetwork(copy.deepcopy(self.module), self.encoding, self.head, self.device, self.autocast)
+        twin = type(self)(
+            copy.deepcopy(self.module), self.encoding, self.head, self.device, self.autocast, has_value=self.has_value
+        )
         if self._compiled is not None:
             twin.compile(**self._compiled)
         return twin
@@ -179,7 +207,7 @@ class TorchNetwork(FlatVectors):
         rows = len(inputs)
         observation = self._split(inputs)
         if not self.state_size:
-            return join_outputs(self._call(observation), (rows,), self.outputs, self.name), None
+            return self._join(self._call(observation), (rows,)), None
         result = self._call(observation, self._state(state, rows))
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Tensor):
             raise ValueError(f"{self.name} has a state_size, so its forward must give a tuple (outputs, next_state)")
@@ -188,7 +216,12 @@ class TorchNetwork(FlatVectors):
                 f"the next state of {self.name} must have the shape (rows, state_size) = {(rows, self.state_size)}, got"
                 f" {tuple(result[1].shape)}"
             )
-        return join_outputs(result[0], (rows,), self.outputs, self.name), result[1].float()
+        return self._join(result[0], (rows,)), result[1].float()
+
+    def _join(self, result: Any, leading: tuple[int, ...]) -> Tensor:
+        if self.has_value:
+            return join_outputs(result, leading, self.outputs, self.name)
+        return sole_output(result, (*leading, self.outputs), self.name)
 
     def _unroll_stepwise(self, inputs: Tensor, starts: Tensor, state: Tensor) -> Tensor:
         outputs: list[Tensor] = []
@@ -240,6 +273,13 @@ def join_outputs(result: Any, leading: tuple[int, ...], outputs: int, name: str)
         f" tuple of the policy {(*leading, outputs - 1)} and the value {leading} or {(*leading, 1)}; got"
         f" {_spell(result)}"
     )
+
+
+def sole_output(result: Any, shape: tuple[int, ...], name: str) -> Tensor:
+    """The output rows of a module that gives one tensor, in single precision."""
+    if isinstance(result, Tensor) and result.shape == shape:
+        return result.float()
+    raise ValueError(f"{name} must give a tensor {shape}; got {_spell(result)}")
 
 
 def _spell(result: Any) -> str:

@@ -20,9 +20,10 @@ from velocirl.engine.naming import nearest
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.training.callbacks import Callback, Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
+from velocirl.training.memory_files import ROWS, forget, read_checkpoint, whole
 from velocirl.training.signals import StopSignals
 from velocirl.training.source import Source
-from velocirl.training.state_file import State, read_state, write_state
+from velocirl.training.state_file import State, write_state
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
@@ -54,7 +55,8 @@ class Agent(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        ALGORITHMS[cls.name] = cls
+        if "name" in cls.__dict__:  # else what several algorithms have in common
+            ALGORITHMS[cls.name] = cls
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
@@ -163,8 +165,12 @@ class Agent(ABC):
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Act as the agent did when `policy_arrays` gave these; nothing else changes."""
 
-    def state(self) -> State:
-        """Everything that decides the future: arrays and a document of plain values."""
+    def state(self, *, live: bool = False) -> State:
+        """Everything that decides the future: arrays and a document of plain values.
+
+        With `live`, the rows of a memory may be those of the memory itself, for who is done with them before training
+        goes on: a checkpoint takes only the new ones of millions.
+        """
         recent = {
             "recent.returns": np.array(self.recent_returns, np.float64),
             "recent.lengths": np.array(self.recent_lengths, np.int64),
@@ -178,26 +184,35 @@ class Agent(ABC):
             "iterations": self.iterations,
             "goal": None if self.goal is None else [self.goal.start, self.goal.total],
         }
-        return State({**self.arrays(), **recent}, document)
+        arrays: dict[str, Any] = {**self.arrays(), **recent}
+        if not live and ROWS in arrays and getattr(arrays[ROWS], "base", arrays) is not None:  # not a copy already
+            arrays[ROWS] = np.array(arrays[ROWS][:])
+        return State(arrays, document)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it."""
+    def save(self, path: str | Path, *, memory: bool = True) -> Path:
+        """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it.
+
+        Without its `memory`, where it has one, the file is small; an agent loaded from it begins with an empty one.
+        """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".safetensors")
-        state = self.state()
-        write_state(path, state.arrays, state.document)
+        state = self.state(live=True)
+        write_state(path, whole(state.arrays if memory else forget(state.arrays)), state.document)
         return path
 
     @classmethod
-    def load(cls, path: str | Path, env: str | Environment | None = None, **changes: Any) -> Self:
+    def load(
+        cls, path: str | Path, env: str | Environment | None = None, *, memory: bool = True, **changes: Any
+    ) -> Self:
         """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own.
 
-        `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own.
+        `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its
+        `memory`, an agent that has one begins with an empty one: enough to see it act.
         """
         path = Path(path)
         if not path.exists() and not path.suffix:
             path = path.with_suffix(".safetensors")
-        return cls.from_state(read_state(path), env, str(path), **changes)
+        return cls.from_state(read_checkpoint(path, memory=memory), env, str(path), **changes)
 
     @classmethod
     def from_state(

@@ -127,7 +127,7 @@ class Evaluate(Callback):
             if result.mean_return > self.best:
                 self.best = result.mean_return
                 if self._directory is not None:
-                    state = agent.state()
+                    state = agent.state(live=True)
                     document = {**state.document, SCORE: {"metric": EVALUATION, "score": result.mean_return}}
                     Checkpoints(self._directory).save_best(state.arrays, document)
         return None
@@ -157,7 +157,7 @@ class Checkpoint(Callback):
             self._save(agent)
 
     def _save(self, agent: Agent) -> None:
-        state = agent.state()
+        state = agent.state(live=True)
         self.checkpoints.save(agent.steps, state.arrays, state.document)
         self._saved = agent.steps
 

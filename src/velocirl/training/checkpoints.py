@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from velocirl.buffers.segments import Segment, remove_others
+from velocirl.training.memory_files import DIRECTORY, forget, read_checkpoint, segments_of, whole, write_checkpoint
 from velocirl.training.state_file import DamagedStateError, State, read_state, remove_unfinished, write_state
 
 BEST = "best.safetensors"
@@ -37,13 +37,17 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """A directory of checkpoints, of which the newest `keep` stay; an old one goes when a new one is on the disk."""
+    """A directory of checkpoints, of which the newest `keep` stay; an old one goes when a new one is on the disk.
+
+    A large memory (see `memory_files`) lies beside them, in memory/: a checkpoint adds what is new of it.
+    """
 
     def __init__(self, directory: str | Path, keep: int = 3) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}")
         self.directory = Path(directory)
         self.keep = keep
+        self._segments: dict[Path, list[Segment]] = {}  # of the memory, by the checkpoint that needs them
         remove_unfinished(self.directory)
 
     def steps(self) -> dict[int, Path]:
@@ -53,7 +57,7 @@ class Checkpoints:
         found = {path: NAME.fullmatch(path.name) for path in self.directory.iterdir()}
         return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
 
-    def save(self, step: int, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
+    def save(self, step: int, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
         """Save a step, then remove those that are too many. Steps only go forward."""
         newest = max(self.steps(), default=0)
         if step < 0:
@@ -63,17 +67,28 @@ class Checkpoints:
                 f"{self.directory} has a checkpoint of step {newest}, later than {step}: "
                 "to go another way from an earlier step, start a new run"
             )
-        path = self._write(f"step_{step:012d}.safetensors", arrays, document)
+        path = self.directory / f"step_{step:012d}.safetensors"
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._segments = {one: self._needed_by(one) for one in self.steps().values()}
+        known = next((some for some in reversed(self._segments.values()) if some), [])
+        self._segments[path] = write_checkpoint(path, arrays, document, known)
         for old in list(self.steps().values())[: -self.keep]:
             old.unlink(missing_ok=True)
+            self._segments.pop(old, None)
+        remove_others(self.directory / DIRECTORY, (one for some in self._segments.values() for one in some))
         return path
 
-    def save_best(self, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
-        """Save what is the best so far; it stays until a better one takes its place."""
-        return self._write(BEST, arrays, document)
+    def save_best(self, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
+        """Save what is the best so far, without its memory; it stays until a better one takes its place."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_state(self.directory / BEST, whole(forget(arrays)), document)
+        return self.directory / BEST
 
-    def latest(self) -> Checkpoint:
-        """The newest checkpoint that is whole. Damaged ones are set aside, with a warning, and never used."""
+    def latest(self, *, memory: bool = True) -> Checkpoint:
+        """The newest checkpoint that is whole. Damaged ones are set aside, with a warning, and never used.
+
+        Who only wants to see the agent act does without its memory, whatever state that is in.
+        """
         problems: list[str] = []
         tried: set[Path] = set()
         while left := {step: path for step, path in self.steps().items() if path not in tried}:
@@ -81,10 +96,12 @@ class Checkpoints:
             path = left[step]
             tried.add(path)
             try:
-                return Checkpoint(path, step, read_state(path), tuple(problems))
+                return Checkpoint(path, step, read_checkpoint(path, memory=memory), tuple(problems))
             except FileNotFoundError:  # a run that is going on has just removed it, and has newer ones
                 continue
             except DamagedStateError as error:
+                if not path.exists():  # removed just now, with its memory
+                    continue
                 with contextlib.suppress(OSError):  # where nothing can be renamed, passing it over is enough
                     path.replace(f"{path}{DAMAGED}")
                 problems.append(f"{error}; it is set aside as {path.name}{DAMAGED}")
@@ -107,7 +124,5 @@ class Checkpoints:
             return None
         return found.get("score") if found.get("metric") == metric else None
 
-    def _write(self, name: str, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Path:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_state(self.directory / name, arrays, document)
-        return self.directory / name
+    def _needed_by(self, path: Path) -> list[Segment]:
+        return self._segments[path] if path in self._segments else segments_of(path)

@@ -12,6 +12,12 @@ import numpy as np
 from velocirl.engine.naming import nearest
 
 Config = TypeVar("Config")
+OWN_MODULE = "module "  # in a configuration, what stands before the name of a module that a user gave
+
+
+def is_own_module(network: str | Mapping[str, str] | None) -> bool:
+    """Whether a configuration says that the network was a user's own module."""
+    return isinstance(network, str) and network.startswith(OWN_MODULE)
 
 
 def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +32,22 @@ FIGURES = {  # in their order, by what a person calls them
     RETURN: "return",
     EVALUATION: "evaluation",
     "rollout/ep_len_mean": "episode length",
+    "rollout/exploration_rate": "exploration",
     "train/policy_gradient_loss": "policy loss",
     "train/value_loss": "value loss",
+    "train/actor_loss": "actor loss",
+    "train/critic_loss": "critic loss",
     "train/loss": "loss",
+    "train/action_value": "action value",
+    "train/ent_coef": "temperature",
     "train/entropy_loss": "entropy loss",
     "train/explained_variance": "explained variance",
     "train/approx_kl": "approx. KL",
     "train/learning_rate": "learning rate",
+    "train/n_updates": "updates",
 }
+WARM_UP = "random actions, nothing is learnt yet"
+SPEED_OVER = 5.0  # seconds, by which it is told how long training will take: it slows down when learning begins
 UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -57,10 +66,12 @@ class Display(Callback):
         self._returns: list[float | None] = []
         self._skip = 1  # every so many iterations give a point of the curve
         self._evaluation: float | None = None
+        self._seen: deque[tuple[float, int]] = deque()  # times and steps, of the last seconds
 
     def start(self, agent: Agent) -> None:
         """Open the panel."""
         self._began = time.perf_counter()
+        self._seen.append((self._began, agent.steps))
         self._due = self._began + (0.0 if self._console.is_terminal else LINE_EVERY)
         if self._console.is_terminal:
             self._live = Live(self._panel(agent), console=self._console, auto_refresh=False)
@@ -120,8 +131,9 @@ class Display(Callback):
         goal, metrics = agent.goal, agent.metrics
         assert goal is not None  # noqa: S101 - in training there is one
         named = ((name, metrics.get(key)) for key, name in FIGURES.items())
-        figures = "  ".join([f"{name} {say_figure(value)}" for name, value in named if value is not None][:IN_A_LINE])
-        return f"{agent.steps:>12,} steps {goal.progress(agent.steps):>4.0%}  {_rate(agent):>8}  {figures}".rstrip()
+        figures = "  ".join([f"{name} {_say(value)}" for name, value in named if value is not None][:IN_A_LINE])
+        line = f"{agent.steps:>12,} steps {goal.progress(agent.steps):>4.0%}  {_rate(agent):>8}  {figures}".rstrip()
+        return f"{line}  ({WARM_UP})" if _warms_up(agent) else line
 
     def _panel(self, agent: Agent) -> Panel:
         width = min(self._console.width, WIDEST)
@@ -143,7 +155,7 @@ class Display(Callback):
         goal = agent.goal
         assert goal is not None  # noqa: S101 - in training there is one
         done = min(agent.steps, goal.stop) - goal.start
-        rate = float(agent.metrics.get("time/fps") or 0.0)
+        rate = self._speed(agent)
         left = say_seconds(max(goal.stop - agent.steps, 0) / rate) if rate else "?"
         text = f"{say_count(agent.steps)} of {say_count(goal.stop)} steps   {_rate(agent)}   {left} left"
         bar = ProgressBar(total=goal.total, completed=done, width=max(8, width - 8 - (len(text) if wide else 0)))
@@ -158,8 +170,17 @@ class Display(Callback):
         for key, name in FIGURES.items():
             value = self._evaluation if key == EVALUATION else agent.metrics.get(key)
             if value is not None:
-                table.add_row(name, Text(say_figure(value), "bold" if key in (RETURN, EVALUATION) else ""))
+                table.add_row(name, Text(_say(value), "bold" if key in (RETURN, EVALUATION) else ""))
         return table
+
+    def _speed(self, agent: Agent) -> float:
+        """Steps per second of the last seconds."""
+        now = time.perf_counter()
+        self._seen.append((now, agent.steps))
+        while len(self._seen) > 2 and self._seen[1][0] < now - SPEED_OVER:
+            self._seen.popleft()
+        then, steps = self._seen[0]
+        return (agent.steps - steps) / max(now - then, 1e-9)
 
     def _phases(self, agent: Agent) -> Text:
         shares = {
@@ -167,7 +188,10 @@ class Display(Callback):
             for name, value in agent.metrics.items()
             if name.startswith("time/") and name.endswith("_share")
         }
-        return Text("   ".join(f"{phase} {share:.0%}" for phase, share in shares.items()) or "starting", "dim")
+        if _warms_up(agent) or not shares:
+            return Text(WARM_UP if shares else "starting", "dim")
+        several = len(shares) > 1  # where one is all, it says nothing
+        return Text("   ".join(f"{phase} {share:.0%}" for phase, share in shares.items() if several), "dim")
 
 
 def say_count(value: float) -> str:
@@ -197,6 +221,16 @@ def say_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _say(value: float) -> str:
+    """A figure; what is counted has no decimals."""
+    return say_count(value) if isinstance(value, int) else say_figure(value)
+
+
+def _warms_up(agent: Agent) -> bool:
+    """Whether the agent only fills its memory so far."""
+    return agent.metrics.get("train/n_updates") == 0
 
 
 def _rate(agent: Agent) -> str:

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.training.updating import Schedule
-
 
 @dataclass(frozen=True)
 class Report:
@@ -32,8 +30,11 @@ class Machine(Protocol):
 
     phases: dict[str, float]  # seconds spent, by what they were spent on
 
-    def iterate(self, schedule: Schedule, steps: int) -> Report | None:
-        """Begin an iteration after which the run has taken `steps` steps; the report may be that of the one before."""
+    def iterate(self, schedule: Any, steps: int) -> Report | None:
+        """Begin an iteration after which the run has taken `steps` steps; the report may be that of the one before.
+
+        `schedule` has the numbers of the iteration, as the machine's algorithm needs them.
+        """
         ...
 
     def drain(self) -> Report | None:

@@ -130,7 +130,7 @@ class RunRecorder(Callback):
     def _save(self, agent: Agent) -> None:
         assert self._log is not None  # noqa: S101 - started
         self._log.sync()
-        state = agent.state()
+        state = agent.state(live=True)
         self._checkpoints.save(agent.steps, state.arrays, state.document)
         self._saved = agent.steps
 
@@ -138,7 +138,7 @@ class RunRecorder(Callback):
         score = agent.metrics.get(metric)
         if metric != self._judge or score is None or (self.best is not None and score <= self.best):
             return
-        state = agent.state()
+        state = agent.state(live=True)
         self._checkpoints.save_best(state.arrays, {**state.document, SCORE: {"metric": metric, "score": float(score)}})
         self.best = float(score)
 

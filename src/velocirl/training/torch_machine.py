@@ -91,19 +91,23 @@ class TorchMachine:
         if not self.device.captures:
             return
         before = self.state()
+        steps_here = isinstance(self.collector, TorchFleetCollector)
         with self.device.at_work(), warnings.catch_warnings():
             # Autograd's own thread meets the device for the first time here, which torch warns of and then sees to.
             warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
-            self._run_stages()
+            if steps_here:
+                self._run_stages()
+            else:  # the episodes of the host could not be taken back: records of nothing do as well
+                self._learn()
             self._wait()
-            if isinstance(self.collector, TorchFleetCollector):
+            if steps_here:
                 stream = None if self._collection is None else self._collection.stream
                 self._collect = self.device.capture(self._collect, stream)
             self._estimate = self.device.capture(self._estimate)
             self.learner.capture()
             self._report = self.device.capture(self._report)
         self.take()
-        self.load_state(before)
+        self._load(before, episodes=steps_here)
 
     def iterate(self, schedule: Schedule, steps: int) -> Report | None:
         """Start an iteration; gives the report of this one on the CPU, of the one before on a GPU."""
@@ -137,8 +141,8 @@ class TorchMachine:
 
     def _look(self) -> None:
         """Read the report of what is under way, so that nothing is saved or shown of an iteration that failed."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
+        pending, self._pending = self._pending, None
+        if pending is not None and not self._failed:  # what followed a failure is of no interest
             self._told = self._read(pending)
 
     def settle(self) -> None:
@@ -177,9 +181,13 @@ class TorchMachine:
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
+        self._load(state, episodes=True)
+
+    def _load(self, state: Mapping[str, NDArray[Any]], *, episodes: bool) -> None:
         self._wait()
         self.learner.load_state(state)
-        self.collector.load_state(state)
+        if episodes:
+            self.collector.load_state(state)
         prefix = "network.buffer."
         self.learner.network.load_buffers(
             {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
@@ -207,6 +215,10 @@ class TorchMachine:
             self._deliver()
             self.collector.network.parameters.data.copy_(self.learner.network.parameters.data)
             self._collection.start(self._collect)
+        return began, self._learn()
+
+    def _learn(self) -> Any:
+        """Estimate, update and report; gives the moment when the update began."""
         self._estimate()
         if self._apart and self._collection is None:
             self._show_normaliser()
@@ -214,7 +226,7 @@ class TorchMachine:
         self.learner.begin()
         self.learner.update()
         self._report()
-        return began, collected
+        return collected
 
     def _estimate_now(self) -> None:
         """Let the normalisers take in what the rollout saw, then estimate."""

@@ -9,14 +9,7 @@ from typing import Literal
 from velocirl.networks.specs import parse_network
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
-from velocirl.training.config import require
-
-OWN_MODULE = "module "  # in a configuration, what stands before the name of a module that a user gave
-
-
-def is_own_module(network: str | dict[str, str] | None) -> bool:
-    """Whether a configuration says that the network was a user's own module."""
-    return isinstance(network, str) and network.startswith(OWN_MODULE)
+from velocirl.training.config import is_own_module, require
 
 
 @dataclass(frozen=True)

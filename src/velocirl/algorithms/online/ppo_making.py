@@ -1,27 +1,16 @@
-"""What the parts of PPO are made from, and the seeds of each."""
+"""What the parts of PPO are made from."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.training.normalising import RunningMoments
+from velocirl.training.seeding import Seeds
 from velocirl.training.source import Source
 from velocirl.training.updating import Schedule
-
-
-class Seeds(NamedTuple):
-    """The seeds that follow from an agent's one."""
-
-    environment: int
-    policy: int  # of the actions of training
-    learner: int
-    acting: int  # of the actions outside of training
-    initial: int  # of the first parameters
 
 
 class Making(NamedTuple):
@@ -38,11 +27,6 @@ class Making(NamedTuple):
     reward_moments: RunningMoments
     recent: int  # episodes that a report tells of at most
     phases: dict[str, float]
-
-
-def spread_seed(seed: int) -> Seeds:
-    """The seeds of an agent's parts."""
-    return Seeds(*(int(word) for word in np.random.SeedSequence(seed).generate_state(5, np.uint64)))
 
 
 def schedule_of(config: PPOConfig, learning_rate: float) -> Schedule:

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.algorithms.online.ppo_config import OWN_MODULE, PPOConfig, is_own_module
+from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.algorithms.online.ppo_loss import APPROX_KL, loss_settings, ppo_loss
-from velocirl.algorithms.online.ppo_making import Making, Seeds, schedule_of
+from velocirl.algorithms.online.ppo_making import Making, schedule_of
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import parse_network
 from velocirl.optim.optimisers import optimiser_from
+from velocirl.training.config import OWN_MODULE, is_own_module
 from velocirl.training.device_choice import no_cuda
+from velocirl.training.seeding import Seeds
 from velocirl.vector.host_interface import HostInterface
 
 try:

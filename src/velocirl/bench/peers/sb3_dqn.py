@@ -1,0 +1,69 @@
+"""DQN of Stable-Baselines3: training on Gymnasium's CartPole, and updates alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports] - a peer, where installed
+from gymnasium.spaces import Box, Discrete
+from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.logger import Logger  # pyright: ignore[reportMissingImports]
+
+RECORDS = 10_000
+
+
+class Spaces(gymnasium.Env):
+    """An environment of which only the spaces are used."""
+
+    def __init__(self, inputs: int, actions: int) -> None:
+        self.observation_space, self.action_space = Box(-1, 1, (inputs,)), Discrete(actions)
+
+
+def training(batch_size: int, steps: int) -> Callable[[], object]:
+    """A call that takes so many steps of CartPole, with an update every four."""
+    torch.set_num_threads(1)  # networks as small as these are slower on two
+    learner = DQN(
+        "MlpPolicy", gymnasium.make("CartPole-v1"), buffer_size=100_000, learning_starts=100, batch_size=batch_size,
+        train_freq=4, target_update_interval=500, policy_kwargs={"net_arch": [64, 64]}, seed=0, device="cpu",
+    )  # fmt: skip
+    return lambda: learner.learn(steps, reset_num_timesteps=False)
+
+
+def agent(inputs: int, actions: int, width: int, batch_size: int) -> Any:
+    """An agent with a full memory of random transitions and two hidden layers."""
+    torch.set_num_threads(1)
+    architecture = {"net_arch": [width, width]}
+    learner = DQN(
+        "MlpPolicy", Spaces(inputs, actions), buffer_size=RECORDS, batch_size=batch_size, policy_kwargs=architecture,
+        seed=0, device="cpu",
+    )  # fmt: skip
+    learner.set_logger(Logger(None, []))
+    memory: Any = learner.replay_buffer
+    generator = np.random.default_rng(0)
+    memory.observations[:] = generator.normal(size=memory.observations.shape)
+    memory.next_observations[:] = generator.normal(size=memory.observations.shape)
+    memory.rewards[:] = generator.normal(size=memory.rewards.shape)
+    memory.actions[:] = generator.integers(0, actions, memory.actions.shape)
+    memory.full = True
+    return learner
+
+
+def updating(inputs: int, actions: int, width: int, batch_size: int, updates: int) -> Callable[[], object]:
+    """A call that does so many updates."""
+    learner = agent(inputs, actions, width, batch_size)
+    return lambda: learner.train(gradient_steps=updates, batch_size=batch_size)
+
+
+def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], object]:
+    """A call that steps all copies once, in this process, and does the updates on the GPU."""
+    envs = make_vec_env("CartPole-v1", n_envs=num_envs, seed=0)
+    learner = DQN(
+        "MlpPolicy", envs, batch_size=batch_size, train_freq=1, gradient_steps=gradient_steps, learning_starts=num_envs,
+        seed=0, device="cuda", policy_kwargs={"net_arch": [width, width]},
+    )  # fmt: skip
+    learner.learn(2 * num_envs)
+    return lambda: learner.learn(num_envs, reset_num_timesteps=False)

@@ -1,0 +1,148 @@
+"""Learning by DQN: one update of its network, and training on CartPole, beside Stable-Baselines3."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+import velocirl
+from velocirl.algorithms.online.dqn_config import DQNConfig
+from velocirl.algorithms.online.dqn_loss import action_values
+from velocirl.algorithms.online.dqn_native import loss_of
+from velocirl.bench.comparison import Comparison, ratio, value
+from velocirl.bench.measuring import Timed
+from velocirl.bench.peers.process import Peer
+from velocirl.bench.registry import benchmark
+from velocirl.bench.units import STEPS, Unit
+from velocirl.buffers.replay import ReplayBuffer, transition_type
+from velocirl.engine.compiling import compile_loop
+from velocirl.engine.threads import SPACING
+from velocirl.networks.mlp import MLP
+from velocirl.optim.optimisers import optimiser_from
+from velocirl.training.off_policy import Memory, allocate_batch, batch_drawer
+from velocirl.training.pace import ANY_PACE
+from velocirl.training.value_updating import ValueUpdater
+
+UPDATES = Unit("updates/s", True, "{number}{prefix} updates/s")
+INPUTS, WIDTH, ACTIONS, BATCH = 64, 256, 16, 32
+RECORDS, IN_A_CALL = 10_000, 20
+FEWEST_UPDATES, LEAST_RATIO = 1 / 450e-6, 30.0
+PEER_STEPS, OWN_STEPS = 512, 16_384
+PLAIN = DQNConfig(
+    num_envs=1, buffer_size=100_000, learning_starts=100, train_every=4, learning_rate=1e-4, double=False,
+    dueling=False, hidden=(64, 64), activation="relu", seed=0, threads=1, device="cpu",
+)  # fmt: skip
+
+
+def random_memory(seed: int = 0) -> ReplayBuffer:
+    """A full memory of random transitions."""
+    generator = np.random.default_rng(seed)
+    rows = np.zeros(RECORDS, transition_type(INPUTS, 1, "int32", 0))
+    for name in ("observation", "reward", "next_observation"):
+        rows[name] = generator.normal(size=rows[name].shape)
+    rows["action"] = generator.integers(0, ACTIONS, (RECORDS, 1))
+    buffer = ReplayBuffer(RECORDS, rows.dtype, seed)
+    buffer.add(rows)
+    return buffer
+
+
+class Updates:
+    """Updates of a network from random transitions, without an environment; on one thread."""
+
+    def __init__(self) -> None:
+        network = MLP.of([INPUTS, WIDTH, WIDTH, ACTIONS])
+        loss, settings = loss_of(PLAIN, action_values(ACTIONS, masked=False, dueling=False))
+        self.parameters = network.initial_parameters(np.random.default_rng(0))
+        self.updater = ValueUpdater(network, self.parameters, optimiser_from("adam"), loss, settings, threads=1)
+        buffer = random_memory()
+        selection, book = buffer.selection(BATCH)
+        memory = Memory(buffer.rows, buffer.counts, buffer.rng, book, np.zeros(INPUTS, np.float32), 1, 1, 0.99)
+        pace = ANY_PACE._replace(learning_rate=1e-4, max_grad_norm=10.0, target_every=125)
+        self.batch = allocate_batch(BATCH, SPACING)
+        draw_batch, update = batch_drawer(selection), self.updater.update
+
+        def run(memory, batch, learning, settings, pace, first, count):
+            meetings = 0
+            for number in range(first, first + count):
+                draw_batch(memory, batch, 1.0)
+                meetings = update(0, 1, learning, memory, batch, settings, pace, number, meetings)
+
+        self._arguments = memory, self.batch, self.updater.learning[0], settings, pace
+        loop: Any = run
+        self._run = compile_loop(loop, (*self._arguments, 1, 1), self.updater.translator, before=lambda: None)
+        self.updater.take()
+        self.done = 0
+
+    def call(self) -> None:
+        """Some updates."""
+        self.batch.meeting[:] = 0
+        self._run(*self._arguments, self.done + 1, IN_A_CALL)
+        self.done += IN_A_CALL
+
+
+def velocirl_updating() -> Timed:
+    """Updates per second."""
+    return Timed(Updates().call, amount=IN_A_CALL)
+
+
+def stable_baselines3_updating() -> Peer:
+    """The same by Stable-Baselines3, with one thread of torch."""
+    sizes = INPUTS, ACTIONS, WIDTH, BATCH, IN_A_CALL
+    return Peer("sb3_dqn", "updating", *sizes, needs="stable_baselines3", amount=IN_A_CALL)
+
+
+def velocirl_training(batch_size: int, steps: int = OWN_STEPS) -> Timed:
+    """Steps of CartPole, one copy, with an update every four."""
+    agent = velocirl.DQN("CartPole-v1", **{**asdict(PLAIN), "batch_size": batch_size})
+    return Timed(lambda: agent.learn(steps), amount=steps)
+
+
+def stable_baselines3_training(batch_size: int) -> Peer:
+    """The same by Stable-Baselines3."""
+    return Peer("sb3_dqn", "training", batch_size, PEER_STEPS, needs="stable_baselines3", amount=PEER_STEPS)
+
+
+def training(batch_size: int) -> Comparison:
+    """Both, with batches of this size."""
+    return Comparison(
+        unit=STEPS,
+        contestants={
+            "velocirl": lambda: velocirl_training(batch_size),
+            "Stable-Baselines3": lambda: stable_baselines3_training(batch_size),
+        },
+        claims=(ratio("velocirl", "Stable-Baselines3", at_least=LEAST_RATIO),),
+    )
+
+
+@benchmark(category="dqn")
+def dqn_update() -> Comparison:
+    """One update of DQN, 32 transitions through a network of 64, 256, 256 and 16, on one thread.
+
+    Drawing the batch, both networks, loss, backward and a step of Adam with the gradient clipped by its norm; neither
+    double nor dueling, and the target network is copied every 125 updates (by Stable-Baselines3 outside of this).
+    """
+    return Comparison(
+        unit=UPDATES,
+        contestants={"velocirl": velocirl_updating, "Stable-Baselines3": stable_baselines3_updating},
+        claims=(value("velocirl", at_least=FEWEST_UPDATES), ratio("velocirl", "Stable-Baselines3")),
+    )
+
+
+@benchmark(category="dqn")
+def dqn_cartpole() -> Comparison:
+    """Training DQN on CartPole-v1, one copy, an update of 32 transitions every 4 steps.
+
+    A 64x64 network on one thread, neither double nor dueling; Stable-Baselines3 steps Gymnasium's CartPole.
+    """
+    return training(32)
+
+
+@benchmark(category="dqn")
+def dqn_cartpole_128() -> Comparison:
+    """Training DQN on CartPole-v1, one copy, an update of 128 transitions every 4 steps.
+
+    As with 32.
+    """
+    return training(128)

@@ -1,0 +1,45 @@
+"""Returns over n steps, formed when a record is drawn from a ring of single steps.
+
+A fleet writes its steps in groups, copy i at the i-th place of a group, so that the step after the one at a place lies
+`copies` further on. From there:
+
+reward = r_0 + gamma r_1 + ... + gamma^(k-1) r_(k-1),  k <= n;  discount = gamma^k, but 0 if the k-th step terminated
+
+An episode that was cut off is not over: what follows its final observation counts. Neither is one whose next step is
+still to come: then there are fewer than n steps, and what follows the last of them counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.replay import FILLED, PLACE
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
+
+
+def follow(rows, counts, copies, place, n, gamma):
+    """Reward and discount of up to n steps from a place on, and the place whose next observation comes after them."""
+    capacity = len(rows)
+    # Places from here to the newest group, around the seam where need be; beyond it lie the oldest records.
+    newer = (counts[PLACE] - np.int64(1) - place + capacity) % capacity // copies
+    last = place
+    reward, discount = np.float64(rows[last].reward), np.float64(gamma)
+    for _ in range(min(n - 1, newer)):
+        if rows[last].ended != GOES_ON:
+            break
+        last = last + copies if last + copies < capacity else last + copies - capacity
+        reward += discount * np.float64(rows[last].reward)
+        discount *= gamma
+    if rows[last].ended == TERMINATED:
+        discount = np.float64(0)
+    return np.float32(reward), np.float32(discount), last
+
+
+def cut_off(rows: NDArray[Any], counts: NDArray[np.int64], copies: int) -> None:
+    """Let the newest steps be the last ones of their episodes, where new episodes begin without these having ended."""
+    newest = (int(counts[PLACE]) - 1 - np.arange(min(copies, int(counts[FILLED])))) % len(rows)
+    ended = rows["ended"][newest]
+    rows["ended"][newest] = np.where(ended == GOES_ON, TRUNCATED, ended)

@@ -1,0 +1,251 @@
+"""The rows of a ring as files that are only ever added to, so that a checkpoint of a large memory is small and quick.
+
+A save writes what was added since the one before, as segments: files of rows that never change again, named after the
+numbers of their rows and their checksum. Whoever saves keeps the list of segments; those that no list has can go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.replay import FILLED, TOTAL
+from velocirl.buffers.replay_storage import HEADER_BYTES, header_bytes, size_of
+
+FORMAT, VERSION = "velocirl segment", 1
+BYTES = 2**24  # of a segment at most, so that old ones go in small pieces
+MAPPED = 2**30  # bytes of rows from which they are put together in a file without a name, as they may exceed memory
+NAME = re.compile(r"\d{15}_\d{15}_[0-9a-f]{64}\.rows")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+SURE = 2  # segments in a row that hold what the ring holds: then all before them do
+
+
+class DamagedSegmentError(ValueError):
+    """A file of rows that is missing or not what was saved; the message names it."""
+
+
+class Rows(Protocol):
+    """The filled part of a ring, in the order of its places: an array, or what gives arrays of stretches of it."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, stretch: slice, /) -> NDArray[Any]: ...
+
+
+class Segment(NamedTuple):
+    """A file of rows: the number of its first one, that after its last one, and its checksum."""
+
+    first: int
+    stop: int
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.first:015d}_{self.stop:015d}_{self.digest}.rows"
+
+
+def save_rows(directory: Path, rows: Rows, counts: NDArray[np.int64], known: Sequence[Segment] = ()) -> list[Segment]:
+    """Write the rows that the `known` segments of an earlier save do not have; returns the segments of all rows.
+
+    What is known is believed once its newest segments were found to hold what the ring holds: a ring that went another
+    way since, and one whose newest rows were changed after that save, are written anew from there on.
+    """
+    total, filled = int(counts[TOTAL]), int(counts[FILLED])
+    oldest = total - filled
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    segments = [_kept(directory, rows, oldest, one) for one in _matching(rows, oldest, total, known)]
+    begin = segments[-1].stop if segments else oldest
+    most = max(BYTES // rows.dtype.itemsize, 1)
+    segments += [_write(directory, rows, first, min(first + most, total)) for first in range(begin, total, most)]
+    _sync_directory(directory)  # the names too, before a checkpoint relies on them
+    return segments
+
+
+def load_rows(
+    directory: Path, dtype: np.dtype[Any], counts: NDArray[np.int64], segments: Sequence[Segment]
+) -> NDArray[Any]:
+    """The rows of a ring in the order of their places. Every file is checked before memory is taken for them."""
+    total, filled = int(counts[TOTAL]), int(counts[FILLED])
+    oldest = total - filled
+    _check_list(segments, oldest, total)
+    files = [_map(directory, dtype, one) for one in segments]
+    rows = _room(directory, filled, dtype)
+    for one, file in zip(segments, files, strict=True):
+        for place, stretch in _stretches(max(one.first, oldest), one.stop, filled):
+            rows[place : place + len(stretch)] = file[stretch.start - one.first : stretch.stop - one.first]
+    return rows
+
+
+def remove_others(directory: Path, needed: Iterable[Segment]) -> None:
+    """Remove the segments that nobody needs, and what a killed process left half-written; other files stay."""
+    names = {one.name for one in needed}
+    for path in directory.iterdir() if directory.is_dir() else ():
+        unneeded = NAME.fullmatch(path.name) and path.name not in names
+        if unneeded or (path.name.startswith(".") and path.name.endswith(".unfinished")):
+            path.unlink(missing_ok=True)
+
+
+def segments_from(listed: Any) -> list[Segment]:
+    """The segments that a document lists, as [first, stop, digest]; anything else is refused."""
+    try:
+        segments = [Segment(first, stop, digest) for first, stop, digest in listed]
+        sound = all(
+            type(one.first) is type(one.stop) is int
+            and 0 <= one.first < one.stop < 10**15
+            and DIGEST.fullmatch(one.digest)
+            for one in segments
+        )
+    except (TypeError, ValueError):
+        sound, segments = False, []
+    if not sound:
+        raise ValueError("its list of segments is not one that velocirl writes")
+    return segments
+
+
+def _matching(rows: Rows, oldest: int, total: int, known: Sequence[Segment]) -> list[Segment]:
+    """Those of the known segments that the ring still holds, oldest first."""
+    segments = [one for one in known if oldest < one.stop <= total]
+    sure = 0
+    for index in reversed(range(len(segments))):
+        one = segments[index]
+        if one.first < oldest and sure == 0:  # its first rows are gone, and none after it speaks for the others
+            return []
+        if one.first < oldest or sure >= SURE:
+            break
+        if _digest(rows, one.first, one.stop) == one.digest:
+            sure += 1
+        else:
+            segments, sure = segments[:index], 0
+    return segments
+
+
+def _kept(directory: Path, rows: Rows, oldest: int, one: Segment) -> Segment:
+    """A segment whose file is there; one that was lost since is written again."""
+    path = directory / one.name
+    if path.is_file() and path.stat().st_size == size_of(one.stop - one.first, rows.dtype):
+        return one
+    return _write(directory, rows, max(one.first, oldest), one.stop)
+
+
+def _digest(rows: Rows, first: int, stop: int) -> str:
+    digest = hashlib.sha256(_header(rows.dtype, first, stop))
+    for data in _data(rows, first, stop):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _write(directory: Path, rows: Rows, first: int, stop: int) -> Segment:
+    """Write one segment under another name, then give it its own, so that there is never half of one."""
+    header = _header(rows.dtype, first, stop)
+    digest = hashlib.sha256(header)
+    unfinished = None
+    try:
+        handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".unfinished", dir=directory)
+        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            file.write(header)
+            for data in _data(rows, first, stop):
+                digest.update(data)
+                file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        one = Segment(first, stop, digest.hexdigest())
+        Path(unfinished).replace(directory / one.name)
+        unfinished = None
+    except OSError as error:
+        reason = f"no segment could be written ({error.strerror}); earlier saves are untouched"
+        raise OSError(error.errno, reason, str(directory)) from error
+    finally:
+        if unfinished is not None:
+            Path(unfinished).unlink(missing_ok=True)
+    return one
+
+
+def _map(directory: Path, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
+    """The rows of a segment, mapped, once their checksum was found right."""
+    path, count = directory / one.name, one.stop - one.first
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        needs = f"rows {one.first} to {one.stop - 1} of the memory"
+        raise DamagedSegmentError(f"{path} is missing; the checkpoint needs its {needs}") from None
+    with file:
+        if file.read(HEADER_BYTES) != _header(dtype, one.first, one.stop):
+            raise DamagedSegmentError(f"{path} is damaged, or has rows of another kind than {dtype}")
+        if os.fstat(file.fileno()).st_size != size_of(count, dtype):
+            raise DamagedSegmentError(f"{path} is damaged: it is not as long as its {count} rows")
+        file.seek(0)
+        if hashlib.file_digest(file, "sha256").hexdigest() != one.digest:
+            raise DamagedSegmentError(f"{path} is damaged: its checksum does not match its contents")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.frombuffer(mapped, dtype, count, HEADER_BYTES)
+
+
+def _room(directory: Path, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows to fill, in memory or, where they are very many, in a file that is gone when nobody uses it."""
+    size = count * dtype.itemsize
+    if size < MAPPED:
+        return np.zeros(count, dtype)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        return np.frombuffer(mmap.mmap(file.fileno(), size), dtype, count)
+
+
+def _header(dtype: np.dtype[Any], first: int, stop: int) -> bytes:
+    return header_bytes(FORMAT, VERSION, dtype, first=first, count=stop - first)
+
+
+def _data(rows: Rows, first: int, stop: int) -> Iterator[memoryview]:
+    """The bytes of rows number `first` up to `stop`."""
+    for place, stretch in _stretches(first, stop, len(rows)):
+        yield _clean(rows[place : place + len(stretch)]).view(np.uint8).data
+
+
+def _clean(rows: NDArray[Any]) -> NDArray[Any]:
+    """A copy with zeros between the fields, where a copy by numpy has what happened to lie in memory."""
+    clean = np.zeros(rows.shape, rows.dtype)
+    for name in rows.dtype.names or ():
+        clean[name] = rows[name]
+    return clean if rows.dtype.names else np.ascontiguousarray(rows)
+
+
+def _stretches(first: int, stop: int, filled: int) -> Iterator[tuple[int, range]]:
+    """Where rows number `first` up to `stop` lie: a place, and the rows that follow each other from there.
+
+    Until a ring is full a row lies at its number; then as many rows are filled as there are places.
+    """
+    while first < stop:
+        place = first % filled
+        end = min(stop, first + filled - place)
+        yield place, range(first, end)
+        first = end
+
+
+def _check_list(segments: Sequence[Segment], oldest: int, total: int) -> None:
+    """Refuse segments that are not just what the ring needs."""
+    bounds = [oldest, *(one.stop for one in segments)]
+    starts = [max(one.first, oldest) for one in segments]
+    if starts != bounds[:-1] or bounds[-1] != total:
+        raise DamagedSegmentError(f"the segments are not rows {oldest} to {total - 1} one after the other")
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system that does not sync directories has nothing to wait for
+            os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,57 @@
+"""The numbers of an iteration of an algorithm that learns from a memory: when what is done, and how much."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Pace(NamedTuple):
+    """Steps are those of the environment, counted over all copies."""
+
+    rounds: int  # steps that each copy takes in this iteration
+    learning_rate: float
+    max_grad_norm: float
+    max_grad_value: float
+    learning_starts: int
+    train_every: int
+    gradient_steps: int
+    actor_every: int  # updates of the critic from one update of an actor to the next
+    target_every: int  # updates from one move of the target networks to the next
+    tau: float  # how far they move
+    start: int  # the step at which this call of `learn` began
+    total: int  # and how many it takes
+    initial: float  # exploration at the beginning,
+    final: float  # after this share of it,
+    fraction: float
+    last: float  # and at its end
+    beta: float  # of the weights of prioritised replay, at the beginning
+    beta_final: float  # and at the end
+
+
+ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 1, 1, 1.0, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
+
+
+def progress_at(step, pace):
+    """The share of this call of `learn` that is done."""
+    return min(max((step - pace.start) / pace.total, 0.0), 1.0)
+
+
+def exploration_at(step, pace):
+    """How much is explored: a straight line from `initial` to `final`, and a second one from there to `last`."""
+    progress = progress_at(step, pace)
+    if progress < pace.fraction:
+        return pace.initial + (pace.final - pace.initial) * (progress / pace.fraction)
+    rest = max(1.0 - pace.fraction, 1e-9)
+    return pace.final + (pace.last - pace.final) * ((progress - pace.fraction) / rest)
+
+
+def beta_at(step, pace):
+    """How much of the priorities the weights take back."""
+    return pace.beta + (pace.beta_final - pace.beta) * progress_at(step, pace)
+
+
+def updates_due(step, copies, pace):
+    """Updates that are due after a step of all copies, at which the run has taken `step` steps."""
+    if step <= pace.learning_starts:
+        return 0
+    return (step // pace.train_every - (step - copies) // pace.train_every) * pace.gradient_steps

@@ -1,0 +1,89 @@
+"""TD3 with torch networks: it learns, also from images, and repeats itself."""
+
+import numpy as np
+import pytest
+import torch
+from choosing import slow_but
+
+import velocirl
+from velocirl import Box, Environment, float32, random, record
+from velocirl.algorithms.online.td3 import TD3
+
+SMALL = {
+    "num_envs": 4, "buffer_size": 5000, "learning_starts": 200, "batch_size": 64, "train_every": 4, "gradient_steps": 1,
+    "seed": 3, "threads": 1, "device": "cpu", "gamma": 0.5, "hidden": (16, 16), "learning_rate": 3e-3, "n_step": 1,
+}  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+
+@record
+class State:
+    bright: float32
+
+
+def reset(state, params, rng):
+    state.bright = random.uniform(rng, -1.0, 1.0)
+
+
+def step(state, params, action, rng):
+    error = action[0] - state.bright
+    state.bright = random.uniform(rng, -1.0, 1.0)
+    return -error * error, False
+
+
+def observe(state, params, observation):
+    for row in range(4):
+        for column in range(4):
+            observation[row, column] = state.bright if row == column else 0.0
+
+
+shades = Environment(
+    "Shades-v0", state=State, observation=Box(-1, 1, (4, 4)), action=Box(-1, 1, (1,)), max_steps=8,
+    reset=reset, step=step, observe=observe,
+)  # fmt: skip
+NETWORKS = {
+    "layers": ("IdentityContinuous-v0", {"network": "mlp(16, 16)"}),
+    "image": (shades, {"network": "cnn(4) mlp(16)"}),
+    "image and layers": (shades, {"network": "cnn(4) mlp(16)", "critic": "mlp(16, 16)"}),
+}
+
+
+@pytest.mark.parametrize("name", slow_but({"image"}, NETWORKS))
+def test_it_learns(name):
+    """The action is to be what is seen; the reward is the negative square of the error, 0 at best."""
+    environment, config = NETWORKS[name]
+    agent = TD3(environment, **{**SMALL, **config})
+    before = velocirl.evaluate(agent, episodes=100, seed=1).mean_return
+    agent.learn(6000)
+    assert velocirl.evaluate(agent, episodes=100, seed=1).mean_return > 0.2 * before
+
+
+def test_the_actor_is_delayed_and_its_frozen_copy_follows():
+    agent = TD3("IdentityContinuous-v0", **{**SMALL, "network": "mlp(16, 16)", "actor_every": 3, "tau": 0.5})
+    agent.learn(200)  # all of them random
+    learner = agent.machine.learner
+    first, moved = agent.parameters.copy(), []
+    for number in range(1, 7):
+        before = learner.network.to_host()
+        learner.update(actor=number % 3 == 0, move=True)
+        moved.append(not np.array_equal(learner.network.to_host(), before))
+    assert moved == [False, False, True, False, False, True]
+    now, frozen = learner.network.to_host(), learner.frozen_actor.state()
+    assert not np.array_equal(frozen, now)
+    assert np.abs(frozen - now).max() < np.abs(first - now).max()
+    learner.frozen_actor.network.parameters.zero_()
+    assert torch.count_nonzero(learner.network.parameters) > 0
+
+
+def test_interrupted_and_resumed_is_the_same_as_uninterrupted(tmp_path):
+    config = {**SMALL, "network": "cnn(4) mlp(16)", "noise_correlation": 0.5}
+    whole = TD3(shades, **config).learn(2500)
+    half = TD3(shades, **config).learn(2500, lambda agent: agent.steps < 1200)
+    resumed = TD3.load(half.save(tmp_path / "half"), shades).learn()
+    expected, found = whole.state().arrays, resumed.state().arrays
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        for field in array.dtype.names or (...,):
+            assert found[name][field].tobytes() == array[field].tobytes(), (name, field)
+    assert found["policy.noise"].any()
