@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+ALONG = 16  # rows of a level along which many searches walk rather than descend to it
 CHILDREN = 16  # of four bytes; a million leaves have five levels above them
 
 
@@ -96,12 +97,46 @@ def find(tree, starts, mass):
 
 
 def find_all(tree, starts, masses, leaves):
-    """The leaves of many masses, level by level, so that no search waits for another; `masses` is used up."""
-    for i in range(len(leaves)):
-        leaves[i] = 0
-    for level in range(len(starts) - 2, -1, -1):
+    """The leaves of many masses, which ascend; `masses` is used up.
+
+    The first levels are passed by all of them together, in one walk along the last level of at most `ALONG` rows; the
+    others level by level, so that no search waits for another.
+    """
+    level = len(starts) - 1
+    while level > 0 and starts[level] - starts[level - 1] <= ALONG:
+        level -= 1
+    walk(tree, starts[level], starts[level + 1] if level + 1 < len(starts) else len(tree), masses, leaves)
+    for below in range(level - 1, -1, -1):
+        if touch(tree, starts[below], leaves) < 0.0:
+            return  # never: but so the compiler keeps the touch
         for i in range(len(leaves)):
-            leaves[i], masses[i] = descend(tree, starts[level] + leaves[i], leaves[i], masses[i])
+            leaves[i], masses[i] = descend(tree, starts[below] + leaves[i], leaves[i], masses[i])
+
+
+def touch(tree, first, nodes):
+    """Read one number of each row: as many accesses to memory are under way at once as there can be."""
+    total = np.float32(0.0)
+    for i in range(len(nodes)):
+        total += tree[first + nodes[i], 0]
+    return total
+
+
+def walk(tree, first, stop, masses, nodes):
+    """The nodes of a level, its rows from `first` up to `stop`, in whose shares masses fall that ascend."""
+    last, node = (stop - first) * CHILDREN - 1, np.int64(0)
+    passed_by, share = np.float64(0.0), np.float64(tree[first, 0])
+    for i in range(len(nodes)):
+        while node < last and passed_by + share <= masses[i]:
+            passed_by += share
+            node += 1
+            share = np.float64(tree[first + node // CHILDREN, node % CHILDREN])
+        found, rest = node, masses[i] - passed_by
+        if share == 0.0:  # rounding has carried beyond the last node that is not zero
+            while found > 0 and tree[first + found // CHILDREN, found % CHILDREN] == 0:
+                found -= 1
+            rest = np.float64(tree[first + found // CHILDREN, found % CHILDREN])
+        nodes[i] = found
+        masses[i] = rest
 
 
 def descend(tree, row, node, mass):
