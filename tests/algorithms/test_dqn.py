@@ -8,6 +8,7 @@ from math import inf
 import gymnasium
 import numpy as np
 import pytest
+from choosing import slow_but
 
 import velocirl
 from velocirl import DQN, Box, Discrete, Environment, NumericalError, float32, record
@@ -40,7 +41,9 @@ def transitions(agent):
     return agent._machine.buffer.rows[: len(agent._machine.buffer)]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name", slow_but({"three steps", "squared", "soft target", "two phases", "proportional"}, OPTIONS)
+)
 def test_identity(name):
     """Perfect 16, random 4: each observation says what to do."""
     config = {"learning_starts": 200, "learning_rate": 5e-3, "batch_size": 32}
@@ -53,7 +56,7 @@ def test_tic_tac_toe_with_masks():
     assert learnt("TicTacToe-v1", 60_000, episodes=500, **config) >= 0.7
 
 
-@pytest.mark.parametrize("priority", ["none", "proportional", "rank"])
+@pytest.mark.parametrize("priority", slow_but({"none"}, ["none", "proportional", "rank"]))
 @pytest.mark.parametrize("length", [10, 30], ids=["terminated", "truncated"])
 def test_what_is_remembered(length, priority):
     """Step k of an episode pays k and leads to k + 1: every field of a record follows from its observation."""
@@ -249,9 +252,9 @@ def assert_same_state(found, expected):
     [
         ("Counter-v0", {"n_step": 3, "threads": 2}),
         ("Counter-v0", {"priority": "proportional", "buffer_size": 1000}),
-        ("Counter-v0", {"priority": "rank", "buffer_size": 1000}),
-        ("TicTacToe-v1", {}),
-        ("CartPole-v1", {"tau": 0.1, "buffer_size": 1500}),
+        pytest.param("Counter-v0", {"priority": "rank", "buffer_size": 1000}, marks=pytest.mark.slow),
+        pytest.param("TicTacToe-v1", {}, marks=pytest.mark.slow),
+        pytest.param("CartPole-v1", {"tau": 0.1, "buffer_size": 1500}, marks=pytest.mark.slow),
     ],
 )
 def test_going_on_from_a_file_is_going_on(environment, config, tmp_path):

@@ -114,6 +114,7 @@ def test_identity(name):
     assert learnt("Identity-v0", 6000, **config, **OPTIONS[name]) >= 15.5
 
 
+@pytest.mark.slow
 def test_a_convolution_learns_to_catch():
     """Perfect 1, random about -0.6: the ball and the paddle are to be seen in an image."""
     config = {

@@ -174,5 +174,7 @@ def test_every_algorithm_is_found_where_there_is_no_torch():
     )
     said = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True).stdout
     assert said.splitlines() == [
-        "['a2c', 'ppo']", "cpu", 'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"'
-    ]  # fmt: skip
+        "['a2c', 'dqn', 'ppo', 'sac', 'td3']",
+        "cpu",
+        'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"',
+    ]

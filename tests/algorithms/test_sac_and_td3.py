@@ -11,6 +11,12 @@ from velocirl import SAC, TD3, Box, Environment, NumericalError, float32, record
 from velocirl.networks.native import NativeNetwork
 
 BOTH = pytest.mark.parametrize("kind", [SAC, TD3], ids=["sac", "td3"])
+SAC_QUICKLY = pytest.mark.parametrize(
+    "kind", [pytest.param(SAC, id="sac"), pytest.param(TD3, id="td3", marks=pytest.mark.slow)]
+)
+TD3_QUICKLY = pytest.mark.parametrize(
+    "kind", [pytest.param(SAC, id="sac", marks=pytest.mark.slow), pytest.param(TD3, id="td3")]
+)
 SMALL = {
     "num_envs": 2, "hidden": (16, 16), "batch_size": 16, "learning_starts": 50, "buffer_size": 1000, "seed": 3,
     "device": "cpu", "threads": 1,
@@ -24,7 +30,7 @@ def solved(kind, environment, seed):
     return velocirl.evaluate(agent, episodes=20, seed=1000).mean_return
 
 
-@BOTH
+@SAC_QUICKLY
 def test_identity(kind):
     """Perfect 0, random -10.7, always the middle -5.3: each observation says what to do, in 4000 steps."""
     assert solved(kind, "IdentityContinuous-v0", seed=0) >= -0.2
@@ -118,7 +124,7 @@ def test_actions_are_stretched_to_the_bounds(kind):
     assert (drawn.std(0) > 0).any()
 
 
-@BOTH
+@SAC_QUICKLY
 def test_training_begins_with_random_actions(kind):
     """Uniform within [-1, 1], which is how they are remembered."""
     agent = kind("Pendulum-v1", **{**SMALL, "learning_starts": 900}).learn(900)
@@ -160,7 +166,7 @@ def test_two_threads_repeat_themselves(kind):
     assert {"critic.parameters", "critic.moments", "policy.noise", "policy.rng", "memory.rows"} <= one.keys()
 
 
-@BOTH
+@TD3_QUICKLY
 def test_gymnasium(kind, tmp_path):
     """Gymnasium's own Pendulum: what is remembered is right, and a resumed agent goes on learning."""
     gymnasium.spec("Pendulum-v1")

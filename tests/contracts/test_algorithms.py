@@ -7,6 +7,7 @@ from math import inf, nan
 import fragile
 import numpy as np
 import pytest
+from choosing import slow_but
 
 import velocirl
 from velocirl import Box, Checkpoint, Environment, NumericalError
@@ -35,7 +36,7 @@ CONTINUOUS = Environment(
     action=Box(-1.0, 1.0, (1,)), max_steps=1000, reset=fragile.reset, step=fragile.step, observe=fragile.observe,
 )  # fmt: skip
 
-pytestmark = pytest.mark.parametrize("name", sorted(ALGORITHMS))
+pytestmark = pytest.mark.parametrize("name", slow_but({"dqn", "ppo", "sac"}, sorted(ALGORITHMS)))
 
 
 def made(name, env=None, **changes):

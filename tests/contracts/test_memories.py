@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import slow_but
 
 from velocirl import DQN
 from velocirl.algorithms import load_algorithms
@@ -16,7 +17,7 @@ SMALL = {"num_envs": 8, "learning_starts": 100, "train_every": 16, "batch_size":
 NAMES = sorted(name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicyAgent))
 ALPHA = 0.6
 
-by_algorithm = pytest.mark.parametrize("name", NAMES)
+by_algorithm = pytest.mark.parametrize("name", slow_but({"dqn"}, NAMES))
 
 
 def made(name, **changes):

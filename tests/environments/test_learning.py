@@ -42,6 +42,7 @@ def test_a_convolutional_policy_catches_whatever_the_seed(seed):
     assert catch_by_looking(seed) >= 0.9
 
 
+@pytest.mark.slow
 def test_a_recurrent_policy_remembers_five_bits():
     assert repeat_five_bits(seed=0) >= 4.75
 

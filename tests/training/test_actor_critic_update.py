@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from choosing import slow_but
 
 from velocirl import SAC, TD3
 from velocirl.engine import random
@@ -131,7 +132,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but({"sac", "td3"}, CASES))
 def test_updates_are_those_of_torch(case):
     kind, config = CASES[case]
     agent = kind("Pendulum-v1", **{**SMALL, "threads": 1, **config})

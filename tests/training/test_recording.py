@@ -33,7 +33,7 @@ class FakeAgent:
     def finished(self):
         return self.steps >= self.goal.stop
 
-    def state(self):
+    def state(self, *, live=False):
         return State({"weights": np.full(4, self.steps, np.float32)}, {"steps": self.steps})
 
     def run(self, callbacks, until=None, stopping=None, evaluate_at=()):

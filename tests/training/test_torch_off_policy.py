@@ -69,7 +69,7 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but({"dqn", "sac", "td3"}, LEARNERS))
+@pytest.mark.parametrize("name", slow_but({"sac"}, LEARNERS))
 def test_updates_are_those_of_the_native_learner(name):
     """Gradients, frozen networks, optimisers and temperature, over twelve updates from the same seed."""
     kind, environment, changes = LEARNERS[name]

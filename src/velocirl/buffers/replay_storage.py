@@ -28,7 +28,7 @@ def allocate_rows(capacity: int, dtype: np.dtype[Any], path: Path | None) -> NDA
         return np.zeros(capacity, dtype)
     header = header_bytes(FORMAT, VERSION, dtype, capacity=capacity)
     if not path.parent.is_dir():
-        raise ValueError(f"there is no directory {path.parent} for the file {path.name}; make it, or choose another")
+        raise ValueError(f"{path} cannot be made: there is no directory {path.parent}; make it, or choose another path")
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _claim(handle, path)

@@ -52,7 +52,10 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
-    presets={"ppo": {"total_steps": 20_000, "learning_rate": 0.005, "hidden": (64,)}},
+    presets={
+        "ppo": {"total_steps": 20_000, "learning_rate": 0.005, "hidden": (64,)},
+        "dqn": {"total_steps": 10_000, "learning_rate": 0.004, "hidden": (64,), "exploration_fraction": 0.3},
+    },
 )
 
 FROM_MEMORY = {  # what SAC and TD3 learn with
