@@ -28,6 +28,7 @@ from velocirl.algorithms import load_algorithms
 from velocirl.bench.files import write_whole
 from velocirl.engine.registry import find
 from velocirl.training.agent import ALGORITHMS
+from velocirl.training.processor import processor
 
 SEEDS, PEER_SEEDS, EPISODES = 5, 3, 100
 BEGIN, END = "<!-- comparison:begin -->", "<!-- comparison:end -->"
@@ -80,7 +81,7 @@ def jobs() -> Iterator[dict[str, Any]]:
 
 def run_one(job: dict[str, Any]) -> dict[str, Any]:
     """Train and evaluate once."""
-    return {**job, **(train_ours(job) if job["library"] == OURS else train_peer(job))}
+    return {**job, "processor": processor(), **(train_ours(job) if job["library"] == OURS else train_peer(job))}
 
 
 def train_ours(job: dict[str, Any]) -> dict[str, Any]:
@@ -159,8 +160,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 def page(results: list[dict[str, Any]]) -> str:
     """The table, a line for each environment, algorithm and library."""
     lines = [
-        "| environment | algorithm | library | steps | mean return (95% interval) | worst seed | seconds |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+        "| environment | algorithm | library | steps | seeds | return (95% interval) | worst | seconds | processor |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in results:
@@ -171,9 +172,10 @@ def page(results: list[dict[str, Any]]) -> str:
         returns = np.array([one["return"] for one in runs])
         low, high = interval(returns)
         seconds = np.median([one["seconds"] for one in runs])
+        where = ", ".join(sorted({one["processor"] for one in runs}))
         lines.append(
-            f"| {environment} | {algorithm.upper()} | {library} | {int(steps):,} | {returns.mean():.4g} ({low:.4g} to"
-            f" {high:.4g}) | {returns.min():.4g} | {seconds:.3g} |"
+            f"| {environment} | {algorithm.upper()} | {library} | {int(steps):,} | {len(runs)} | {returns.mean():.4g}"
+            f" ({low:.4g} to {high:.4g}) | {returns.min():.4g} | {seconds:.3g} | {where} |"
         )
     return "\n".join(lines)
 
