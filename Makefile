@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench compare clean
 
 demo: .venv/core
 	@$(BIN)/velocirl demo
@@ -21,6 +21,10 @@ check: .venv/test
 
 bench: .venv/peers
 	$(BIN)/velocirl bench --markdown BENCHMARKS.md
+
+compare: .venv/peers
+	$(BIN)/python tools/compare_algorithms.py run comparison.jsonl
+	$(BIN)/python tools/compare_algorithms.py write comparison.jsonl BENCHMARKS.md
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

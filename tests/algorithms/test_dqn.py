@@ -50,6 +50,7 @@ def test_identity(name):
     assert learnt("Identity-v0", 6000, **config, **OPTIONS[name]) >= 15.5
 
 
+@pytest.mark.slow
 def test_tic_tac_toe_with_masks():
     """Perfect 0.96, random 0. Without its mask it would lose by illegal moves."""
     config = {"num_envs": 16, "hidden": (64, 64), "buffer_size": 50_000, "batch_size": 64, "learning_starts": 1000}
@@ -325,6 +326,7 @@ def test_gymnasium(corridor, tmp_path):
     assert velocirl.evaluate(resumed, episodes=10, seed=1).lengths.tolist() == [5] * 10
 
 
+@pytest.mark.slow
 def test_what_is_not_a_number_stops_it(define):
     def step(state, params, action, rng):
         state.value += 1.0
@@ -373,6 +375,7 @@ def test_on_the_command_line_without_torch(tmp_path):
 CARTPOLE_STEPS = 100_000
 
 
+@pytest.mark.slow
 def test_cartpole():
     """Solved is 475 of 500; the preset, and seed 0."""
     agent = DQN("CartPole-v1", seed=0).learn(CARTPOLE_STEPS)

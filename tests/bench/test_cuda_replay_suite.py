@@ -24,6 +24,7 @@ def test_without_a_gpu_nobody_is_measured():
             contestant()
 
 
+@pytest.mark.slow
 def test_an_agent_learns_as_often_as_is_counted():
     work = cuda_replay.Work(16, 32, 2, 16)
     timed = cuda_replay.velocirl_training("dqn", work, "cpu", amount=2, **cuda_replay.DQN)

@@ -106,6 +106,7 @@ def test_changes_against_a_list(run, data, size):
 )
 @example(values=[0.1] * 7 + [0.0] * 40, shares=[0.0, 1.0, 0.999999999])
 @example(values=[0.0] * 40 + [0.1] * 7, shares=[0.0, 1.0, 0.999999999])
+@example(values=[0.0] * 12 + [1.0, 1.0], shares=[1.0])
 def test_a_leaf_is_found_by_its_share(run, values, shares):
     tree, starts = allocate_tree(len(values))
     put_all(tree, starts, np.arange(len(values)), np.array(values))

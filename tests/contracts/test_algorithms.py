@@ -36,7 +36,7 @@ CONTINUOUS = Environment(
     action=Box(-1.0, 1.0, (1,)), max_steps=1000, reset=fragile.reset, step=fragile.step, observe=fragile.observe,
 )  # fmt: skip
 
-pytestmark = pytest.mark.parametrize("name", slow_but({"dqn", "ppo", "sac"}, sorted(ALGORITHMS)))
+pytestmark = pytest.mark.parametrize("name", slow_but({"dqn", "ppo"}, sorted(ALGORITHMS)))
 
 
 def made(name, env=None, **changes):

@@ -151,6 +151,7 @@ def descend(tree, row, node, mass):
         passed = np.float64(total <= mass)
         count += passed
         passed_by += passed * four
+    beyond = count == CHILDREN // 4
     first, rest = min(4 * np.int64(count), np.int64(CHILDREN - 4)), mass - passed_by
     count, passed_by, total = np.float64(0.0), np.float64(0.0), np.float64(0.0)
     for child in range(4):
@@ -160,9 +161,9 @@ def descend(tree, row, node, mass):
         count += passed
         passed_by += passed * one
     chosen, rest = first + np.int64(count), rest - passed_by
-    if chosen == CHILDREN or tree[row, chosen] == 0:
+    if beyond or chosen == CHILDREN or tree[row, chosen] == 0:
         # Rounding has carried beyond the last child that is not zero: it is that one, and in there again.
-        chosen = min(chosen, np.int64(CHILDREN - 1))
+        chosen = np.int64(CHILDREN - 1) if beyond else min(chosen, np.int64(CHILDREN - 1))
         while chosen > 0 and tree[row, chosen] == 0:
             chosen -= 1
         rest = np.float64(tree[row, chosen])

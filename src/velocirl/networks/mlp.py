@@ -57,6 +57,7 @@ class Workspace(NamedTuple):
     values: NDArray[np.float32]  # the input and every layer's output
     deltas: NDArray[np.float32]  # the gradient of each of them
     gradient: NDArray[np.float32]  # of the parameters, with padded columns
+    fresh: NDArray[np.int64]  # (1,) 1 where the gradient is zero, whatever is written there
     output: NDArray[np.float32]  # (ROWS, outputs)
     output_gradient: NDArray[np.float32]  # (ROWS, outputs)
 
@@ -138,7 +139,8 @@ class MLP:
         """Arrays for one thread."""
         arrays = {name: np.zeros(size, np.float32) for name, size in self._sizes.items()}
         output = np.zeros((ROWS, self.outputs), np.float32)
-        return Workspace(output=output, output_gradient=np.zeros_like(output), **arrays)
+        fresh = np.ones(1, np.int64)
+        return Workspace(fresh=fresh, output=output, output_gradient=np.zeros_like(output), **arrays)
 
     def _views(self, parameters: NDArray[Any], layer: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         inputs, outputs, weights, biases = (int(layer[name]) for name in ("inputs", "outputs", "weights", "biases"))
@@ -171,7 +173,9 @@ def _lay_out(network: MLP) -> None:
     """Find a place for everything; sets plan, outputs, num_parameters and the sizes of a workspace."""
     rooms = {name: _Room() for name in ("packed", "values", "deltas", "gradient")}
     packed, values, deltas, gradient = rooms.values()
-    packed.take(max([PANEL, *(padded(width) for chain in network.chains for width in (network.inputs, *chain.hidden))]))
+    ends = [sum(one.size for one in end) for chain in network.chains for end in _ends(chain)]
+    widths = [network.inputs, *ends, *(width for chain in network.chains for width in chain.hidden)]
+    packed.take(max(PANEL, *map(padded, widths)))  # zeros, for sums that begin there
     input_row = padded(network.inputs) + _SPACING
     input_place, input_delta = values.take(ROWS * input_row), deltas.take(ROWS * input_row)
     keeps_input = activation_from(network.activation).needs_input

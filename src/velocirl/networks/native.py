@@ -132,7 +132,7 @@ def backward_loop(functions: Passes) -> Callable[..., Any]:
 
     def backward_all(plan, work, inputs, output_gradient, gradient, input_gradient):
         row = plan.layers[0].source_row
-        clear(work)
+        clear(plan, work)
         for first in range(0, inputs.shape[0], ROWS):
             rows = min(ROWS, inputs.shape[0] - first)
             take_rows(inputs, first, rows, work.values, row)

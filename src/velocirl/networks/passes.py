@@ -25,7 +25,7 @@ class Passes(NamedTuple):
     # (plan, work, rows, inputs_too, weights_too=True): adds to work.gradient from work.output_gradient. Who wants the
     # gradient of the inputs alone leaves the weights out, and clears what this left in the gradient.
     backward: Callable[..., None]
-    clear: Callable[..., None]  # (work): set the gradient to zero
+    clear: Callable[..., None]  # (plan, work): set the gradient to zero
     unpack: Callable[..., None]  # (plan, work, gradient): the gradient as one flat vector
 
 
@@ -96,14 +96,22 @@ def add_columns(deltas, start, row, rows, columns, sums, place):
             total[j] += delta[j]
 
 
-def clear(work):
-    """Set the gradient to zero."""
-    for k in range(len(work.gradient)):
-        work.gradient[k] = 0.0
+def clear(plan, work):
+    """Set the gradient to zero: that of the weights by a word, since the next pass writes all of it."""
+    for number in range(len(plan.layers)):
+        layer = plan.layers[number]
+        total = work.gradient[layer.bias_gradient : layer.bias_gradient + layer.columns]
+        for j in range(len(total)):
+            total[j] = 0.0
+    work.fresh[0] = 1
 
 
 def unpack(plan, work, gradient):
     """The gradient as one flat vector, without the padding."""
+    if work.fresh[0] != 0:
+        for p in range(len(gradient)):
+            gradient[p] = 0.0
+        return
     for number in range(len(plan.layers)):
         layer = plan.layers[number]
         for i in range(layer.inputs):
@@ -166,6 +174,7 @@ def passes(activation: Activation) -> Passes:
                     deltas[layer.delta + i * layer.row + segment.offset + j] = work.output_gradient[
                         i, segment.column + j
                     ]
+        fresh = work.fresh[0] != 0  # then sums begin at the zeros with which the packed parameters begin
         reached = 0  # how many chains have added to the gradient of the input
         for number in range(len(plan.layers) - 1, -1, -1):
             layer = plan.layers[number]
@@ -180,7 +189,7 @@ def passes(activation: Activation) -> Passes:
                 multiply(
                     values, layer.source, 1, layer.source_row,
                     deltas, layer.delta, PANEL, layer.row,
-                    sums, layer.gradient, layer.columns,
+                    work.packed if fresh else sums, 0 if fresh else layer.gradient, 0 if fresh else layer.columns,
                     sums, layer.gradient, layer.columns, layer.inputs, layer.columns, rows,
                 )  # fmt: skip
             if layer.inputs > 0 and (inputs_too or not layer.first):
@@ -194,6 +203,9 @@ def passes(activation: Activation) -> Passes:
                     layer.source_row if again else 0,
                     deltas, layer.source_delta, layer.source_row, rows, padded(layer.inputs), layer.outputs,
                 )  # fmt: skip
+
+        if weights_too and rows > 0:
+            work.fresh[0] = 0
 
     packing = (pack_panels, pack_transposed, pack_part, pack)
     kernels = (multiply, *packing, add_columns, clear, unpack, activate, descend, forward, backward)

@@ -141,7 +141,7 @@ def actor_critic_update(
         blocks = max((stop - first + ROWS - 1) // ROWS, 1)
         most = max((stop - first + blocks - 1) // blocks, 1)
         temperature = exp(learning.temperature[0, 0])
-        clear(learning.critic_work)
+        clear(learning.critic_plan, learning.critic_work)
         for start in range(first, stop, most):
             rows = min(most, stop - start)
             value_following(learning, memory, batch, settings, start, rows)
@@ -152,7 +152,7 @@ def actor_critic_update(
         )  # fmt: skip
         if number % pace.actor_every == 0 and batch.outcome[FAULT] == 0.0:
             slopes = np.float64(0)
-            clear(learning.actor_work)
+            clear(learning.actor_plan, learning.actor_work)
             for start in range(first, stop, most):
                 rows = min(most, stop - start)
                 slopes += act_better(learning, memory, batch, settings, temperature, start, rows)

@@ -188,10 +188,11 @@ class Display(Callback):
             for name, value in agent.metrics.items()
             if name.startswith("time/") and name.endswith("_share")
         }
-        if _warms_up(agent) or not shares:
-            return Text(WARM_UP if shares else "starting", "dim")
-        several = len(shares) > 1  # where one is all, it says nothing
-        return Text("   ".join(f"{phase} {share:.0%}" for phase, share in shares.items() if several), "dim")
+        if not agent.metrics:
+            return Text("starting", "dim")
+        if _warms_up(agent):
+            return Text(WARM_UP, "dim")
+        return Text("   ".join(f"{phase} {share:.0%}" for phase, share in shares.items()), "dim")
 
 
 def say_count(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,7 +93,7 @@ class OffPolicyMachine:
         most_steps: int,  # of each copy in an iteration
         seeds: tuple[int, int],  # of the actions, and of what is drawn from memory
         recent: int,  # episodes that a report tells of at most
-        phases: dict[str, float],
+        phases: dict[str, float],  # stays empty: steps and updates are one loop
     ) -> None:
         self.envs, self.updater, self.phases, self._recent = envs, updater, phases, recent
         copies, threads = envs.num_envs, len(updater.learning)
@@ -128,7 +127,6 @@ class OffPolicyMachine:
 
     def iterate(self, schedule: Pace, steps: int) -> Report:
         """Every copy takes `schedule.rounds` steps, after which the run has taken `steps`; what is due is learnt."""
-        began = time.perf_counter()
         diary, outcome, copies = self._diary, self.batch.outcome, self.envs.num_envs
         before = int(outcome[UPDATES])
         diary.counts[:], outcome[SEEN:] = 0, 0.0
@@ -137,7 +135,6 @@ class OffPolicyMachine:
         first = steps - schedule.rounds * copies
         self._steps.run(schedule, first)
         self.buffer.tidy()
-        self.phases["rollout"] = self.phases.get("rollout", 0.0) + time.perf_counter() - began
         kind, copy, t = (int(diary.counts[place]) for place in (FAULT, FAULTY_COPY, FAULTY_STEP))
         if kind:
             raise fault_of_rollout(kind, copy, t, first, copies)

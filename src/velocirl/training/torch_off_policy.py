@@ -37,7 +37,7 @@ class TorchOffPolicyMachine:
         parameters: NDArray[np.float32],  # the agent's own
         *,
         recent: int,  # episodes that a report tells of at most
-        phases: dict[str, float],
+        phases: dict[str, float],  # stays empty: steps and updates alternate
     ) -> None:
         self.device, self.steps, self.ring, self.clock, self.learner = device, steps, ring, clock, update
         self.phases, self._parameters = phases, parameters
@@ -180,8 +180,7 @@ class TorchOffPolicyMachine:
 
     def _read(self, pending: Pending) -> Report:
         """The report of an iteration, once it is done."""
-        seconds = self.device.seconds_between(*pending.events)[0]
-        self.phases["rollout"] = self.phases.get("rollout", 0.0) + seconds
+        self.device.seconds_between(*pending.events)  # waits for the last of them
         try:
             return self._reports.read(pending)
         except NumericalError:

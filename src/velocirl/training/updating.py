@@ -181,7 +181,7 @@ def update_loop(
                     variance = max(variance, 0.0) * batch / (batch - 1)
                     centre, inverse_scale = np.float32(mean), np.float32(1.0 / (sqrt(variance) + 1e-8))
                 if gathered == 0:
-                    clear(work)
+                    clear(plan, work)
                 before = own.totals[divergence]
                 add_gradients(plan, work, own, loss_settings, first, stop, centre, inverse_scale)
                 common.partial[thread, DIVERGENCE] = own.totals[divergence] - before

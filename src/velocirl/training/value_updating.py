@@ -76,7 +76,7 @@ def value_update(loss: ValueLoss, functions: Passes, descending: Descent) -> Cal
         first, stop = count * thread // threads, count * (thread + 1) // threads
         most = ROWS // 2 if needs_output else ROWS
         plan, trained = learning.plan, learning.trained
-        clear(learning.work)
+        clear(plan, learning.work)
         for start in range(first, stop, most):
             add_gradients(learning, memory, batch, settings, start, min(most, stop - start))
         meetings = improve(
