@@ -236,8 +236,8 @@ BUGS = (
     Bug(
         "accumulated gradients cleared",
         "training/updating.py",
-        "                if gathered == 0:\n                    clear(work)\n",
-        "                clear(work)\n",
+        "                if gathered == 0:\n                    clear(plan, work)\n",
+        "                clear(plan, work)\n",
         (f"{UPDATING}::test_accumulated_minibatches_are_one_large_one",),
     ),
     Bug(

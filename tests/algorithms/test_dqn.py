@@ -252,7 +252,7 @@ def assert_same_state(found, expected):
     ("environment", "config"),
     [
         ("Counter-v0", {"n_step": 3, "threads": 2}),
-        ("Counter-v0", {"priority": "proportional", "buffer_size": 1000}),
+        pytest.param("Counter-v0", {"priority": "proportional", "buffer_size": 1000}, marks=pytest.mark.slow),
         pytest.param("Counter-v0", {"priority": "rank", "buffer_size": 1000}, marks=pytest.mark.slow),
         pytest.param("TicTacToe-v1", {}, marks=pytest.mark.slow),
         pytest.param("CartPole-v1", {"tau": 0.1, "buffer_size": 1500}, marks=pytest.mark.slow),

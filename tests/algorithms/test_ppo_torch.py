@@ -91,6 +91,7 @@ def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     assert_same_state(half.state(), whole.state())
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run():
     first, same, other = (build("cnn", seed=seed).learn(2 * BATCH) for seed in (1, 1, 2))
     assert first.parameters.tobytes() == same.parameters.tobytes()
@@ -296,7 +297,7 @@ def learnt(environment, steps, episodes=100, kind=PPO, **config):
 IDENTITY = {"num_envs": 32, "horizon": 16, "minibatch_size": 128, "learning_rate": 3e-3, "gamma": 0.0}
 
 
-@pytest.mark.parametrize("precision", slow_but({"bf16"}, ["float32", "bf16"]))
+@pytest.mark.parametrize("precision", slow_but(set(), ["float32", "bf16"]))
 def test_identity(precision):
     """Perfect 16, random 4; seed 0, 30000 steps. In bf16 products have 8 bits, and what is learnt is kept in 24."""
     assert learnt("Identity-v0", 30_000, network="mlp(64)", precision=precision, **IDENTITY) >= 15.5
@@ -342,7 +343,7 @@ def test_environments_of_gymnasium(workers):
 @pytest.mark.parametrize(
     "network",
     [
-        None,
+        pytest.param(None, marks=pytest.mark.slow),
         "mlp(32)",
         {"symbol": "mlp(16)", "then": "mlp(16)"},
         pytest.param({"then": "mlp(16) gru(16)"}, marks=pytest.mark.slow),

@@ -37,6 +37,7 @@ def test_velocirl_updates():
     assert (updates.updater.frozen != frozen).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_velocirl_trains():
     timed = dqn.velocirl_training(32, steps=2048)
     timed.prepare(QUICK)
