@@ -168,7 +168,7 @@ def test_killed_again_and_again_it_ends_as_if_it_never_was(dqn, tmp_path):
     begin = ["train", "CartPole-v1", *SMALL, *options, "--total-steps", str(total), "--run-dir", str(where)]
     told = kills = reached = 0
     while told < total:
-        told = killed(["resume", str(where)] if reached else begin, moments.random() * 0.4)
+        told = killed(["resume", str(where)] if reached else begin, moments.random() * 0.1)
         reached = max(open_run(where).checkpoints().steps(), default=0)
         assert reached >= told // every * every
         if not reached:
