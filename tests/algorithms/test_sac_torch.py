@@ -105,7 +105,7 @@ def test_identity(name):
     """Perfect 0, random about -10: an observation is the action to take, and the reward the negative error."""
     agent = SAC("IdentityContinuous-v0", **{**LEARNING, **MADE[name]()})
     before = returns_of(agent)
-    agent.learn(10_000)
+    agent.learn(10_000 if name == "own critic" else 6000)  # whose actor begins halfway there
     assert returns_of(agent) > 0.2 * before
     assert agent.metrics["train/ent_coef"] < 0.9
 

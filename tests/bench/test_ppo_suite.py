@@ -238,7 +238,7 @@ def test_latencies_are_of_one_row(peers):
 def test_every_seed_has_its_turn_in_one_home(monkeypatch):
     runs = []
     monkeypatch.setattr(solving, "run_python", lambda code, home: runs.append((code, home)) or "solved\n")
-    timed = solving._velocirl()
+    timed = solving.velocirl_solving(solving.SOLVE, solving.SEEDS)
     assert len(runs) == solving.SEEDS  # each has to solve before anything is measured
     (home,) = {home for _, home in runs}
     runs.clear()
@@ -260,18 +260,18 @@ def test_a_seed_that_does_not_solve_is_named(monkeypatch):
 
     monkeypatch.setattr(solving, "run_python", run_python)
     with pytest.raises(UnavailableError, match="not solved in 300000 steps with seed 3"):
-        solving._velocirl()
+        solving.velocirl_solving(solving.SOLVE, solving.SEEDS)
     assert not homes.pop().exists()
 
 
 def test_a_peer_that_does_not_solve_is_not_compared_with(monkeypatch):
     monkeypatch.setattr(solving.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(solving, "run_python", lambda code: "solved\n")
-    counted = solving._stable_baselines3()
+    counted = solving.stable_baselines3_solving(solving.SOLVE_BY_STABLE_BASELINES3)
     assert counted.sample() == counted.sample() < 1
     monkeypatch.setattr(solving, "run_python", lambda code: "")
     with pytest.raises(UnavailableError, match="not solved in 0 s"):
-        solving._stable_baselines3()
+        solving.stable_baselines3_solving(solving.SOLVE_BY_STABLE_BASELINES3)
 
 
 def test_the_start_of_training_is_told_in_seconds():

@@ -2,17 +2,9 @@
 
 import numpy as np
 import pytest
+from numbered import TYPE, numbered
 
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
-from velocirl.buffers.replay import transition_type
-
-TYPE = transition_type(1, 1, "int32", 1)
-
-
-def numbered(first, count):
-    records = np.zeros(count, TYPE)
-    records["reward"] = np.arange(first, first + count)
-    return records
 
 
 def filled(capacity=20, added=None, **settings):

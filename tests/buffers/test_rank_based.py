@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from numbered import TYPE, numbered
 
 from velocirl.buffers.rank_based import RankReplayBuffer
-from velocirl.buffers.replay import transition_type
-
-TYPE = transition_type(1, 1, "int32", 1)
-
-
-def numbered(first, count):
-    records = np.zeros(count, TYPE)
-    records["reward"] = np.arange(first, first + count)
-    return records
 
 
 def filled(capacity=20, added=None, **settings):

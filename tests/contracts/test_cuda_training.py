@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 from math import inf, nan
 
 import numpy as np
 import pytest
+from choosing import on_cuda
 from fragile import fragile
 
 import velocirl
@@ -18,15 +18,7 @@ from velocirl.training.checkpoints import Checkpoints
 torch = pytest.importorskip("torch")
 
 
-def cuda_available() -> bool:
-    if importlib.util.find_spec("numba_cuda") is None:
-        return False
-    import velocirl.engine.cuda as engine
-
-    return bool(engine.cuda.is_available()) and torch.cuda.is_available()
-
-
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not cuda_available(), reason="needs a CUDA device and numba-cuda")]
+pytestmark = on_cuda()
 
 SMALL = {
     "num_envs": 32, "horizon": 16, "minibatch_size": 128, "epochs": 2, "seed": 5, "threads": 1, "activation": "tanh",

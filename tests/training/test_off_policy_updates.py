@@ -13,12 +13,7 @@ SETTINGS = {"num_envs": 4, "hidden": (24, 17), "seed": 3, "learning_starts": 200
             "optimiser": "adam(epsilon=1e-4)"}  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _one_torch_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Reference:

@@ -18,13 +18,7 @@ WHOLE = {"minibatch_size": 10**9, "epochs": 1}  # one minibatch of everything
 BATCH = 96
 
 
-@pytest.fixture(autouse=True)
-def _one_torch_thread():
-    """Networks this small are slower on several, and wait for the learner's own."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def prepared(environment="Counter-v0", kind=PPO, **config):

@@ -1,6 +1,6 @@
 """Runs a peer's program as often as it is asked to: `python serving.py jax_ppo training 4096 32 4 16384`.
 
-Run as a script, so that nothing of velocirl is imported beside the peer. For each line on standard input, which is a
+Run as a script, so that nothing is imported beside what the peer asks for. For each line on standard input, which is a
 number of calls, the seconds that they took are printed.
 """
 

@@ -12,7 +12,7 @@ import torch  # pyright: ignore[reportMissingImports] - a peer, where installed
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 from torch.nn.functional import smooth_l1_loss  # pyright: ignore[reportMissingImports]
 
-from velocirl.bench.peers.torch_ppo import TensorCartPoles
+from velocirl.bench.peers.torch_ppo import TensorCartPoles, on_gpu
 
 MEMORY, ACTIONS = 1_048_576, 2
 GAMMA, LEARNING_RATE, EXPLORATION, TARGET_EVERY = 0.99, 1e-3, 0.05, 100
@@ -72,13 +72,4 @@ class Training:
 
 def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], None]:
     """A call that does one step and its updates, on a CUDA device."""
-    if not torch.cuda.is_available():
-        raise RuntimeError("torch finds no GPU here")
-    torch.set_float32_matmul_precision("high")  # TF32
-    learner = Training(num_envs, batch_size, gradient_steps, width, "cuda")
-
-    def call() -> None:
-        learner.iterate()
-        torch.cuda.synchronize()
-
-    return call
+    return on_gpu(lambda: Training(num_envs, batch_size, gradient_steps, width, "cuda").iterate)

@@ -213,13 +213,18 @@ def training(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> C
 
 def training_on_gpu(num_envs: int, horizon: int, epochs: int, minibatch_size: int) -> Callable[[], None]:
     """A call that does one iteration, on a CUDA device."""
+    return on_gpu(lambda: Training(num_envs, horizon, epochs, minibatch_size, "cuda").iterate)
+
+
+def on_gpu(make: Callable[[], Callable[[], None]]) -> Callable[[], None]:
+    """A call of what is made, done when it returns."""
     if not torch.cuda.is_available():
         raise RuntimeError("torch finds no GPU here")
     torch.set_float32_matmul_precision("high")  # TF32, as JAX does by itself
-    learner = Training(num_envs, horizon, epochs, minibatch_size, "cuda")
+    iterate = make()
 
     def call() -> None:
-        learner.iterate()
+        iterate()
         torch.cuda.synchronize()
 
     return call

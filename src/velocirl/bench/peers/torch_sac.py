@@ -10,6 +10,8 @@ import torch  # pyright: ignore[reportMissingImports] - a peer, where installed
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 from torch.nn.functional import softplus  # pyright: ignore[reportMissingImports]
 
+from velocirl.bench.peers.torch_ppo import on_gpu
+
 MEMORY, TIME_LIMIT = 1_048_576, 200
 GAMMA, LEARNING_RATE, TAU, TARGET_ENTROPY = 0.99, 3e-4, 0.005, -1.0
 
@@ -137,13 +139,4 @@ class Training:
 
 def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: int) -> Callable[[], None]:
     """A call that does one step and its updates, on a CUDA device."""
-    if not torch.cuda.is_available():
-        raise RuntimeError("torch finds no GPU here")
-    torch.set_float32_matmul_precision("high")  # TF32
-    learner = Training(num_envs, batch_size, gradient_steps, width, "cuda")
-
-    def call() -> None:
-        learner.iterate()
-        torch.cuda.synchronize()
-
-    return call
+    return on_gpu(lambda: Training(num_envs, batch_size, gradient_steps, width, "cuda").iterate)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import tempfile
-import time
 from dataclasses import asdict
-from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import velocirl
 from velocirl.algorithms.online.sac_config import SACConfig
-from velocirl.bench.comparison import Comparison, UnavailableError, ratio
-from velocirl.bench.measuring import Counted, Timed
+from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
-from velocirl.bench.processes import run_python
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
 from velocirl.bench.suite.ppo import FLOPS, MATRIX, matmul_peak
+from velocirl.bench.suite.solving import stable_baselines3_solving, velocirl_solving
 from velocirl.bench.units import SECONDS, STEPS
 
 OBSERVED, ACTED, WIDTH, BATCH = 3, 1, 256, 256
@@ -127,27 +121,9 @@ def sac_time_to_solve() -> Comparison:
     ours, theirs = "velocirl", "Stable-Baselines3"
     return Comparison(
         unit=SECONDS,
-        contestants={ours: _velocirl, theirs: _stable_baselines3},
+        contestants={
+            ours: lambda: velocirl_solving(SOLVE, SEEDS),
+            theirs: lambda: stable_baselines3_solving(SOLVE_BY_STABLE_BASELINES3.format(patience=PATIENCE_STEPS)),
+        },
         claims=(ratio(ours, theirs, at_least=LEAST_SOONER),),
     )
-
-
-def _velocirl() -> Timed:
-    home, seeds = Path(tempfile.mkdtemp(prefix="velocirl-bench-")), cycle(range(SEEDS))
-    for seed in range(SEEDS):  # a seed that solves once always does; one that does not must not spoil the whole run
-        said = run_python(SOLVE.format(seed=seed), home).strip()
-        if said != "solved":
-            shutil.rmtree(home)
-            raise UnavailableError(f"not solved in {said} steps with seed {seed}")
-    return Timed(lambda: run_python(SOLVE.format(seed=next(seeds)), home), closing=lambda: shutil.rmtree(home))
-
-
-def _stable_baselines3() -> Counted:
-    if importlib.util.find_spec("stable_baselines3") is None:
-        raise UnavailableError("stable_baselines3 is not installed")
-    start = time.perf_counter()
-    said = run_python(SOLVE_BY_STABLE_BASELINES3.format(patience=PATIENCE_STEPS)).strip()
-    seconds = time.perf_counter() - start
-    if said != "solved":
-        raise UnavailableError(f"not solved in {said} steps")
-    return Counted(lambda: seconds)

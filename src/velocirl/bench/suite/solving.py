@@ -70,7 +70,10 @@ def time_to_solve() -> Comparison:
     ours, theirs = "velocirl", "Stable-Baselines3"
     return Comparison(
         unit=SECONDS,
-        contestants={ours: _velocirl, theirs: _stable_baselines3},
+        contestants={
+            ours: lambda: velocirl_solving(SOLVE, SEEDS),
+            theirs: lambda: stable_baselines3_solving(SOLVE_BY_STABLE_BASELINES3.format(patience=PATIENCE_SECONDS)),
+        },
         claims=(value(ours, at_most=2.5), ratio(ours, theirs)),
     )
 
@@ -90,21 +93,23 @@ def training_start() -> Comparison:
     )
 
 
-def _velocirl() -> Timed:
-    home, seeds = _new_home(), cycle(range(SEEDS))
-    for seed in range(SEEDS):  # a seed that solves once always does; one that does not must not spoil the whole run
-        said = run_python(SOLVE.format(seed=seed), home).strip()
+def velocirl_solving(script: str, count: int) -> Timed:
+    """Processes that run a script of ours until it prints that it has solved, by so many seeds in turns."""
+    home, seeds = _new_home(), cycle(range(count))
+    for seed in range(count):  # a seed that solves once always does; one that does not must not spoil the whole run
+        said = run_python(script.format(seed=seed), home).strip()
         if said != "solved":
             shutil.rmtree(home)
             raise UnavailableError(f"not solved in {said} steps with seed {seed}")
-    return Timed(lambda: run_python(SOLVE.format(seed=next(seeds)), home), closing=lambda: shutil.rmtree(home))
+    return Timed(lambda: run_python(script.format(seed=next(seeds)), home), closing=lambda: shutil.rmtree(home))
 
 
-def _stable_baselines3() -> Counted:
+def stable_baselines3_solving(script: str) -> Counted:
+    """The seconds that one process took to run a script of Stable-Baselines3's until it had solved."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise UnavailableError("stable_baselines3 is not installed")
     start = time.perf_counter()
-    said = run_python(SOLVE_BY_STABLE_BASELINES3.format(patience=PATIENCE_SECONDS))
+    said = run_python(script)
     seconds = time.perf_counter() - start
     if said.strip() != "solved":
         raise UnavailableError(f"not solved in {seconds:.0f} s")
