@@ -280,3 +280,21 @@ def test_another_number_of_copies_or_threads_needs_no_other_code(home, halving, 
         np.testing.assert_array_equal(apply(environment, value=np.full(count, 3.0))["value"], 1.5)
         velocirl.make_vec(environment, count, threads=2)
     assert compiled_files(home).keys() == compiled_files(compiled).keys()
+
+
+TWO_ALGORITHMS = """
+import sys
+from velocirl.algorithms import load_algorithms
+from velocirl.training.agent import ALGORITHMS
+load_algorithms()
+for name in sys.argv[1:]:
+    print(ALGORITHMS[name]("TicTacToe-v1", seed=1, num_envs=4).learn(2000).table.values.sum())
+"""
+
+
+def test_code_of_two_processes_does_not_mix(run_script, tmp_path):
+    script, home = tmp_path / "script.py", tmp_path / "home"
+    script.write_text(TWO_ALGORITHMS)
+    alone = [run_script(script, name, home=home) for name in ("sarsa", "expected-sarsa")]
+    assert alone[0] != alone[1]
+    assert run_script(script, "sarsa", "expected-sarsa", home=home) == "".join(alone)

@@ -30,9 +30,10 @@ THREADS_PER_BLOCK = 128
 def cuda_translator(name: str, *, double: bool) -> Translator:
     """A translator to device functions."""
     # A device function may not return an array, so what gives a row is inlined before it becomes one.
-    rows = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    known = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    known[cuda.cg.this_grid] = cuda.cg.this_grid  # a word of the compiler's own, however it is written
     inlined = cuda.jit(device=True, forceinline=True)
-    return Translator(name, double=double, compiled=inlined, substitutes=rows)
+    return Translator(name, double=double, compiled=inlined, substitutes=known)
 
 
 class Kernel:
@@ -57,6 +58,11 @@ class Kernel:
             self._configured[place](*arguments)
         else:
             self._launch_first(place, arguments)
+
+    def threads_at_once(self) -> int:
+        """How many threads can wait for each other within this kernel, which was launched before."""
+        (compiled,) = self._kernel.overloads.values()
+        return compiled.max_cooperative_grid_blocks(THREADS_PER_BLOCK) * THREADS_PER_BLOCK
 
     def _launch_first(self, place: tuple[int, int], arguments: tuple[Any, ...]) -> None:
         blocks, stream = place

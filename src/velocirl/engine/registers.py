@@ -41,6 +41,21 @@ def mailbox_write(mailbox, place, value):
     mailbox[place] = value
 
 
+def fetch_add(array, place, value):
+    """Add to a whole number that other threads add to as well; what it was before."""
+    before = array[place]
+    array[place] = before + value
+    return before
+
+
+def exchange_if(array, place, expected, value):
+    """Write a whole number where the expected one stands, unless another thread was faster; what stood there."""
+    before = array[place]
+    if before == expected:
+        array[place] = value
+    return before
+
+
 def relax():
     """Tell the processor that this thread is only waiting, so that its core's other work goes on at full speed."""
 
@@ -96,6 +111,24 @@ def mailbox_write_compiled(typing_context: Any, mailbox: Any, place: Any, value:
 
 
 @intrinsic
+def fetch_add_compiled(typing_context: Any, array: Any, place: Any, value: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("add", _place(context, builder, signature, arguments), arguments[2], "seq_cst")
+
+    return types.int64(array, types.int64, types.int64), generate
+
+
+@intrinsic
+def exchange_if_compiled(typing_context: Any, array: Any, place: Any, expected: Any, value: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _place(context, builder, signature, arguments)
+        outcome = builder.cmpxchg(address, arguments[2], arguments[3], "seq_cst", "seq_cst")
+        return builder.extract_value(outcome, 0)
+
+    return types.int64(array, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
 def relax_compiled(typing_context: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         if machine() in ("x86_64", "AMD64"):
@@ -133,6 +166,8 @@ COMPILED = {
     store: store_compiled,
     mailbox_read: mailbox_read_compiled,
     mailbox_write: mailbox_write_compiled,
+    fetch_add: fetch_add_compiled,
+    exchange_if: exchange_if_compiled,
     relax: relax_compiled,
     give_way: give_way_compiled,
 }
