@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from velocirl.algorithms.online.ppo import A2C, PPO
     from velocirl.algorithms.online.sac import SAC
     from velocirl.algorithms.online.td3 import TD3
+    from velocirl.algorithms.tabular.double_q_learning import DoubleQLearning
+    from velocirl.algorithms.tabular.expected_sarsa import ExpectedSARSA
+    from velocirl.algorithms.tabular.q_lambda import QLambda
+    from velocirl.algorithms.tabular.q_learning import QLearning
+    from velocirl.algorithms.tabular.sarsa import SARSA
+    from velocirl.planning.models import TabularModel
+    from velocirl.planning.policy_iteration import policy_iteration
+    from velocirl.planning.value_iteration import value_iteration
     from velocirl.training.callbacks import Callback, Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
     from velocirl.training.faults import NumericalError
@@ -30,6 +38,14 @@ _FOR_TRAINING = {
     "velocirl.algorithms.online.ppo": ("A2C", "PPO"),
     "velocirl.algorithms.online.sac": ("SAC",),
     "velocirl.algorithms.online.td3": ("TD3",),
+    "velocirl.algorithms.tabular.double_q_learning": ("DoubleQLearning",),
+    "velocirl.algorithms.tabular.expected_sarsa": ("ExpectedSARSA",),
+    "velocirl.algorithms.tabular.q_lambda": ("QLambda",),
+    "velocirl.algorithms.tabular.q_learning": ("QLearning",),
+    "velocirl.algorithms.tabular.sarsa": ("SARSA",),
+    "velocirl.planning.models": ("TabularModel",),
+    "velocirl.planning.policy_iteration": ("policy_iteration",),
+    "velocirl.planning.value_iteration": ("value_iteration",),
     "velocirl.training.callbacks": ("Callback", "Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
     "velocirl.training.faults": ("NumericalError",),
@@ -40,19 +56,25 @@ __all__ = [
     "DQN",
     "PPO",
     "SAC",
+    "SARSA",
     "TD3",
     "Box",
     "Callback",
     "Checkpoint",
     "DefinitionError",
     "Discrete",
+    "DoubleQLearning",
     "EarlyStopping",
     "Environment",
     "Evaluate",
     "Evaluation",
+    "ExpectedSARSA",
     "MultiDiscrete",
     "NumericalError",
+    "QLambda",
+    "QLearning",
     "StopOnReward",
+    "TabularModel",
     "bool_",
     "check_env",
     "evaluate",
@@ -65,9 +87,11 @@ __all__ = [
     "list_envs",
     "make",
     "make_vec",
+    "policy_iteration",
     "random",
     "record",
     "uint8",
+    "value_iteration",
 ]
 
 

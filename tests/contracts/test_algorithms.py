@@ -10,17 +10,19 @@ import pytest
 from choosing import slow_but
 
 import velocirl
-from velocirl import Box, Checkpoint, Environment, NumericalError
+from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
 from velocirl.algorithms import load_algorithms
 from velocirl.training import memory_files
 from velocirl.training.agent import ALGORITHMS, Agent
 from velocirl.training.checkpoints import Checkpoints
 from velocirl.training.off_policy_agent import OffPolicyAgent
+from velocirl.training.tabular_agent import TabularAgent
 
 load_algorithms()
 
 REMEMBERING = {"num_envs": 8, "learning_starts": 100, "train_every": 16, "batch_size": 16, "buffer_size": 1000,
                "hidden": (16, 16), "threads": 1}  # fmt: skip
+TABULAR = {"num_envs": 8}
 COLLECTING = {"num_envs": 8, "horizon": 32, "hidden": (16, 16), "threads": 1}
 SMALL = {
     "ppo": {**COLLECTING, "minibatch_size": 64, "epochs": 2},
@@ -28,19 +30,44 @@ SMALL = {
     "dqn": {**REMEMBERING, "n_step": 3, "priority": "proportional"},
     "sac": REMEMBERING,
     "td3": {**REMEMBERING, "noise_correlation": 0.5},
+    "q-learning": TABULAR,
+    "double-q-learning": {**TABULAR, "storage": "sparse"},
+    "sarsa": {**TABULAR, "n_step": 3},
+    "expected-sarsa": {**TABULAR, "exploration": "ucb"},
+    "q-lambda": {**TABULAR, "storage": "sparse"},
 }
-ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1"}
-TOTAL = 4096
+TABLES = {name for name, kind in ALGORITHMS.items() if issubclass(kind, TabularAgent)}
+ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", **dict.fromkeys(TABLES, "TicTacToe-v1")}
+TOTAL = dict.fromkeys(ALGORITHMS, 4096) | dict.fromkeys(TABLES, 65_536)  # several iterations of each
 CONTINUOUS = Environment(
     "FragileContinuous-v0", state=fragile.State, params=fragile.Params, observation=Box(-inf, inf, (1,)),
     action=Box(-1.0, 1.0, (1,)), max_steps=1000, reset=fragile.reset, step=fragile.step, observe=fragile.observe,
 )  # fmt: skip
 
-pytestmark = pytest.mark.parametrize("name", slow_but({"dqn", "ppo"}, sorted(ALGORITHMS)))
+
+def observe_count(state, params, observation):
+    observation[0] = int(state.count)
+
+
+COUNTED = Environment(
+    "FragileCounted-v0", state=fragile.State, params=fragile.Params, observation=Discrete(5000), action=Discrete(2),
+    max_steps=5000, reset=fragile.reset, step=fragile.step, observe=observe_count,
+)  # fmt: skip
+FRAGILE = {"sac": CONTINUOUS, "td3": CONTINUOUS, **dict.fromkeys(TABLES, COUNTED)}
+
+pytestmark = pytest.mark.parametrize("name", slow_but({"dqn", "ppo", "q-learning"}, sorted(ALGORITHMS)))
 
 
 def made(name, env=None, **changes):
     return ALGORITHMS[name](env or ENVIRONMENTS.get(name, "CartPole-v1"), **{**SMALL[name], "seed": 5, **changes})
+
+
+def fleet_of(agent):
+    """The copies that it trains in."""
+    machine = agent.machine
+    if hasattr(machine, "collector"):
+        return machine.collector.fleet
+    return machine._envs if isinstance(agent, TabularAgent) else machine.envs
 
 
 def stop_at(steps):
@@ -61,6 +88,15 @@ def assert_equal(one, other, key):
         assert one[field].tobytes() == other[field].tobytes(), f"{key} {field}"
 
 
+def some_observations(agent):
+    """50 of them; those of a box may lie anywhere."""
+    space = agent.source.observation_space
+    if isinstance(space, Box):
+        return np.random.default_rng(0).normal(size=(50, *space.shape)).astype(np.float32)
+    space.seed(0)
+    return np.stack([space.sample() for _ in range(50)])
+
+
 def remembers(agent):
     return isinstance(agent, OffPolicyAgent)
 
@@ -72,15 +108,15 @@ def whole():
 
     def trained(name):
         if name not in agents:
-            agents[name] = made(name).learn(TOTAL)
+            agents[name] = made(name).learn(TOTAL[name])
         return agents[name]
 
     return trained
 
 
 def test_the_seed_decides_all(name, whole):
-    assert_same(made(name).learn(TOTAL), whole(name))
-    assert not np.array_equal(made(name, seed=6).learn(TOTAL).parameters, whole(name).parameters)
+    assert_same(made(name).learn(TOTAL[name]), whole(name))
+    assert not np.array_equal(made(name, seed=6).learn(TOTAL[name]).parameters, whole(name).parameters)
 
 
 def test_something_is_learnt_from(name, whole):
@@ -89,8 +125,9 @@ def test_something_is_learnt_from(name, whole):
 
 
 def test_going_on_from_a_file_is_going_on(name, whole, tmp_path):
-    agent = made(name).learn(TOTAL, stop_at(TOTAL // 2))
-    assert TOTAL // 2 <= agent.steps < TOTAL
+    half = TOTAL[name] // 2
+    agent = made(name).learn(TOTAL[name], stop_at(half))
+    assert half <= agent.steps < TOTAL[name]
     again = Agent.load(agent.save(tmp_path / "agent"))
     assert_same(agent, again)
     assert_same(again.learn(), whole(name))
@@ -99,7 +136,7 @@ def test_going_on_from_a_file_is_going_on(name, whole, tmp_path):
 @pytest.mark.parametrize("large", [1, 2**40], ids=["segments", "one file"])
 def test_going_on_from_a_checkpoint_is_going_on(name, whole, tmp_path, monkeypatch, large):
     monkeypatch.setattr(memory_files, "LARGE", large)
-    made(name).learn(TOTAL, [Checkpoint(tmp_path, every=256), stop_at(TOTAL // 2)])
+    made(name).learn(TOTAL[name], [Checkpoint(tmp_path, every=256), stop_at(TOTAL[name] // 2)])
     latest = Checkpoints(tmp_path).latest()
     assert latest.problems == ()
     assert (tmp_path / "memory").exists() == (remembers(whole(name)) and large == 1)
@@ -110,8 +147,7 @@ def test_going_on_from_a_checkpoint_is_going_on(name, whole, tmp_path, monkeypat
 
 def test_a_saved_agent_acts_the_same(name, whole, tmp_path):
     agent = whole(name)
-    draws = np.random.default_rng(0)
-    observations = draws.normal(size=(50, *agent.source.observation_space.shape)).astype(np.float32)
+    observations = some_observations(agent)
     for memory in (True, False):
         again = Agent.load(agent.save(tmp_path / f"memory-{memory}", memory=memory))
         for deterministic in (True, False):
@@ -134,7 +170,7 @@ def test_a_file_without_a_memory_is_small_and_learns_on_with_an_empty_one(name, 
     else:
         assert paths[0].read_bytes() == paths[1].read_bytes()
     again.learn(256)
-    assert again.steps >= TOTAL + 256
+    assert again.steps >= TOTAL[name] + 256
     assert np.isfinite(again.parameters).all()
 
 
@@ -160,17 +196,19 @@ def test_the_best_model_is_kept_without_its_memory(name, tmp_path):
 
 
 def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(name, tmp_path):
-    env = CONTINUOUS if name in ENVIRONMENTS else fragile.fragile
-    agent = made(name, env)
+    agent = made(name, FRAGILE.get(name, fragile.fragile))
     agent.prepare()
-    machine = agent.machine
-    fleet = machine.collector.fleet if hasattr(machine, "collector") else machine.envs
-    fleet.copies.params["at"][3], fleet.copies.params["reward"][3] = 150, nan  # after more than an iteration
-    with pytest.raises(NumericalError, match=r"a reward of the environment is not finite: copy 3, step 1192 of the"):
-        agent.learn(10 * TOTAL, Checkpoint(tmp_path, every=1))
+    at = 2500 if name in TABLES else 150  # after more than an iteration
+    fault = (at - 1) * agent.config.num_envs
+    copies = fleet_of(agent).copies
+    copies.params["at"][3], copies.params["reward"][3] = at, nan
+    with pytest.raises(
+        NumericalError, match=rf"a reward of the environment is not finite: copy 3, step {fault} of the"
+    ):
+        agent.learn(10 * TOTAL[name], Checkpoint(tmp_path, every=1))
     assert np.isfinite(agent.parameters).all()
     latest = Checkpoints(tmp_path).latest()
-    assert 0 < latest.step <= 1192
+    assert 0 < latest.step <= fault
     for key, array in latest.state.arrays.items():
         for field in () if key.startswith("fleet.") else array.dtype.names or (...,):
             assert array[field].dtype.kind != "f" or np.isfinite(array[field]).all(), f"{key} {field}"
@@ -181,13 +219,13 @@ def test_a_signal_saves_and_ends_and_training_can_go_on(name, whole, tmp_path, n
     agent = made(name)
 
     def interrupt(agent):
-        if agent.steps >= TOTAL // 2:
+        if agent.steps >= TOTAL[name] // 2:
             os.kill(os.getpid(), number)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        agent.learn(TOTAL, [interrupt, Checkpoint(tmp_path)])
+        agent.learn(TOTAL[name], [interrupt, Checkpoint(tmp_path)])
     latest = Checkpoints(tmp_path).latest()
-    assert TOTAL // 2 <= latest.step == agent.steps < TOTAL
+    assert TOTAL[name] // 2 <= latest.step == agent.steps < TOTAL[name]
     assert_same(Agent.from_state(latest.state).learn(), whole(name))
 
 

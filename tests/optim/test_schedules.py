@@ -19,6 +19,7 @@ from velocirl.optim.schedules import (
     Polynomial,
     Schedule,
     Step,
+    TwoPhase,
     Warmup,
     schedule_from,
 )
@@ -88,6 +89,17 @@ def test_a_warm_up_goes_before_a_whole_schedule():
     assert Warmup(0.0, Linear())(0.25) == pytest.approx(0.75)
 
 
+def test_two_phases_meet_in_the_middle():
+    """1 to 0.2 over the first quarter, 0.2 to 0.1 over the rest; the same as interpolation between those three."""
+    schedule = TwoPhase(0.25, 0.2, 0.1)
+    assert [schedule(p) for p in (0.0, 0.125, 0.25, 0.625, 1.0)] == pytest.approx([1.0, 0.6, 0.2, 0.15, 0.1])
+    progress = np.linspace(0, 1, 101)
+    expected = np.interp(progress, [0.0, 0.25, 1.0], [1.0, 0.2, 0.1])
+    np.testing.assert_allclose([schedule(p) for p in progress], expected, rtol=1e-12)
+    assert [TwoPhase()(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.1, 0.0])
+    assert TwoPhase(0.5, 2.0, 0.5)(0.5) == pytest.approx(2.0)  # it may rise as well
+
+
 def test_steps_fall_on_their_boundaries():
     """0.3 / 0.1 is 2.9999999999999996, and is still the third step."""
     assert Step(every=0.1, factor=0.5)(0.3) == 0.125
@@ -104,6 +116,7 @@ simple = (
     | st.builds(Cosine, ends)
     | st.builds(CosineRestarts, st.integers(1, 15), ends, st.floats(0.5, 2))
     | st.builds(Polynomial, st.floats(0.1, 10), ends)
+    | st.builds(TwoPhase, st.floats(0.01, 0.99), ends, ends)
 )
 schedules = simple | st.builds(Warmup, st.floats(0, 0.99), simple, ends)
 
@@ -118,6 +131,7 @@ def test_multipliers_stay_between_the_extremes(schedule, progress):
     own = schedule.then if isinstance(schedule, Warmup) else schedule
     # A factor may be taken a hundred times, so the least value of a step schedule is 0.
     extremes = [1.0, getattr(own, "end", 0.0 if isinstance(own, Step) else 1.0), getattr(schedule, "start", 1.0)]
+    extremes.append(getattr(own, "middle", 1.0))
     assert min(extremes) - 1e-9 <= schedule(progress) <= max(extremes) + 1e-9
 
 
@@ -145,6 +159,8 @@ def test_progress_outside_of_training_is_its_nearest_end(schedule):
         ("Cosine(end=0.1)", Cosine(end=0.1)),
         ("cosine_restarts(3, growth=2)", CosineRestarts(cycles=3, growth=2.0)),
         ("polynomial(power=3)", Polynomial(power=3.0)),
+        ("two_phase(0.3, middle=0.2, end=0.01)", TwoPhase(0.3, 0.2, 0.01)),
+        ("warmup(0.1) two_phase", Warmup(0.1, TwoPhase())),
         ("warmup(0.05)", Warmup(0.05, Constant())),
         ("warmup(0.05) cosine", Warmup(0.05, Cosine())),
         ("  warmup(fraction=0.05, start=0.1)   linear(end=0.2) ", Warmup(0.05, Linear(end=0.2), start=0.1)),
@@ -204,6 +220,14 @@ def test_what_cannot_be_read_is_refused_with_a_hint(text, message):
         (lambda: CosineRestarts(end=inf), "end"),
         (lambda: Polynomial(power=0.0), "power"),
         (lambda: Polynomial(end=-1.0), "end"),
+        (
+            lambda: TwoPhase(fraction=0.0),
+            "TwoPhase: fraction must be a share of training, above 0 and below 1, not 0.0",
+        ),
+        (lambda: TwoPhase(fraction=1.0), "fraction"),
+        (lambda: TwoPhase(middle=-0.1), "middle must be at least 0 and finite"),
+        (lambda: TwoPhase(middle=nan), "middle"),
+        (lambda: TwoPhase(end=inf), "end"),
         (lambda: Warmup(1.0), "fraction"),
         (lambda: Warmup(0.1, start=-1.0), "start"),
         (lambda: Warmup(0.1, "cosine"), "then must be a schedule, for example Cosine"),
@@ -217,4 +241,4 @@ def test_impossible_arguments_are_refused(make, message):
 def test_every_schedule_is_found_by_its_name():
     kinds = {kind.name: kind for kind in Schedule.__subclasses__()}
     assert kinds == SCHEDULES
-    assert len(kinds) == 8
+    assert len(kinds) == 9

@@ -64,5 +64,6 @@ environment = Environment(
     presets={
         "ppo": {"total_steps": 20_000, "learning_rate": 0.005, "hidden": (64,)},
         "dqn": {"total_steps": 10_000, "hidden": (64,), "exploration_fraction": 0.3},
+        "tabular": {"total_steps": 20_000, "learning_rate_schedule": "linear"},
     },
 )

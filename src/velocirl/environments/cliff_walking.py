@@ -86,5 +86,6 @@ environment = Environment(
             "normalise_rewards": True,
         },
         "dqn": {"total_steps": 100_000, "learning_rate": 0.004, "hidden": (64,), "exploration_fraction": 0.3},
+        "tabular": {"total_steps": 100_000},
     },
 )

@@ -98,6 +98,7 @@ environment = Environment(
             "target_every": 250,
             "exploration_fraction": 0.5,
         },
+        "tabular": {"total_steps": 300_000, "learning_rate_schedule": "linear"},
     },
 )
 
@@ -130,5 +131,6 @@ large_environment = Environment(
             "target_every": 125,
             "exploration_fraction": 0.5,
         },
+        "tabular": {"total_steps": 2_000_000, "learning_rate_schedule": "linear", "gamma": 0.999},
     },
 )

@@ -84,5 +84,6 @@ environment = Environment(
     presets={
         "ppo": {"total_steps": 50_000, "learning_rate": 0.005, "hidden": (64,)},
         "dqn": {"total_steps": 50_000, "hidden": (64,)},
+        "tabular": {"total_steps": 50_000},
     },
 )

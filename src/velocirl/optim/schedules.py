@@ -182,8 +182,30 @@ class Warmup(Schedule):
         return f"{describe(self, self.name)} {self.then}"
 
 
+@dataclass(frozen=True)
+class TwoPhase(Schedule):
+    """A straight line from 1 to `middle` over the first `fraction` of training, and another one from there to `end`."""
+
+    name: ClassVar[str] = "two_phase"
+    fraction: float = 0.5
+    middle: float = 0.1
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, "fraction", 0 < self.fraction < 1, "a share of training, above 0 and below 1")
+        require(self, "middle", 0 <= self.middle < inf, "at least 0 and finite")
+        _require_end(self, self.end)
+
+    def multiplier(self, progress: float) -> float:
+        """The share of each phase that is done, as a share of the way between its two values."""
+        if progress < self.fraction:
+            return 1.0 + (self.middle - 1.0) * progress / self.fraction
+        return self.middle + (self.end - self.middle) * (progress - self.fraction) / (1.0 - self.fraction)
+
+
 SCHEDULES: dict[str, type[Schedule]] = {
-    kind.name: kind for kind in (Constant, Linear, Step, Exponential, Cosine, CosineRestarts, Polynomial, Warmup)
+    kind.name: kind
+    for kind in (Constant, Linear, Step, Exponential, Cosine, CosineRestarts, Polynomial, TwoPhase, Warmup)
 }
 
 

@@ -60,7 +60,7 @@ class Agent(ABC):
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
-        preset = {name: value for name, value in self.source.preset(self.name).items() if name != "total_steps"}
+        preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         self.config: Any = build_config(self.Config, {**preset, **config})
         self.device_reason = ""  # on what it trains and why, in a few words
         self.steps = 0  # environment steps taken in training
@@ -72,6 +72,10 @@ class Agent(ABC):
         self.recent_lengths: deque[int] = deque(maxlen=RECENT)
         self.phases: dict[str, float] = {}  # seconds since `learn` was called, by what they were spent on
         self._started, self._started_at = time.perf_counter(), 0
+
+    def preset(self) -> Mapping[str, Any]:
+        """The settings with which this algorithm is known to learn its environment."""
+        return self.source.preset(self.name)
 
     def learn(self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] = ()) -> Self:
         """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.

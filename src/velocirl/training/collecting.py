@@ -22,7 +22,7 @@ from velocirl.networks.passes import Passes
 
 EPISODE = np.dtype([("step", np.int32), ("copy", np.int32), ("total", np.float32), ("length", np.int32)])
 ENDED, FAULT, FAULTY_COPY, FAULTY_STEP, COUNTS = 0, 1, 2, 3, 8  # the places of a journal's counts
-NO_FAULT, FAULT_IN_OBSERVATION, FAULT_IN_REWARD, FAULT_IN_POLICY = range(4)
+NO_FAULT, FAULT_IN_OBSERVATION, FAULT_IN_REWARD, FAULT_IN_POLICY, FAULT_IN_STATE = range(5)
 
 
 class Journal(NamedTuple):

@@ -38,6 +38,7 @@ FIGURES = {  # in their order, by what a person calls them
     "train/actor_loss": "actor loss",
     "train/critic_loss": "critic loss",
     "train/loss": "loss",
+    "train/td_error": "TD error",
     "train/action_value": "action value",
     "train/ent_coef": "temperature",
     "train/entropy_loss": "entropy loss",
@@ -45,6 +46,7 @@ FIGURES = {  # in their order, by what a person calls them
     "train/approx_kl": "approx. KL",
     "train/learning_rate": "learning rate",
     "train/n_updates": "updates",
+    "train/states": "states",
 }
 WARM_UP = "random actions, nothing is learnt yet"
 SPEED_OVER = 5.0  # seconds, by which it is told how long training will take: it slows down when learning begins

@@ -12,15 +12,17 @@ from velocirl.training.collecting import (
     FAULT_IN_OBSERVATION,
     FAULT_IN_POLICY,
     FAULT_IN_REWARD,
+    FAULT_IN_STATE,
     FAULTY_COPY,
     FAULTY_STEP,
     Journal,
 )  # fmt: skip
 
 SOURCES = {
-    FAULT_IN_OBSERVATION: ("an observation of the environment", "look at its observe and step functions"),
-    FAULT_IN_REWARD: ("a reward of the environment", "look at its step function"),
-    FAULT_IN_POLICY: ("the output of the network", "a smaller learning_rate or max_grad_norm may help"),
+    FAULT_IN_OBSERVATION: ("an observation of the environment is not finite", "look at its observe and step functions"),
+    FAULT_IN_REWARD: ("a reward of the environment is not finite", "look at its step function"),
+    FAULT_IN_POLICY: ("the output of the network is not finite", "a smaller learning_rate or max_grad_norm may help"),
+    FAULT_IN_STATE: ("an observation of the environment is outside of its space", "look at its observe function"),
 }
 
 
@@ -42,7 +44,7 @@ def fault_of_rollout(kind: int, copy: int, t: int, steps: int, num_envs: int) ->
     """What is said of the first such number of a rollout that began after `steps` steps."""
     source, advice = SOURCES[kind]
     return NumericalError(
-        f"{source} is not finite: copy {copy}, step {steps + t * num_envs} of the run ({t} of this rollout); {advice}."
+        f"{source}: copy {copy}, step {steps + t * num_envs} of the run ({t} of this rollout); {advice}."
         " No checkpoint was written after that"
     )
 

@@ -1,0 +1,1 @@
+"""Algorithms that learn a table, one file each."""

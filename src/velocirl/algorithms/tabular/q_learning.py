@@ -1,0 +1,28 @@
+"""Q-learning (Watkins, 1989): learn the value of the best that can be done, whatever is done."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from velocirl.tables.rules import Rule, learn_single, single_value
+from velocirl.training.tabular_agent import TabularAgent
+from velocirl.training.tabular_config import TabularConfig
+
+
+class QLearning(TabularAgent):
+    """Q(s, a) moves towards r + gamma max Q(s', a'). `QLearning("FrozenLake-v1").learn(1_000_000)`.
+
+    The settings are those of `TabularConfig`.
+    """
+
+    name: ClassVar[str] = "q-learning"
+    Config: ClassVar[type[Any]] = TabularConfig
+
+    def make_rule(self) -> Rule:
+        """One table; what comes next is worth its best action."""
+        return Rule(1, single_value, best_ahead, learn_single)
+
+
+def best_ahead(rows, place, mask, action, best, rate, coin):  # noqa: ARG001 - as every rule
+    """The highest value of what comes next."""
+    return best

@@ -1,0 +1,30 @@
+"""SARSA (Rummery and Niranjan, 1994): learn the value of what is done, exploration included."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from velocirl.tables.rules import Rule, learn_single, single_value
+from velocirl.training.tabular_agent import TabularAgent
+from velocirl.training.tabular_config import TabularConfig
+
+
+class SARSA(TabularAgent):
+    """Q(s, a) moves towards r + gamma Q(s', a'), a' being the action that is taken next.
+
+    So an agent learns to stay clear of where exploring is dangerous. With `n_step` above 1, the rewards of so many
+    steps are counted before Q(s', a'); as they are of the policy that is learnt, they need no correction. The settings
+    are those of `TabularConfig`.
+    """
+
+    name: ClassVar[str] = "sarsa"
+    Config: ClassVar[type[Any]] = TabularConfig
+
+    def make_rule(self) -> Rule:
+        """One table; what comes next is worth what will be done there."""
+        return Rule(1, single_value, taken_ahead, learn_single)
+
+
+def taken_ahead(rows, place, mask, action, best, rate, coin):  # noqa: ARG001 - as every rule
+    """The value of the action that is taken next."""
+    return rows[place].values[action]

@@ -1,0 +1,132 @@
+"""A table of action values: a row for every state, or, where there are too many, for every state that was met.
+
+A dense table has the row of state s at place s. A sparse one appends a row when a state is first met and finds it by an
+open-addressing hash: a word for each slot, the row's place and 32 bits of the hash, so that a search reads a row only
+where it is the right one. Rows never move, so that places stay good while the table grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.random import GOLDEN, MASK
+from velocirl.engine.registers import exchange_if, fetch_add, mailbox_read
+
+ROWS_USED = 0  # the place in `counts`
+FULLEST = 0.7  # share of the slots that may be taken; beyond it searches get long
+FIRST_ROWS = 1024  # of a sparse table
+NOBODY = -1  # the state of a row that is not in use
+
+
+class Table(NamedTuple):
+    """The arrays of a table, as compiled functions see them."""
+
+    rows: NDArray[Any]  # (capacity,) records: values (sets * actions,); state, where it is sparse; visits (actions,)
+    slots: NDArray[np.int64]  # (power of 2,) of a sparse table: hash << 32 | place + 1, or 0
+    counts: NDArray[np.int64]
+
+
+def row_type(
+    actions: int, *, sets: int = 1, sparse: bool = False, visits: bool = False, dtype: str = "float32"
+) -> np.dtype[Any]:
+    """The record of a row."""
+    state = [("state", np.int64)] if sparse else []
+    counted = [("visits", np.int32, (actions,))] if visits else []
+    return np.dtype([*state, ("values", np.dtype(dtype), (sets * actions,)), *counted])
+
+
+def finder(sparse: bool, shared: bool = False) -> Callable[..., Any]:
+    """`find(table, state) -> place` of its row; a sparse table adds the row where there is none yet.
+
+    Where the table is `shared`, several threads may add rows at the same time. There must be room for what is added.
+    """
+    if not sparse:
+        return find_dense
+    return find_shared if shared else find_or_add
+
+
+def find_dense(table, state):  # noqa: ARG001 - as the others
+    """The place of a state's row in a dense table."""
+    return np.uint64(state)
+
+
+def scattered(state):
+    """A state's hash: neighbouring numbers lie far apart."""
+    word = int(np.uint64(state))
+    word = ((word ^ (word >> 32)) * GOLDEN) & MASK
+    return word ^ (word >> 29)
+
+
+def begin_search(table, state):
+    """The slot at which the search for a state begins, and the part of its hash that slots hold."""
+    word = scattered(state)
+    return np.int64(word & np.uint64(len(table.slots) - 1)), np.int64(word >> np.uint64(33))
+
+
+def search(table, state, slot, tag):
+    """What the first slot holds that is empty or the state's own, and which one that is."""
+    held = mailbox_read(table.slots, slot)
+    while held != 0 and not (held >> 32 == tag and table.rows[place_of(held)].state == state):
+        slot = (slot + 1) & (len(table.slots) - 1)
+        held = mailbox_read(table.slots, slot)
+    return held, slot
+
+
+def place_of(held):
+    """The place of the row that a slot holds."""
+    return np.uint64((held & 0xFFFFFFFF) - 1)
+
+
+def find_known(table, state):
+    """The place of a state's row in a sparse table, or -1 where it has none."""
+    held, _ = search(table, state, *begin_search(table, state))
+    return np.int64(-1) if held == 0 else np.int64(place_of(held))
+
+
+def find_or_add(table, state):
+    """The place of a state's row; only one thread may be at it."""
+    slot, tag = begin_search(table, state)
+    held, slot = search(table, state, slot, tag)
+    if held == 0:
+        place = table.counts[ROWS_USED]
+        table.counts[ROWS_USED] = place + 1
+        table.rows[np.uint64(place)].state = state
+        held = tag << 32 | place + 1
+        table.slots[slot] = held
+    return place_of(held)
+
+
+def find_shared(table, state):
+    """The place of a state's row, while other threads search and add too.
+
+    A row is complete before its slot is; where two threads add the same state, the second one's row stays unused.
+    """
+    slot, tag = begin_search(table, state)
+    held, slot = search(table, state, slot, tag)
+    if held == 0:
+        mine = fetch_add(table.counts, ROWS_USED, 1)
+        table.rows[np.uint64(mine)].state = state
+        own = tag << 32 | mine + 1
+        while held == 0:
+            if exchange_if(table.slots, slot, 0, own) == 0:
+                held = own
+            else:
+                held, slot = search(table, state, slot, tag)
+        if held != own:
+            table.rows[np.uint64(mine)].state = NOBODY
+    return place_of(held)
+
+
+def enter_rows(table, first, stop):
+    """Put rows that are there into the slots, of which there must be enough; no state may be there twice."""
+    for place in range(first, stop):
+        state = table.rows[np.uint64(place)].state
+        if state != NOBODY:
+            slot, tag = begin_search(table, state)
+            held, slot = search(table, state, slot, tag)
+            if held == 0:
+                table.slots[slot] = tag << 32 | place + 1

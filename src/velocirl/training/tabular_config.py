@@ -1,0 +1,74 @@
+"""The settings of tabular algorithms, with their meanings, defaults and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from velocirl.optim.schedules import schedule_from
+from velocirl.training.config import require
+
+
+@dataclass(frozen=True)
+class TabularConfig:
+    """The settings of an algorithm with a table. Those of an environment's preset stand in for the defaults."""
+
+    num_envs: int | None = None
+    """Copies that learn side by side into one table; 64 of a compiled environment, 1 for each worker of others."""
+    learning_rate: float = 0.1
+    """How far a value moves towards its target."""
+    learning_rate_schedule: str = "constant"
+    """How it changes over training: constant, linear, exponential, two_phase, and those of the networks."""
+    gamma: float = 0.99
+    """Discount of later rewards."""
+    n_step: int = 1
+    """Steps whose rewards are counted before the table's own estimate follows."""
+    exploration: Literal["epsilon_greedy", "softmax", "ucb"] = "epsilon_greedy"
+    """How actions are chosen in training."""
+    exploration_rate: float = 1.0
+    """At first: the probability of a random action, the temperature of the softmax, or the weight of what is unsure."""
+    exploration_schedule: str = "linear(end=0.05)"
+    """How that changes over training."""
+    initial_value: float = 0.0
+    """Of every action; a high one makes an agent try them all."""
+    storage: Literal["auto", "dense", "sparse"] = "auto"
+    """A row for every state, or for every state that was met; auto is dense up to 256 MiB."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Of the values."""
+    runtime: Literal["serial", "threads", "processes", "mpi", "mpi-async", "cuda"] = "serial"
+    """What runs the copies: one core, threads or processes that share a table, MPI ranks, or a GPU."""
+    workers: int | None = None
+    """Threads or processes; as many as there are cores unless given."""
+    pin: bool = False
+    """Keep each thread or process on a core of its own."""
+    steps_per_sync: int = 100_000
+    """With MPI, the steps of each rank from one exchange to the next."""
+    params: dict[str, float] | None = None
+    """Parameters of the environment that differ from its own, for all copies."""
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "workers"):
+            require(getattr(self, name) is None or getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("n_step", "steps_per_sync"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.n_step <= 1000, "n_step", self.n_step, "at most 1000")
+        require(0 < self.learning_rate <= 1, "learning_rate", self.learning_rate, "above 0 and at most 1")
+        require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
+        require(abs(self.initial_value) < inf, "initial_value", self.initial_value, "finite")
+        self._check_exploration()
+        require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
+        if self.workers is not None and self.runtime not in ("threads", "processes"):
+            raise ValueError(f'workers is for runtime="threads" or "processes", not "{self.runtime}"')
+        schedule_from(self.learning_rate_schedule)
+        schedule_from(self.exploration_schedule)
+
+    def _check_exploration(self) -> None:
+        rate = self.exploration_rate
+        if self.exploration == "epsilon_greedy":
+            require(0 <= rate <= 1, "exploration_rate", rate, "from 0 to 1, as it is a probability")
+        elif self.exploration == "softmax":
+            require(0 < rate < inf, "exploration_rate", rate, "above 0, as it is a temperature")
+        else:
+            require(0 <= rate < inf, "exploration_rate", rate, "at least 0")

@@ -1,0 +1,93 @@
+"""MPI jobs for tests: real ranks under a real mpirun, with time limits."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+MISSING = MPIRUN is None or importlib.util.find_spec("mpi4py") is None
+needs_mpi = pytest.mark.skipif(MISSING, reason='needs mpi4py and mpirun: pip install "velocirl[mpi]"')
+COMMAND = ["-c", "from velocirl.cli.main import main; main()"]
+LIMIT = 120  # seconds; much has to be compiled the first time
+# Open MPI warns of root and of more ranks than cores; here neither matters.
+SETTINGS = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+started = []  # the jobs
+# A script's beginning: what each rank finds out goes into a file of its own.
+TELL = """
+import hashlib, json, sys, velocirl
+from pathlib import Path
+from mpi4py import MPI
+from velocirl.algorithms import load_algorithms
+from velocirl.training.agent import algorithm_from
+load_algorithms()
+rank, ranks, directory = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, Path(sys.argv[1])
+def make(name, environment, **settings):
+    return algorithm_from(name)(environment, **settings)
+def digest(agent):
+    return hashlib.sha256(agent.table.values.tobytes()).hexdigest()
+def tell(**facts):
+    (directory / f"{rank}.json").write_text(json.dumps(facts))
+"""
+
+
+def start(ranks, *arguments):
+    """A job of so many ranks, each a Python with these arguments."""
+    command = [MPIRUN, "-n", str(ranks), sys.executable, *map(str, arguments)]
+    environment, pipe = {**os.environ, **SETTINGS}, subprocess.PIPE
+    started.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
+    return started[-1]
+
+
+def finish(job, limit=LIMIT):
+    """Its exit code, output and complaints; who takes too long is killed, and fails."""
+    try:
+        output, complaints = job.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        output, complaints = job.communicate()
+        raise AssertionError(f"not finished in {limit} s: {output}{complaints}") from None
+    return job.returncode, output, complaints
+
+
+def tell_of(ranks, directory, text):
+    """Run a script on so many ranks; what each of them told."""
+    path = directory / "script.py"
+    path.write_text(TELL + text)
+    code, output, complaints = finish(start(ranks, path, directory))
+    assert code == 0, output + complaints
+    return [json.loads((directory / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def pids_of(job, ranks):
+    """The processes of the ranks of a job, by their number."""
+    found = {}
+    until = time.monotonic() + LIMIT
+    while len(found) < ranks and time.monotonic() < until:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                rank = _rank_under(entry, job.pid)
+                if rank is not None:
+                    found[rank] = int(entry.name)
+        time.sleep(0.05)
+    return found
+
+
+def _rank_under(process, parent):
+    try:
+        if int((process / "stat").read_text().rpartition(")")[2].split()[1]) != parent:
+            return None
+        words = (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return None
+    return next((int(word.partition(b"=")[2]) for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
