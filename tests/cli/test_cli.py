@@ -27,7 +27,8 @@ def test_version(capsys):
 def test_help_names_the_commands_that_there_are(capsys):
     main(["--help"])
     named = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
-    assert named == ["train", "resume", "evaluate", "runs", "envs", "demo", "doctor", "bench"] == list(COMMANDS)
+    names = ["train", "resume", "evaluate", "table", "play", "runs", "envs", "demo", "doctor", "bench"]
+    assert named == names == list(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -367,3 +367,19 @@ def test_an_observation_of_another_shape_is_not_broadcast():
     with pytest.raises(ValueError, match=r"observation of shape \(1,\)"):
         vector.reset()
     vector.close()
+
+
+def test_advance_is_a_step_without_ceremony():
+    stepped, advanced = (HostVectorEnv("CartPole-v1", 3, seed=5) for _ in range(2))
+    with pytest.raises(RuntimeError, match=r"call reset\(\) before advance\(\)"):
+        advanced.advance()
+    stepped.reset()
+    advanced.reset()
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        advanced.arrays.actions[:] = actions = generator.integers(0, 2, 3)
+        advanced.advance()
+        observations, rewards, terminated, truncated, _ = stepped.step(actions)
+        np.testing.assert_array_equal(advanced.arrays.observations, observations)
+        np.testing.assert_array_equal(advanced.arrays.rewards, rewards)
+        np.testing.assert_array_equal(advanced.arrays.terminated | advanced.arrays.truncated, terminated | truncated)

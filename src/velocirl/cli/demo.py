@@ -64,7 +64,7 @@ def _train(console: Console) -> velocirl.PPO:
     display = Display(console)
     threshold = solved_at(ENVIRONMENT)
     try:
-        total = agent.source.preset(agent.name)["total_steps"]
+        total = agent.preset()["total_steps"]
         agent.learn(total, [velocirl.StopOnReward(float("inf") if threshold is None else threshold), display])
     finally:
         display.close()

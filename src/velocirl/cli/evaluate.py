@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 
-from velocirl.algorithms import load_algorithms
-from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.environment_files import Chosen
+from velocirl.cli.models import add_model, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
-from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
 from velocirl.training.agent import Agent
-from velocirl.training.checkpoints import NoCheckpointError
 from velocirl.training.evaluation import Evaluation
 from velocirl.training.evaluation import evaluate as play
-from velocirl.training.memory_files import read_checkpoint
-from velocirl.training.state_file import State
 from velocirl.vector.making import make
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-load_algorithms()
 
 EPISODES = 100
 BARS, BAR_COLUMNS = 10, 32
@@ -37,9 +29,7 @@ MODES = {"human": "human", "text": "ansi"}
 def evaluate(arguments: Sequence[str]) -> None:
     """Play whole episodes with the model of a run or of a file, and say how they went."""
     given = _parser().parse(arguments)
-    if "best" in given and "latest" in given:
-        raise ValueError("choose --best or --latest")
-    state, chosen, source = _find(given)
+    state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
     episodes, seed = given.get("episodes", EPISODES), given.get("seed", 0)
     deterministic = "stochastic" not in given
@@ -52,31 +42,6 @@ def evaluate(arguments: Sequence[str]) -> None:
         _show(make_console(), result, agent, source)
     if "render" in given:
         _render(agent, chosen, MODES[given["render"]], seed, deterministic)
-
-
-def _find(given: dict[str, Any]) -> tuple[State, Chosen, str]:
-    """The state, its environment, and where it comes from, in words."""
-    name = given.get("model")
-    if name is not None and (path := Path(name)).is_file():
-        state = read_checkpoint(path, memory=False)
-        env = given.get("env")
-        chosen = choose(env) if env else choose(str(state.document.get("environment")), named_by=str(path))
-        return state, chosen, str(path)
-    run = find_run(name)
-    chosen = environment_of(run.description, str(run.path), given.get("env"))
-    checkpoints = run.checkpoints()
-    if "latest" not in given:
-        try:
-            state = checkpoints.best()
-        except NoCheckpointError:
-            if "best" in given:
-                raise
-        else:
-            return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
-    checkpoint = latest_checkpoint(checkpoints, memory=False)
-    for problem in checkpoint.problems:
-        print(f"warning: {problem}", file=sys.stderr)
-    return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"
 
 
 def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, deterministic: bool) -> dict[str, Any]:
@@ -147,13 +112,10 @@ def _parser() -> Parser:
     parser = Parser(
         "evaluate [RUN|FILE]", "Play whole episodes with the model of a run or of a file, and say how they went."
     )
-    parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="a run, or a model's file (the newest run)")
+    add_model(parser)
     parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"how many ({EPISODES})")
     parser.add_argument("--seed", type=whole_number, metavar="N", help="of the environments (0)")
     parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
-    parser.add_argument("--best", action="store_true", help="the best model of the run (as it is where there is one)")
-    parser.add_argument("--latest", action="store_true", help="the latest model of the run")
-    parser.add_argument("--env", metavar="ENV", help="another environment, of the same spaces")
     parser.add_argument("--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="then show one episode")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging
@@ -21,6 +21,8 @@ COMMANDS = {  # each a function of that name in a module of that name, imported 
     "train": "train an agent",
     "resume": "go on with a run as if it had never stopped",
     "evaluate": "play episodes with what was learnt",
+    "table": "look inside of a table that was learnt",
+    "play": "play TicTacToe against a table that was learnt",
     "runs": "list the runs that are there",
     "envs": "list the environments that run compiled",
     "demo": "see it learn to balance a pole, in less than a minute",
@@ -52,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except (NumericalError, RecordingError) as error:
-        sys.exit(_complain(error, FAILED))
+        _end(_complain(error, FAILED))
     except (ValueError, OSError, DefinitionError, RunBusyError) as error:
-        sys.exit(_complain(error, WRONG_USE))
+        _end(_complain(error, WRONG_USE))
 
 
 def _run(arguments: list[str]) -> None:
@@ -85,6 +87,15 @@ def _complain(error: Exception, code: int) -> int:
     line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
     make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
     return code
+
+
+def _end(code: int) -> NoReturn:
+    """Exit; where other ranks of an MPI job would wait for this one, they end too."""
+    if "mpi4py.MPI" in sys.modules:
+        from velocirl.scale.mpi_world import abort
+
+        abort(code=code)
+    sys.exit(code)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

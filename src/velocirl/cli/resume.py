@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,7 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.train import conduct, write_config
+from velocirl.scale.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
 from velocirl.training.agent import Agent, Goal
 from velocirl.training.checkpoints import Checkpoint, Checkpoints
 from velocirl.training.groups import Group, find_group, is_group, open_group
@@ -23,6 +25,14 @@ load_algorithms()
 def resume(arguments: Sequence[str]) -> None:
     """Train the agent of a run further, from its newest checkpoint; or those of a group."""
     given = _parser().parse(arguments)
+    if is_follower():
+        _follow()
+        return
+    with calling() as call:
+        _resume(given, call)
+
+
+def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> None:
     run = find(given.get("run"))
     if isinstance(run, Group):
         from velocirl.cli.seeds import resume_seeds
@@ -46,7 +56,16 @@ def resume(arguments: Sequence[str]) -> None:
                 f" or go further with `velocirl resume {run.name} --total-steps N`"
             )
             return
+        if has_ranks(agent):
+            call({"environment": chosen.spelled, **call_of(agent)})
         conduct(agent, run, None, as_json="json" in given, quiet="quiet" in given)
+
+
+def _follow() -> None:
+    """Train with the first rank, if it calls; what it has read of the run it tells."""
+    call = called()
+    if call is not None:
+        follower(choose(call["environment"]).environment, call).learn()
 
 
 def _extend(run: Run, agent: Agent, chosen: Chosen, total: int) -> None:

@@ -12,6 +12,7 @@ import gymnasium
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.settings import Request, as_toml, read_request
 from velocirl.engine.directories import cache_directory
+from velocirl.scale.mpi_world import RUNTIMES, follows
 from velocirl.training.agent import Agent
 from velocirl.training.callbacks import Callback, Evaluate, StopOnReward
 from velocirl.training.config import as_plain
@@ -34,6 +35,8 @@ def train(arguments: Sequence[str]) -> None:
     """Train an agent in a new run, or several in a new group of runs."""
     request = read_request(arguments)
     if request.seeds is not None:
+        if request.values.get("runtime") in RUNTIMES:
+            raise ValueError("MPI trains one agent: leave out --seeds, and give each run a --seed of its own")
         from velocirl.cli.seeds import train_seeds  # which needs this module
 
         train_seeds(request)
@@ -41,6 +44,9 @@ def train(arguments: Sequence[str]) -> None:
     chosen = choose(request.environment, named_by=request.named_by)
     agent = build(request.algorithm, chosen, request.values)
     plan = _plan(request, agent, chosen)
+    if follows(agent):
+        agent.learn(plan.total_steps)  # the first rank has the run, and shows how it goes
+        return
     config = as_plain(agent.config)
     seed = config.get("seed") or 0
     run = create_run(
@@ -171,7 +177,7 @@ def solved_at(environment: str) -> float | None:
 
 
 def _plan(request: Request, agent: Agent, chosen: Chosen) -> Plan:
-    total = request.total_steps or agent.source.preset(agent.name).get("total_steps", DEFAULT_TOTAL_STEPS)
+    total = request.total_steps or agent.preset().get("total_steps", DEFAULT_TOTAL_STEPS)
     return Plan(
         total_steps=total,
         checkpoint_every=request.checkpoint_every or max(total // CHECKPOINTS, 1),

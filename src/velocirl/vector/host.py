@@ -18,7 +18,8 @@ class HostVectorEnv(HostInterface):
     When episodes end, infos hold `episode` (returns `r`, lengths `l`) and, with SAME_STEP autoreset, `final_obs`, both
     dense arrays with a mask of the same name after an underscore. An `action_mask` is always passed on. All other
     infos are dropped unless `infos=True`: merging them, and sending them between processes, takes longer than many
-    environments' steps. Rows of `copy=False` results are overwritten by the next step.
+    environments' steps. Rows of `copy=False` results are overwritten by the next step. Where these are some of the
+    copies of several processes, errors count from `first`.
     """
 
     def __init__(
@@ -30,10 +31,11 @@ class HostVectorEnv(HostInterface):
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         infos: bool = False,
+        first: int = 0,
         **make_kwargs: Any,
     ) -> None:
         super().__init__(environment, num_envs, seed, autoreset_mode, copy, infos)
-        self.envs = make_environments(self._source, range(self.num_envs), make_kwargs)
+        self.envs = make_environments(self._source, range(first, first + self.num_envs), make_kwargs)
         try:
             description = Description.of(self.envs)
             self._adopt(description)
@@ -41,7 +43,7 @@ class HostVectorEnv(HostInterface):
             self.close()
             raise
         self._arrays = Arrays.allocate(description, self.num_envs)
-        self._copies = Copies(self.envs, self._arrays, 0, self.autoreset_mode, infos)
+        self._copies = Copies(self.envs, self._arrays, first, self.autoreset_mode, infos)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Each copy's attribute of that name or, where it is a method, what it returns."""

@@ -157,6 +157,21 @@ class HostInterface(VectorEnv):
             infos,
         )
 
+    @property
+    def arrays(self) -> Arrays:
+        """What the copies and their caller write and read, a row for each copy."""
+        return self._arrays
+
+    def advance(self) -> None:
+        """Apply the actions that the caller wrote into the arrays, unchecked, and leave the results there.
+
+        For a caller that would spend more on what `step` checks and copies than on the step.
+        """
+        self._require_open()
+        if self._resets_needed:
+            raise RuntimeError(f"{self.name}: call reset() before advance()")
+        self._step_copies()
+
     def render(self) -> tuple[Any, ...]:
         """One frame per copy."""
         return self.call("render")

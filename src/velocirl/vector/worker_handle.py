@@ -84,7 +84,8 @@ def pickle_source(source: Source, arguments: dict[str, Any]) -> bytes:
 class WorkerHandle:
     """A worker process with a pipe for commands and one for replies."""
 
-    def __init__(self, copies: range, memory: int, source: bytes, settings: tuple[Any, ...]) -> None:
+    def __init__(self, memory: int, setup: bytes, module: str = "") -> None:
+        """Start a worker on the shared memory of this descriptor: that of `module`, or one that steps environments."""
         command_end, self._commands = os.pipe()
         self._replies, reply_end = os.pipe()
         arguments = [str(number) for number in (os.getpid(), command_end, reply_end, memory)]
@@ -93,7 +94,7 @@ class WorkerHandle:
         try:
             # -P: the directory of the script, with names of ours, must not come before the standard library.
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", worker_process.__file__, *arguments],
+                [sys.executable, "-P", worker_process.__file__, *arguments, *([module] if module else [])],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(command_end, reply_end, memory),
             )
@@ -110,10 +111,19 @@ class WorkerHandle:
             self._poller.register(self._replies, select.POLLIN)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # an interrupt may arrive from here on
             self.send(b"", json.dumps([entry for entry in sys.path if isinstance(entry, str)]).encode())
-            self.send(b"", cloudpickle.dumps((source, copies, *settings)))
+            self.send(b"", setup)
         except BaseException:
             self.kill()
             raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def fileno(self) -> int:
+        """The descriptor at which a reply can be waited for."""
+        return self._replies
 
     def send(self, kind: bytes, payload: bytes | None = None) -> None:
         """Send a command; that a worker is gone shows when it does not reply."""

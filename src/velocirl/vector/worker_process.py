@@ -1,10 +1,12 @@
 """What runs in each worker process: a group of copies, driven by commands from a pipe.
 
 Started by the path of this file and free of velocirl imports: a worker must not spend its start on numba. A message is
-one byte, followed by a length and pickled bytes where there is more to say; arrays pass through shared memory.
+one byte, followed by a length and pickled bytes where there is more to say; arrays pass through shared memory. Where a
+module is named, its `Worker` serves instead of the one of this file.
 """
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import mmap
@@ -92,7 +94,6 @@ class Worker:
 
     def start(self) -> bytes:
         """Make this worker's environments and describe them."""
-        sys.path[:] = json.loads(read_payload(self.commands))
         setup = read_payload(self.commands)
         import cloudpickle
 
@@ -134,14 +135,17 @@ class Worker:
             try:
                 result = self.start() if command == START else self.answer(command)
             except Exception:  # noqa: BLE001 - whatever the environment raises is reported to the parent
-                current = -1 if self.copies is None else int(self.copies.arrays.current[0])
-                write_message(self.replies, FAILED, pickle.dumps((current, traceback.format_exc())))
+                write_message(self.replies, FAILED, pickle.dumps((self.current(), traceback.format_exc())))
             else:
                 if result is None:
                     os.write(self.replies, DONE)
                 else:
                     write_message(self.replies, RESULT, result)
             command = self.next_command()
+
+    def current(self) -> int:
+        """The copy at work, or -1."""
+        return -1 if self.copies is None else int(self.copies.arrays.current[0])
 
     def next_command(self) -> bytes:
         """Wait for a command: awake at first, because a step mostly follows soon and waking a core takes longer."""
@@ -156,7 +160,7 @@ class Worker:
             environment.close()
 
 
-def main(parent: int, commands: int, replies: int, memory: int) -> None:
+def main(parent: int, commands: int, replies: int, memory: int, module: str = "") -> None:
     """Serve the parent; Ctrl-C and SIGTERM, which may be sent to a whole group of processes, are its business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Not ignored, which programs that an environment starts would inherit, so that it could not end them.
@@ -165,11 +169,13 @@ def main(parent: int, commands: int, replies: int, memory: int) -> None:
     for descriptor in (commands, replies, memory):
         os.set_inheritable(descriptor, False)
     end_with_parent(commands, parent)
-    worker = Worker(commands, replies, memory)
     with contextlib.suppress(BrokenPipeError, EOFError):  # the parent is gone: there is nobody to tell
-        worker.serve()
-    worker.close()
+        sys.path[:] = json.loads(read_payload(commands))
+        kind = importlib.import_module(module).Worker if module else Worker
+        with contextlib.closing(kind(commands, replies, memory)) as worker:
+            worker.serve()
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:]))
+    parent, commands, replies, memory = (int(argument) for argument in sys.argv[1:5])
+    main(parent, commands, replies, memory, *sys.argv[5:])

@@ -193,8 +193,8 @@ class WorkerVectorEnv(HostInterface):
             raise
 
     def _start(self, group: range) -> WorkerHandle:
-        settings = (self.num_envs, self.autoreset_mode, self._keep_infos)
-        return WorkerHandle(group, self._memory, self._pickled, settings)
+        setup = (self._pickled, group, self.num_envs, self.autoreset_mode, self._keep_infos)
+        return WorkerHandle(self._memory, cloudpickle.dumps(setup))
 
     def _welcome(self, worker: WorkerHandle) -> None:
         """Wait for a new worker's description of its environments; the first one decides about the memory."""

@@ -1,0 +1,72 @@
+"""Models that a person names: a run, or the file of one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from velocirl.algorithms import load_algorithms
+from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.parsing import Parser
+from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
+from velocirl.training.agent import Agent, algorithm_from
+from velocirl.training.checkpoints import NoCheckpointError
+from velocirl.training.memory_files import read_checkpoint
+from velocirl.training.state_file import State
+from velocirl.training.tabular_agent import TabularAgent
+
+load_algorithms()
+
+
+def add_model(parser: Parser, *, best_first: bool = True) -> None:
+    """The options by which a model is named; of a run it is the best where there is one, or always the latest."""
+    best, latest = (" (as it is where there is one)", "") if best_first else ("", " (as it is)")
+    parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="a run, or a model's file (the newest run)")
+    parser.add_argument("--best", action="store_true", help=f"the best model of the run{best}")
+    parser.add_argument("--latest", action="store_true", help=f"the latest model of the run{latest}")
+    parser.add_argument("--env", metavar="ENV", help="another environment, of the same spaces")
+
+
+def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
+    """The state, its environment, and where it comes from, in words."""
+    if "best" in given and "latest" in given:
+        raise ValueError("choose --best or --latest")
+    name = given.get("model")
+    if name is not None and (path := Path(name)).is_file():
+        state = read_checkpoint(path, memory=False)
+        env = given.get("env")
+        chosen = choose(env) if env else choose(str(state.document.get("environment")), named_by=str(path))
+        return state, chosen, str(path)
+    run = find_run(name)
+    chosen = environment_of(run.description, str(run.path), given.get("env"))
+    checkpoints = run.checkpoints()
+    if "latest" not in given:
+        try:
+            state = checkpoints.best()
+        except NoCheckpointError:
+            if "best" in given:
+                raise
+        else:
+            return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
+    checkpoint = latest_checkpoint(checkpoints, memory=False)
+    for problem in checkpoint.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"
+
+
+def find_table(given: Mapping[str, Any]) -> tuple[TabularAgent, str]:
+    """An agent with a table, and where it comes from; the latest of a run unless the best is asked for.
+
+    The best one is best by the returns of exploring episodes; a table gets better as long as it is trained.
+    """
+    given = given if "best" in given else {**given, "latest": True}
+    state, chosen, source = find_model(given)
+    kind = algorithm_from(str(state.document.get("algorithm")))
+    if not issubclass(kind, TabularAgent):
+        raise ValueError(
+            f"{source} has no table: what {kind.name} learns is a network; velocirl evaluate shows how it acts"
+        )
+    agent: Any = Agent.from_state(state, chosen.environment, source)
+    return agent, source

@@ -1,0 +1,116 @@
+"""Grid worlds: states that are the cells of a map, found by what an environment shows of itself.
+
+A compiled environment is one where its state has a row and a column, and its text is a map on which it stands: so are
+those of a user. One of Gymnasium is where it has a map (`desc`) or a shape, and its model `P`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.engine.environment import Environment
+from velocirl.training.source import Source
+from velocirl.vector.making import make
+
+MOST_CELLS = 10_000  # of a map that anybody would look at
+TRIES = 4096  # steps in all, by which is found out where actions lead
+SPREAD = 7919  # a prime, by which they are spread over a large map
+CLIFF, GOAL, HOLE, WALL, FREE = "C", "G", "H", "#", "."
+PLAIN = {FREE, "F", "S", " "}  # tiles that look as a floor does
+
+
+class Grid(NamedTuple):
+    """A map."""
+
+    states: NDArray[np.int64]  # (rows, columns): the number of each cell's state
+    tiles: NDArray[np.str_]  # (rows, columns): a character for what lies there
+    moves: NDArray[np.float64]  # (actions, 2): rows and columns that an action leads on, on average
+
+
+def find_grid(source: Source) -> Grid | None:
+    """The map of an environment, where it is a grid world."""
+    if not isinstance(source.observation_space, Discrete) or source.observation_space.start != 0:
+        return None
+    return _native_grid(source.native, source.params) if source.native is not None else _host_grid(source)
+
+
+def _native_grid(environment: Environment, params: dict[str, Any]) -> Grid | None:
+    text, fields = environment.text, environment.state.fields
+    if text is None or not {"row", "column"} <= set(fields):
+        return None
+    state = environment.state.rows(1).view(np.recarray)[0]
+    settings = environment.params.rows(1, params).view(np.recarray)[0]
+    first = text(state, settings).splitlines()
+    shape = len(first), len(first[0]) if first else 0
+    if 0 in shape or shape[0] * shape[1] > min(MOST_CELLS, environment.observation.n):  # pyright: ignore
+        return None
+    states, tiles = np.empty(shape, np.int64), np.array([list(line.ljust(shape[1])[: shape[1]]) for line in first])
+    seen = np.zeros(1, np.int64)
+    for cell in np.ndindex(shape):
+        state.row, state.column = cell
+        environment.observe(state, settings, seen)
+        states[cell] = seen[0]
+    tiles[0, 0] = text(state, settings)[0]  # on the first map, the walker stands on that cell and hides it
+    if len(np.unique(states)) != states.size or states.min() < 0 or states.max() >= environment.observation.n:  # pyright: ignore
+        return None
+    return Grid(states, tiles, _native_moves(environment, state, settings, shape))
+
+
+def _native_moves(environment: Environment, state: Any, params: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Where each action leads, from cells all over the map; a leap, as back to the start, does not count."""
+    actions = int(environment.action.n)  # pyright: ignore - tabular
+    cells = list(np.ndindex(shape))
+    rng = random.streams(0, 1)[0]
+    moves, counts = np.zeros((actions, 2)), np.zeros(actions)
+    for number in range(max(TRIES, actions)):
+        action, cell = number % actions, cells[number // actions * SPREAD % len(cells)]
+        state.row, state.column = cell
+        environment.step(state, params, action, rng)
+        _count(moves, counts, action, 1.0, int(state.row) - cell[0], int(state.column) - cell[1])
+    return moves / np.maximum(counts, 1)[:, None]
+
+
+def _host_grid(source: Source) -> Grid | None:
+    environment = make(source.id, **source.params)
+    inside: Any = environment.unwrapped
+    environment.close()
+    model: Any = getattr(inside, "P", None)
+    desc: Any = getattr(inside, "desc", None)
+    count = int(source.observation_space.n)  # pyright: ignore
+    shape = np.shape(desc) if np.ndim(desc) == 2 else tuple(getattr(inside, "shape", ()) or ())
+    if not isinstance(model, dict) or len(shape) != 2 or shape[0] * shape[1] != count or count > MOST_CELLS:
+        return None
+    states = np.arange(count).reshape(shape)
+    tiles = _tiles_of(model, states) if np.ndim(desc) != 2 else np.asarray(desc).astype(np.str_)
+    cliff: Any = getattr(inside, "_cliff", None)
+    if np.shape(cliff) == shape:
+        tiles[np.asarray(cliff, np.bool_)] = CLIFF
+    actions = int(source.action_space.n)  # pyright: ignore
+    moves, counts = np.zeros((actions, 2)), np.zeros(actions)
+    for (row, column), state in np.ndenumerate(states):
+        for action, outcomes in model[state].items():
+            for chance, after, *_ in outcomes:
+                below, right = np.divmod(after, shape[1]) - np.array([row, column])
+                _count(moves, counts, action, chance, int(below), int(right))
+    return Grid(states, tiles, moves / np.maximum(counts, 1e-9)[:, None])
+
+
+def _tiles_of(model: dict[int, Any], states: NDArray[np.int64]) -> NDArray[np.str_]:
+    """What a model says of a map: where an episode ends, and where nobody ever comes."""
+    tiles = np.full(states.shape, WALL)
+    outcomes = [outcome for moves in model.values() for some in moves.values() for outcome in some]
+    best = max((reward for _, _, reward, ends in outcomes if ends), default=0.0)
+    for _, after, reward, ends in outcomes:
+        tiles.flat[after] = (GOAL if reward == best else HOLE) if ends else FREE
+    return tiles
+
+
+def _count(moves: Any, counts: Any, action: int, weight: float, below: int, right: int) -> None:
+    if abs(below) <= 1 and abs(right) <= 1:
+        moves[action] += weight * below, weight * right
+        counts[action] += weight

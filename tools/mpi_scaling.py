@@ -1,0 +1,333 @@
+"""Measure what ranks cost each other on this machine, and say what that means for many nodes.
+
+    python tools/mpi_scaling.py
+    python tools/mpi_scaling.py --write BENCHMARKS.md
+
+One, two and four ranks train TicTacToe, and merge tables of 1,000 to 10 million values. What is measured gives a model
+of the time from one exchange to the next:
+
+    steps_per_sync * step + scan * rows + exchange
+    exchange of a list of c changes a rank:  latency * ceil(log2 R) + (R - 1) * c * 14 bytes / bandwidth + merge * R * c
+    exchange of sums of all E values:        2 (R - 1) * latency + 2 (R - 1) / R * 8 E bytes / bandwidth + settle * E
+
+of which the code takes the one with fewer bytes. Latency and bandwidth of the nodes' network are assumptions, printed
+with the figures; everything else is measured here. One rank on each node; a node is as fast as a core of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from velocirl import Discrete, Environment, int32, random, record
+from velocirl.bench.files import write_whole
+from velocirl.training.processor import processor
+
+BEGIN, END = "<!-- mpi:begin -->", "<!-- mpi:end -->"
+RANKS = (1, 2, 4)
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)  # values of a table
+ACTIONS, CHANGED = 4, 10_000  # values that have moved on each rank when a list of them is measured
+RECORD, VALUE = 14, 8  # bytes of a change, and of a value with its visits
+STEPS, SYNC, REPEATS = 20_000_000, 100_000, 3
+LATENCY, BANDWIDTH = 2e-6, 12.5e9  # assumed of the nodes' network: seconds, bytes a second
+NODES = (16, 256)
+LARGE = 16_000_000  # states of the large table
+PERIODS = (100_000, 1_000_000)
+
+
+def measure_rank() -> None:
+    """What one rank of a job does; the first one prints what was found."""
+    from velocirl.scale.mpi_world import world
+
+    comm = world()
+    found = {"ranks": comm.size, **measure_game(comm), "sizes": [measure_size(comm, size) for size in SIZES]}
+    if comm.size == 1:
+        found["large_step"] = measure_large_step()
+    if comm.rank == 0:
+        print(json.dumps(found))
+
+
+def measure_game(comm: Any) -> dict[str, Any]:
+    """Steps of all ranks per second, TicTacToe, and how many values have moved by the time they meet."""
+    from velocirl.algorithms.tabular.q_learning import QLearning
+    from velocirl.scale import mpi
+
+    learning: list[float] = []
+    moved: list[int] = []
+    learn_rounds, say = mpi.learn_rounds, mpi.say
+
+    def timed(*arguments: Any) -> Any:
+        began = time.perf_counter()
+        outcome = learn_rounds(*arguments)
+        learning.append(time.perf_counter() - began)
+        return outcome
+
+    def counted(comm: Any, outcome: Any, changes: int, stop: int) -> Any:
+        moved.append(changes)
+        return say(comm, outcome, changes, stop)
+
+    mpi.learn_rounds, mpi.say = timed, counted
+    agent = QLearning("TicTacToe-v1", runtime="mpi", seed=0, steps_per_sync=SYNC)
+    agent.learn(STEPS // 10)
+    seconds = []
+    for _ in range(REPEATS):
+        comm.Barrier()
+        began = time.perf_counter()
+        agent.learn(STEPS)
+        seconds.append(time.perf_counter() - began)
+    mpi.learn_rounds, mpi.say = learn_rounds, say
+    return {
+        "steps_per_second": STEPS / min(seconds),
+        "step": float(np.percentile(learning, 10)) / SYNC,
+        "changes": float(np.mean(moved)) if moved else 0.0,
+    }
+
+
+def measure_size(comm: Any, size: int) -> dict[str, Any]:
+    """What it takes to merge tables of so many values: to find what moved, to exchange a list, to exchange sums."""
+    from velocirl.scale import mpi_exchange
+    from velocirl.tables.merging import Replica
+    from velocirl.tables.value_table import ValueTable
+
+    replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True))
+    rng, rows = np.random.default_rng(comm.rank), replica.table.arrays.rows
+    count = min(CHANGED, size // 2)
+
+    def move() -> None:
+        places, actions = rng.integers(len(rows), size=count), rng.integers(ACTIONS, size=count)
+        rows["visits"][places, actions] += 1
+        rows["values"][places, actions] += rng.normal(size=count).astype(np.float32)
+
+    def move_and_find() -> None:
+        nonlocal changes
+        move()
+        changes = replica.changes()
+
+    def exchange_list() -> None:
+        counts = np.array(comm.allgather(len(changes)))
+        mpi_exchange.list_changes(comm, replica, changes, counts)
+
+    changes = replica.changes()
+    found: dict[str, Any] = {"size": size, "changes": count}
+    found["scan"] = timing(comm, replica.changes, move)
+    found["list"] = timing(comm, exchange_list, move_and_find)
+    found["sum"] = timing(comm, lambda: mpi_exchange.sum_up(comm, replica), move)
+    return found
+
+
+def timing(comm: Any, work: Any, before: Any) -> float:
+    """The median of some times, each after a preparation that does not count."""
+    seconds, until = [], time.perf_counter() + 1.0
+    before()
+    work()
+    for _ in range(21):
+        before()
+        comm.Barrier()
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+        if comm.bcast(time.perf_counter() > until):
+            break
+    return float(np.median(seconds))
+
+
+@record
+class Walker:
+    """Who walks over many numbered states."""
+
+    at: int32
+
+
+def reset(state, params, rng):  # noqa: ARG001
+    """Begin anywhere."""
+    state.at = random.integer(rng, 0, LARGE)
+
+
+def step(state, params, action, rng):  # noqa: ARG001
+    """Go to a neighbour on a grid of 4,000 columns, or nearly."""
+    state.at = (state.at + (1, 4001, LARGE - 1, LARGE - 4001)[action]) % LARGE
+    return -1.0, state.at == 0
+
+
+def observe(state, params, observation):  # noqa: ARG001
+    """The number of the state."""
+    observation[0] = state.at
+
+
+def measure_large_step() -> float:
+    """Seconds of a step on one core where the table has 16 million states, in no order that a cache could guess."""
+    from velocirl.algorithms.tabular.q_learning import QLearning
+
+    walk = Environment(
+        "LargeWalk-v0",
+        state=Walker,
+        observation=Discrete(LARGE),
+        action=Discrete(ACTIONS),
+        max_steps=1000,
+        reset=reset,
+        step=step,
+        observe=observe,
+    )
+    agent = QLearning(walk, seed=0, runtime="serial", storage="dense", num_envs=1024)
+    agent.learn(2_000_000)
+    began = time.perf_counter()
+    agent.learn(4_000_000)
+    return (time.perf_counter() - began) / 4_000_000
+
+
+def measure() -> list[dict[str, Any]]:
+    """One job after another."""
+    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpirun is None:
+        raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
+    settings = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    if os.geteuid() == 0:
+        settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    found = []
+    for ranks in RANKS:
+        command = [mpirun, "-n", str(ranks), sys.executable, __file__, "--rank"]
+        job = subprocess.run(  # noqa: S603
+            command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=300
+        )
+        found.append(json.loads(job.stdout.splitlines()[-1]))
+    return found
+
+
+def fit(found: list[dict[str, Any]]) -> dict[str, float]:
+    """The model's numbers, as they are on this machine."""
+    alone, several = found[0], found[1:]
+    largest = alone["sizes"][-1]
+    model = {"step": alone["step"], "large_step": alone["large_step"], "changes": several[0]["changes"]}
+    model["scan"] = largest["scan"] / (largest["size"] / ACTIONS)  # a row
+    model["merge"] = max(one["list"] / one["changes"] for one in alone["sizes"][1:])
+    model["settle"] = largest["sum"] / largest["size"]
+    terms, rests = [], []
+    for job in several:
+        ranks = job["ranks"]
+        for one in job["sizes"]:
+            messages, moved = np.ceil(np.log2(ranks)), (ranks - 1) * one["changes"] * RECORD
+            terms.append((messages, moved))
+            rests.append(one["list"] - ranks * one["changes"] * model["merge"])
+            terms.append((2 * (ranks - 1), 2 * (ranks - 1) / ranks * one["size"] * VALUE))
+            rests.append(one["sum"] - one["size"] * model["settle"])
+    # Relative errors count, so that a table of a thousand values has as much to say as one of ten million.
+    weights = 1 / np.maximum(np.abs(rests), 1e-6)
+    solved = np.linalg.lstsq(np.array(terms) * weights[:, None], np.array(rests) * weights, rcond=None)[0]
+    model["latency"], model["seconds_per_byte"] = (float(max(value, 0.0)) for value in solved)
+    return model
+
+
+def predicted(
+    model: dict[str, float], nodes: int, *, step: float, period: int, rows: int, values: int, changes: float
+) -> float:
+    """The share of the time in which so many nodes learn."""
+    moved = 2 * (nodes - 1) / nodes * values * VALUE
+    listed = (nodes - 1) * changes * RECORD
+    if nodes * changes * RECORD > 2 * values * VALUE:
+        exchange = 2 * (nodes - 1) * LATENCY + moved / BANDWIDTH + model["settle"] * values
+    else:
+        exchange = np.ceil(np.log2(nodes)) * LATENCY + listed / BANDWIDTH + model["merge"] * nodes * changes
+    learning = period * step
+    return learning / (learning + model["scan"] * rows + exchange)
+
+
+def page(found: list[dict[str, Any]]) -> str:
+    """What was measured, the model, and what it predicts."""
+    model, alone = fit(found), found[0]["steps_per_second"]
+    lines = [
+        f"Measured by `python tools/mpi_scaling.py` on {processor()}, {os.cpu_count()} cores. TicTacToe,"
+        f" `steps_per_sync` {SYNC:,}; where there are more ranks than cores they share them.",
+        "",
+        "| ranks | steps/s | to one rank |",
+        "| ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {one['ranks']} | {one['steps_per_second'] / 1e6:.1f}M | {one['steps_per_second'] / alone:.2f} |"
+        for one in found
+    ]
+    lines += [
+        "",
+        f"A synchronisation, in milliseconds: to find what moved; to exchange a list of {CHANGED:,} values that moved"
+        " on each rank (half of the smaller tables); to exchange the sums of all values; the last figures are numbers of ranks.",
+        "",
+        "| values | list | sums | find" + "".join(f" | list, {n} | sums, {n}" for n in RANKS) + " |",
+        "| ---: |" + " ---: |" * (3 + 2 * len(RANKS)),
+    ]
+    for k, size in enumerate(SIZES):
+        first = found[0]["sizes"][k]
+        cells = [
+            f"{size:,}",
+            say_bytes(first["changes"] * RECORD),
+            say_bytes(size * VALUE),
+            f"{1e3 * first['scan']:.3f}",
+        ]
+        for one in found:
+            cells += [f"{1e3 * one['sizes'][k]['list']:.3f}", f"{1e3 * one['sizes'][k]['sum']:.3f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    here = "none" if model["seconds_per_byte"] == 0 else f"{1e-9 / model['seconds_per_byte']:.1f} GB/s"
+    lines += [
+        "",
+        f"The model: a step takes {1e9 * model['step']:.0f} ns ({1e9 * model['large_step']:.0f} ns where the table has"
+        f" {LARGE:,} states); to look for what moved {1e9 * model['scan']:.1f} ns a row; to merge"
+        f" {1e9 * model['merge']:.0f} ns a change; to sum up {1e9 * model['settle']:.1f} ns a value; between ranks of"
+        f" this machine {1e6 * model['latency']:.0f} us a message and {here}. Between nodes, assumed:"
+        f" {1e6 * LATENCY:.0f} us and {BANDWIDTH / 1e9:g} GB/s, one rank on each. On"
+        f" TicTacToe {model['changes']:,.0f} values move on a rank in"
+        f" {SYNC:,} steps (taken for longer periods"
+        " too, as few others are there to move); on the large table every step is counted as a value of its own, which"
+        " is the worst case.",
+        "",
+        "| table | steps_per_sync | " + " | ".join(f"efficiency, {nodes} nodes" for nodes in NODES) + " |",
+        "| --- | ---: |" + " ---: |" * len(NODES),
+    ]
+    tables = {
+        "TicTacToe, 19,683 states": {"step": model["step"], "rows": 19_683, "values": 177_147},
+        f"{LARGE:,} states, 4 actions": {"step": model["large_step"], "rows": LARGE, "values": 4 * LARGE},
+    }
+    for name, shape in tables.items():
+        for period in PERIODS:
+            changes = model["changes"] if shape["rows"] < LARGE else float(period)
+            shares = [predicted(model, nodes, period=period, changes=changes, **shape) for nodes in NODES]  # pyright: ignore[reportArgumentType]
+            lines.append(f"| {name} | {period:,} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+    return "\n".join(lines)
+
+
+def say_bytes(count: float) -> str:
+    """A number of bytes in a unit that fits."""
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"
+
+
+def main() -> None:
+    """Measure, and print or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help=f"write the page between {BEGIN} and {END} of a file"
+    )
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rank:
+        measure_rank()
+        return
+    text = page(measure())
+    if arguments.write is None:
+        print(text)
+        return
+    document = arguments.write.read_text(encoding="utf-8")
+    before, _, rest = document.partition(BEGIN)
+    after = rest.partition(END)[2]
+    if not after:
+        raise SystemExit(f"{arguments.write} has no {BEGIN} and {END}")
+    write_whole(arguments.write, f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
