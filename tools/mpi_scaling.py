@@ -6,12 +6,13 @@
 One, two and four ranks train TicTacToe, and merge tables of 1,000 to 10 million values. What is measured gives a model
 of the time from one exchange to the next:
 
-    steps_per_sync * step + scan * rows + exchange
+    steps_per_sync * step + find * rows + list * c + exchange
     exchange of a list of c changes a rank:  latency * ceil(log2 R) + (R - 1) * c * 14 bytes / bandwidth + merge * R * c
     exchange of sums of all E values:        2 (R - 1) * latency + 2 (R - 1) / R * 8 E bytes / bandwidth + settle * E
 
-of which the code takes the one with fewer bytes. Latency and bandwidth of the nodes' network are assumptions, printed
-with the figures; everything else is measured here. One rank on each node; a node is as fast as a core of this machine.
+of which the second is taken where R * c is more than half of E. Latency and bandwidth of the nodes' network are
+assumptions, printed with the figures; everything else is measured here. One rank on each node, which is as fast as a
+core of this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from velocirl.training.processor import processor
 BEGIN, END = "<!-- mpi:begin -->", "<!-- mpi:end -->"
 RANKS = (1, 2, 4)
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)  # values of a table
+CACHED = 2  # the place of the size that a processor's cache holds, as it does TicTacToe's
 ACTIONS, CHANGED = 4, 10_000  # values that have moved on each rank when a list of them is measured
 RECORD, VALUE = 14, 8  # bytes of a change, and of a value with its visits
 STEPS, SYNC, REPEATS = 20_000_000, 100_000, 3
@@ -100,6 +102,8 @@ def measure_size(comm: Any, size: int) -> dict[str, Any]:
 
     replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True))
     rng, rows = np.random.default_rng(comm.rank), replica.table.arrays.rows
+    rows["visits"] = 1  # every state was met
+    replica.agree()
     count = min(CHANGED, size // 2)
 
     def move() -> None:
@@ -202,23 +206,35 @@ def measure() -> list[dict[str, Any]]:
     return found
 
 
+class Shape(NamedTuple):
+    """What a table is like, in seconds and numbers."""
+
+    rows: int
+    actions: int
+    step: float
+    merge: float  # a change
+    settle: float  # a value
+    changes: float  # on each rank, when they meet
+
+
 def fit(found: list[dict[str, Any]]) -> dict[str, float]:
     """The model's numbers, as they are on this machine."""
     alone, several = found[0], found[1:]
-    largest = alone["sizes"][-1]
+    small, large = alone["sizes"][CACHED], alone["sizes"][-1]
     model = {"step": alone["step"], "large_step": alone["large_step"], "changes": several[0]["changes"]}
-    model["scan"] = largest["scan"] / (largest["size"] / ACTIONS)  # a row
-    model["merge"] = max(one["list"] / one["changes"] for one in alone["sizes"][1:])
-    model["settle"] = largest["sum"] / largest["size"]
+    model["find"] = large["scan"] / (large["size"] / ACTIONS)  # a row
+    model["list"] = max(0.0, small["scan"] - model["find"] * small["size"] / ACTIONS) / small["changes"]
+    for name, one in (("", small), ("large_", large)):
+        model[f"{name}merge"] = one["list"] / one["changes"]
+        model[f"{name}settle"] = one["sum"] / one["size"]
     terms, rests = [], []
     for job in several:
         ranks = job["ranks"]
-        for one in job["sizes"]:
-            messages, moved = np.ceil(np.log2(ranks)), (ranks - 1) * one["changes"] * RECORD
-            terms.append((messages, moved))
-            rests.append(one["list"] - ranks * one["changes"] * model["merge"])
+        for one, own in zip(job["sizes"], alone["sizes"], strict=True):
+            terms.append((np.ceil(np.log2(ranks)), (ranks - 1) * one["changes"] * RECORD))
+            rests.append(one["list"] - ranks * own["list"])
             terms.append((2 * (ranks - 1), 2 * (ranks - 1) / ranks * one["size"] * VALUE))
-            rests.append(one["sum"] - one["size"] * model["settle"])
+            rests.append(one["sum"] - own["sum"])
     # Relative errors count, so that a table of a thousand values has as much to say as one of ten million.
     weights = 1 / np.maximum(np.abs(rests), 1e-6)
     solved = np.linalg.lstsq(np.array(terms) * weights[:, None], np.array(rests) * weights, rcond=None)[0]
@@ -226,18 +242,18 @@ def fit(found: list[dict[str, Any]]) -> dict[str, float]:
     return model
 
 
-def predicted(
-    model: dict[str, float], nodes: int, *, step: float, period: int, rows: int, values: int, changes: float
-) -> float:
+def predicted(model: dict[str, float], nodes: int, period: int, shape: Shape) -> float:
     """The share of the time in which so many nodes learn."""
-    moved = 2 * (nodes - 1) / nodes * values * VALUE
-    listed = (nodes - 1) * changes * RECORD
-    if nodes * changes * RECORD > 2 * values * VALUE:
-        exchange = 2 * (nodes - 1) * LATENCY + moved / BANDWIDTH + model["settle"] * values
+    changes, values = shape.changes, shape.rows * shape.actions
+    if 2 * nodes * changes > values:
+        moved = 2 * (nodes - 1) / nodes * values * VALUE
+        exchange = 2 * (nodes - 1) * LATENCY + moved / BANDWIDTH + shape.settle * values
     else:
-        exchange = np.ceil(np.log2(nodes)) * LATENCY + listed / BANDWIDTH + model["merge"] * nodes * changes
-    learning = period * step
-    return learning / (learning + model["scan"] * rows + exchange)
+        moved = (nodes - 1) * changes * RECORD
+        exchange = np.ceil(np.log2(nodes)) * LATENCY + moved / BANDWIDTH + shape.merge * nodes * changes
+    finding = model["find"] * shape.rows + model["list"] * changes
+    learning = period * shape.step
+    return float(learning / (learning + finding + exchange))
 
 
 def page(found: list[dict[str, Any]]) -> str:
@@ -257,7 +273,8 @@ def page(found: list[dict[str, Any]]) -> str:
     lines += [
         "",
         f"A synchronisation, in milliseconds: to find what moved; to exchange a list of {CHANGED:,} values that moved"
-        " on each rank (half of the smaller tables); to exchange the sums of all values; the last figures are numbers of ranks.",
+        " on each rank (half of the smaller tables); to exchange the sums of all values."
+        " The last figures are numbers of ranks.",
         "",
         "| values | list | sums | find" + "".join(f" | list, {n} | sums, {n}" for n in RANKS) + " |",
         "| ---: |" + " ---: |" * (3 + 2 * len(RANKS)),
@@ -273,12 +290,14 @@ def page(found: list[dict[str, Any]]) -> str:
         for one in found:
             cells += [f"{1e3 * one['sizes'][k]['list']:.3f}", f"{1e3 * one['sizes'][k]['sum']:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
+    ns = {name: 1e9 * seconds for name, seconds in model.items()}
     here = "none" if model["seconds_per_byte"] == 0 else f"{1e-9 / model['seconds_per_byte']:.1f} GB/s"
     lines += [
         "",
-        f"The model: a step takes {1e9 * model['step']:.0f} ns ({1e9 * model['large_step']:.0f} ns where the table has"
-        f" {LARGE:,} states); to look for what moved {1e9 * model['scan']:.1f} ns a row; to merge"
-        f" {1e9 * model['merge']:.0f} ns a change; to sum up {1e9 * model['settle']:.1f} ns a value; between ranks of"
+        f"The model: a step takes {ns['step']:.0f} ns ({ns['large_step']:.0f} ns where the table has {LARGE:,} states);"
+        f" to look for what moved {ns['find']:.1f} ns a row and {ns['list']:.0f} ns a change; to merge"
+        f" {ns['merge']:.0f} ns a change, {ns['large_merge']:.0f} ns in a table that no cache holds; to sum up"
+        f" {ns['settle']:.1f} ns a value, {ns['large_settle']:.1f} ns there; between ranks of"
         f" this machine {1e6 * model['latency']:.0f} us a message and {here}. Between nodes, assumed:"
         f" {1e6 * LATENCY:.0f} us and {BANDWIDTH / 1e9:g} GB/s, one rank on each. On"
         f" TicTacToe {model['changes']:,.0f} values move on a rank in"
@@ -289,16 +308,19 @@ def page(found: list[dict[str, Any]]) -> str:
         "| table | steps_per_sync | " + " | ".join(f"efficiency, {nodes} nodes" for nodes in NODES) + " |",
         "| --- | ---: |" + " ---: |" * len(NODES),
     ]
-    tables = {
-        "TicTacToe, 19,683 states": {"step": model["step"], "rows": 19_683, "values": 177_147},
-        f"{LARGE:,} states, 4 actions": {"step": model["large_step"], "rows": LARGE, "values": 4 * LARGE},
-    }
-    for name, shape in tables.items():
-        for period in PERIODS:
-            changes = model["changes"] if shape["rows"] < LARGE else float(period)
-            shares = [predicted(model, nodes, period=period, changes=changes, **shape) for nodes in NODES]  # pyright: ignore[reportArgumentType]
-            lines.append(f"| {name} | {period:,} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+    for period in PERIODS:
+        small = Shape(19_683, 9, model["step"], model["merge"], model["settle"], model["changes"])
+        lines.append(row(f"TicTacToe, {small.rows:,} states", model, period, small))
+    for period in PERIODS:
+        parts = model["large_step"], model["large_merge"], model["large_settle"]
+        lines.append(row(f"{LARGE:,} states, dense", model, period, Shape(LARGE, ACTIONS, *parts, float(period))))
     return "\n".join(lines)
+
+
+def row(name: str, model: dict[str, float], period: int, shape: Shape) -> str:
+    """A line of predictions."""
+    shares = " | ".join(f"{predicted(model, nodes, period, shape):.0%}" for nodes in NODES)
+    return f"| {name} | {period:,} | {shares} |"
 
 
 def say_bytes(count: float) -> str:

@@ -1,5 +1,8 @@
 """The benchmarks of tables: that everybody plays the same game, learns it, and does the work that is measured."""
 
+import time
+
+import gymnasium
 import numpy as np
 import pytest
 import tic_tac_toe_oracle as oracle
@@ -8,7 +11,7 @@ from velocirl.bench.measuring import QUICK
 from velocirl.bench.peers import list_q_learning, numpy_q_learning
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import find_benchmarks
-from velocirl.bench.suite import tabular, tabular_tables
+from velocirl.bench.suite import tabular, tabular_scaling, tabular_tables
 
 EVERYTHING = np.array([oracle.cells_of(code) for code in range(oracle.CODES)])
 PEERS = {
@@ -32,7 +35,9 @@ def test_what_is_claimed():
         ("q_learning_million", "value", dense, "", None, 0.05),
         ("q_learning_memory", "value", dense, "", None, 10.0),
         ("q_learning_memory", "value", sparse, "", None, 10.0),
-        ("q_learning_threads", "ratio", "2 threads", "1 thread", 1.5, None),
+        ("q_learning_threads", "ratio", "2 threads", "serial", 1.5, None),
+        ("q_learning_processes", "ratio", "2 processes", "1 process", 1.6, None),
+        ("q_learning_ranks", "ratio", "2 ranks", "1 rank", 1.6, None),
         ("sparse_table", "value", "sparse table", "", 4e6, None),
     } <= claims
 
@@ -134,3 +139,24 @@ def test_bytes_per_state():
     used, allocated = tabular_tables.bytes_per_state(10_000_000)
     assert used == pytest.approx(24 + 8 * 2**24 / 1e7)
     assert allocated == pytest.approx(32 * 2**24 / 1e7)
+
+
+def test_the_slow_walk_takes_its_time():
+    env = gymnasium.make(tabular_scaling.SLOW)
+    assert env.reset(seed=0)[0] == 32
+    began = time.perf_counter()
+    for steps in range(1, 32):
+        observation, reward, terminated, _, _ = env.step(1)
+        assert (observation, reward, terminated) == (32 + steps, float(steps == 31), steps == 31)
+    assert time.perf_counter() - began >= 31 * tabular_scaling.SLOW_SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make", [tabular_scaling.processes_training, tabular_scaling.ranks_training], ids=["processes", "ranks"]
+)
+def test_workers_of_a_benchmark_train(make):
+    sampler = make(2)
+    sampler.prepare(QUICK)
+    assert sampler.sample() > 1e3
+    sampler.close()

@@ -139,13 +139,14 @@ def test_the_board_is_shown_with_its_free_cells(played):
     assert f" {cell} " not in text.split(f"table: {cell}")[1]
 
 
-def test_play_is_for_tic_tac_toe(train, tmp_path, refused):
+def test_play_is_for_tic_tac_toe(tmp_path, refused):
     other = velocirl.QLearning("GridWorld-v0", seed=0).save(tmp_path / "grid")
     message = refused("play", other)
     assert "play is for TicTacToe-v1" in message
     assert "velocirl evaluate --render text" in message
     assert "cannot be 'you'" in refused("play", other, "--first", "you")
-    assert "has no table: what ppo learns is a network" in refused("play", train(steps=128).path)
+    network = velocirl.PPO("CartPole-v1", seed=0).save(tmp_path / "network")
+    assert "has no table: what ppo learns is a network" in refused("play", network)
 
 
 def converse(command, table, said, wait_for):

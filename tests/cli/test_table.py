@@ -284,9 +284,9 @@ def test_one_state_is_named_by_number_or_digits(digits, capsys, refused):
     assert "2 whole numbers with commas between them" in refused("table", digits, "--state", "somewhere")
 
 
-def test_what_cannot_be_shown_is_said(train, cliff, digits, tmp_path, refused):
-    run = train(steps=128)
-    assert "has no table: what ppo learns is a network" in refused("table", run.path)
+def test_what_cannot_be_shown_is_said(cliff, digits, tmp_path, refused):
+    network = velocirl.PPO("CartPole-v1", seed=0).save(tmp_path / "network")
+    assert "has no table: what ppo learns is a network" in refused("table", network)
     assert "choose --state or --top" in refused("table", cliff, "--state", 3, "--top", 3)
     assert "--top must be at least 1" in refused("table", cliff, "--top", 0)
     assert "--png draws maps of grid worlds" in refused("table", digits, "--png", tmp_path / "map.png")

@@ -158,6 +158,7 @@ def observe(state, params, observation):
     observation[0] = state.number
 
 
+@pytest.mark.slow  # it waits for processes to meet at the same row
 def test_processes_add_rows_at_the_same_time():
     scatter = Environment(
         "Scatter-v0", state=Place, observation=Discrete(1_000_000), action=Discrete(2), reset=draw_place, step=move,

@@ -147,13 +147,16 @@ def test_a_sparse_table_grows_with_what_others_met():
 def test_what_moved_without_a_visit_counts_once():
     """As a trace moves it; a replica that visited it three times weighs three times as much."""
     traced, visiting = replicas_of(2, states=4)
+    for one in (traced, visiting):
+        one.table.arrays.rows["visits"][2, 1] = 5  # before
+        one.agree()
     traced.table.values[2, 1] = 1.5
     visiting.table.values[2, 1] = 0.9
-    visiting.table.arrays.rows["visits"][2, 1] = 3
+    visiting.table.arrays.rows["visits"][2, 1] += 3
     exchange_changes([traced, visiting])
     for one in (traced, visiting):
         assert one.table.values[2, 1] == pytest.approx(0.5 + (1 * 1.0 + 3 * 0.4) / 4)
-        assert one.table.arrays.rows["visits"][2, 1] == 4
+        assert one.table.arrays.rows["visits"][2, 1] == 5 + 4
 
 
 def test_visits_may_pass_the_highest_number():

@@ -7,7 +7,16 @@ from velocirl import QLearning
 from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.engine.threads import SPACING
 from velocirl.tables import replicas
-from velocirl.tables.replicas import PARTS, caught_up, copy_of, exchanging, powers_of, steps_between, worth_copying
+from velocirl.tables.replicas import (
+    PARTS,
+    Common,
+    caught_up,
+    copy_of,
+    exchanging,
+    powers_of,
+    steps_between,
+    worth_copying,
+)
 from velocirl.tables.value_table import ValueTable
 
 STATES, ACTIONS, RATE = 7, 3, 0.1
@@ -20,7 +29,7 @@ def exchange():
 
     def run(common, own, base, first=0, sets=1):
         powers = powers_of(1 - RATE, sets, np.float64)
-        arguments = common, own, base, powers, np.zeros(PARTS * SPACING, np.int64), first
+        arguments = Common(common, base, powers, np.zeros(PARTS * SPACING, np.int64), first), own
         if sets not in compiled:
             loop = exchanging(ACTIONS, sets)
             compiled[sets] = compile_loop(loop, arguments, learning_translator("table"), before=lambda: None)

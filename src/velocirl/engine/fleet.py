@@ -16,6 +16,7 @@ from velocirl.engine.lifecycle import Copies
 
 # The arrays that decide a fleet's future, and those that say what is seen now.
 SAVED = ("state", "params", "rng", "elapsed", "total", "observation", "mask")
+LINE = 64  # bytes of a line of the cache
 TARGETS = {"cpu": "CPUTarget", "cuda": "CUDATarget", "python": "PythonTarget"}
 
 
@@ -69,6 +70,22 @@ def _positive(environment: Environment, name: str, value: Any) -> int:
     return int(value)
 
 
+def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Zeros that begin with a line of the cache: threads that share the array by whole lines do not share a line."""
+    dtype = np.dtype(dtype)
+    size = dtype.itemsize * int(np.prod(shape))
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy that begins with a line of the cache."""
+    twin = aligned_zeros(array.shape, array.dtype)
+    twin[...] = array
+    return twin
+
+
 def allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:
     """The arrays of a fleet, on the host."""
     observation, action = environment.observation, environment.action
@@ -79,21 +96,21 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any]) ->
     except ValueError as error:
         raise ValueError(f"{environment.id}: {error}") from None
     return Copies(
-        state=environment.state.rows(count),
-        params=rows,
-        rng=np.zeros((count, 2), np.uint64),
-        elapsed=np.zeros(count, np.int32),
-        total=np.zeros(count, np.float32),
-        action=np.zeros((count, *(action.shape or ())), np.float32 if isinstance(action, Box) else np.int32),
-        observation=np.zeros(seen, seen_dtype),
-        final_observation=np.zeros(seen, seen_dtype),
-        reward=np.zeros(count, np.float32),
-        terminated=np.zeros(count, np.bool_),
-        truncated=np.zeros(count, np.bool_),
-        episode_return=np.zeros(count, np.float32),
-        episode_length=np.zeros(count, np.int32),
-        final_state=environment.state.rows(count),
-        mask=np.zeros((count, environment.num_masked if environment.legal else 1), np.int8),
+        state=aligned(environment.state.rows(count)),
+        params=aligned(rows),
+        rng=aligned_zeros((count, 2), np.uint64),
+        elapsed=aligned_zeros(count, np.int32),
+        total=aligned_zeros(count, np.float32),
+        action=aligned_zeros((count, *(action.shape or ())), np.float32 if isinstance(action, Box) else np.int32),
+        observation=aligned_zeros(seen, seen_dtype),
+        final_observation=aligned_zeros(seen, seen_dtype),
+        reward=aligned_zeros(count, np.float32),
+        terminated=aligned_zeros(count, np.bool_),
+        truncated=aligned_zeros(count, np.bool_),
+        episode_return=aligned_zeros(count, np.float32),
+        episode_length=aligned_zeros(count, np.int32),
+        final_state=aligned(environment.state.rows(count)),
+        mask=aligned_zeros((count, environment.num_masked if environment.legal else 1), np.int8),
     )
 
 

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from velocirl.training.agent import Agent, Goal, algorithm_from
@@ -46,9 +47,14 @@ def follows(agent: Agent) -> bool:
     return has_ranks(agent) and world().rank > 0
 
 
+def launched() -> bool:
+    """Whether mpirun, or a launcher that does as it does, has started this process, and it can know of the others."""
+    return any(name in os.environ for name in LAUNCHED) and find_spec("mpi4py") is not None
+
+
 def is_follower() -> bool:
-    """Whether mpirun, or a launcher that does as it does, has started this process as a rank that is not the first."""
-    return any(name in os.environ for name in LAUNCHED) and world().rank > 0
+    """Whether this process was launched as a rank that is not the first."""
+    return launched() and world().rank > 0
 
 
 @contextmanager
@@ -65,7 +71,7 @@ def calling() -> Iterator[Callable[[dict[str, Any]], None]]:
         world().bcast(given)
 
     yield call
-    if document is None and any(name in os.environ for name in LAUNCHED):
+    if document is None and launched():
         world().bcast(None)
 
 

@@ -45,12 +45,6 @@ class Replica:
         self._cursor = np.zeros(2, np.int64)
         self._loops: dict[str, Callable[..., Any]] = {}
 
-    @property
-    def values_bytes(self) -> int:
-        """What every value and visit of a dense table takes, to send."""
-        actions, sets = self.table.actions, self.table.sets
-        return self.table.states * actions * (4 + sets * self.table.dtype.itemsize)
-
     def agree(self) -> None:
         """From now on, what the table holds is what all have."""
         self._follow()
@@ -164,21 +158,24 @@ def collector(actions: int, sets: int, sparse: bool) -> Any:
             row, before = rows[place], base[place]
             differs = np.int32(0)
             for a in range(actions):
-                differs |= np.int32(row.visits[a] ^ before.visits[a])
-            for k in range(sets * actions):
-                differs |= np.int32(row.values[k] != before.values[k])
+                differs |= row.visits[a]
+            if differs != 0:  # else it was never visited, and what it was before need not be fetched
+                differs = np.int32(0)
+                for a in range(actions):
+                    differs |= np.int32(row.visits[a] ^ before.visits[a])
+                for k in range(sets * actions):
+                    differs |= np.int32(row.values[k] != before.values[k])
             if differs != 0:
                 for a in range(actions):
                     visits = visited(row, before, a, actions, sets)
-                    if visits != 0:
-                        change = changes[count]
-                        change.state = state_of(rows, place)
-                        change.action = a
-                        change.visits = visits
-                        for s in range(sets):
-                            k = s * actions + a
-                            change.moved[s] = (row.values[k] - before.values[k]) * visits
-                        count += 1
+                    change = changes[count]  # of a value that did not move it is written too, and then written over
+                    change.state = state_of(rows, place)
+                    change.action = a
+                    change.visits = visits
+                    for s in range(sets):
+                        k = s * actions + a
+                        change.moved[s] = (row.values[k] - before.values[k]) * visits
+                    count += 1 if visits != 0 else 0
             place += 1
         cursor[0], cursor[1] = place, count
 

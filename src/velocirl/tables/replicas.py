@@ -9,7 +9,7 @@ have moved if these updates had been made after all others (`caught_up`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,16 @@ STEPS_PER_ROW = 16  # that make an exchange worth while: it takes about as long 
 LEAST_STEPS = 8192
 PARTS = 16  # of a table, of which each is exchanged by one thread at a time
 LARGEST = 2**22  # bytes of a table that is worth copying: more do not fit into a core's own cache
+
+
+class Common(NamedTuple):
+    """What a thread with a copy of the table needs to exchange it with the others'."""
+
+    table: Table  # that of all
+    base: Table  # its own as it was at the last exchange
+    powers: NDArray[Any]
+    doors: NDArray[np.int64]  # of the parts of the table, the same for all
+    first: int  # the part with which it begins
 
 
 def worth_copying(table: ValueTable) -> bool:
@@ -55,7 +65,7 @@ def caught_up(now, before, own, leaves):
 
 
 def exchanging(actions: int, sets: int) -> Callable[..., Any]:
-    """`exchange(common, own, base, powers, doors, first)`: bring and fetch all rows, part by part from `first` on.
+    """`exchange(common, table)`: bring what a thread's own table has learnt, and fetch what the others have.
 
     Threads begin with different parts, so that they hardly ever wait for each other at the door of one.
     """
@@ -80,9 +90,9 @@ def exchanging(actions: int, sets: int) -> Callable[..., Any]:
             mine.visits[a] = total
             before.visits[a] = total
 
-    def exchange_part(common, own, base, powers, start, stop):
+    def exchange_part(common, table, start, stop):
         for place in range(np.uint64(start), np.uint64(stop)):
-            ours, mine, before = common.rows[place], own.rows[place], base.rows[place]
+            ours, mine, before = common.table.rows[place], table.rows[place], common.base.rows[place]
             differs = np.int32(0)
             for a in range(actions):
                 differs |= np.int32((mine.visits[a] ^ before.visits[a]) | (ours.visits[a] ^ before.visits[a]))
@@ -90,15 +100,15 @@ def exchanging(actions: int, sets: int) -> Callable[..., Any]:
                 moved = mine.values[k] != before.values[k] or ours.values[k] != before.values[k]
                 differs |= np.int32(moved)
             if differs != 0:
-                exchange_row(ours, mine, before, powers)
+                exchange_row(ours, mine, before, common.powers)
 
-    def exchange(common, own, base, powers, doors, first):
-        count = len(own.rows)
+    def exchange(common, table):
+        count = len(table.rows)
         for i in range(PARTS):
-            part = (first + i) % PARTS
-            enter(doors, part)
-            exchange_part(common, own, base, powers, count * part // PARTS, count * (part + 1) // PARTS)
-            leave(doors, part)
+            part = (common.first + i) % PARTS
+            enter(common.doors, part)
+            exchange_part(common, table, count * part // PARTS, count * (part + 1) // PARTS)
+            leave(common.doors, part)
 
     return exchange
 

@@ -59,8 +59,9 @@ class TabularConfig:
         require(abs(self.initial_value) < inf, "initial_value", self.initial_value, "finite")
         self._check_exploration()
         require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
-        if self.workers is not None and self.runtime not in ("threads", "processes"):
-            raise ValueError(f'workers is for runtime="threads" or "processes", not "{self.runtime}"')
+        for name in ("workers", "pin"):
+            if getattr(self, name) and self.runtime not in ("threads", "processes"):
+                raise ValueError(f'{name} is for runtime="threads" or "processes", not "{self.runtime}"')
         schedule_from(self.learning_rate_schedule)
         schedule_from(self.exploration_schedule)
 

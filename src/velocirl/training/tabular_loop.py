@@ -18,7 +18,7 @@ from velocirl.engine.lifecycle import Lifecycle
 from velocirl.engine.registers import fetch_add, mailbox_read, row
 from velocirl.tables.exploring import Exploring
 from velocirl.tables.rules import Rule
-from velocirl.tables.table import ROWS_USED, Table
+from velocirl.tables.table import ROWS_USED
 from velocirl.training.collecting import FAULT_IN_REWARD, FAULT_IN_STATE
 from velocirl.training.tabular_memory import UNKNOWN
 
@@ -176,27 +176,8 @@ def tell(tally, kind, i, t):
         tally[FAULTY_ROUND] = t
 
 
-class Common(NamedTuple):
-    """What a thread with a copy of the table needs to exchange it with the others'."""
-
-    table: Table  # that of all
-    base: Table  # its copy as it was at the last exchange
-    powers: NDArray[Any]
-    doors: NDArray[np.int64]  # of the parts of the table; shared by all
-    first: int  # the part with which it begins
-
-
 def no_exchange(common, table):
     """Of threads that learn into one table."""
-
-
-def exchange_with(exchange: Callable[..., Any]) -> Callable[..., Any]:
-    """`exchange(common, table)`, of threads with copies of their own (see `tables.replicas`)."""
-
-    def exchange_all(common, table):
-        exchange(common.table, table, common.base, common.powers, common.doors, common.first)
-
-    return exchange_all
 
 
 def fleet_loop(
@@ -207,7 +188,8 @@ def fleet_loop(
 ) -> Callable[..., Any]:
     """`run(copies, table, pupils, pace, work, common)`: a thread's share of some rounds, of its block of a fleet.
 
-    Threads take rounds as they come to them, so that a faster one takes more.
+    Threads take rounds as they come to them, so that a faster one takes more; those with tables of their own exchange
+    them after each chunk of rounds (see `tables.replicas`).
     """
     move, conclude, show = life.move, life.conclude, life.show
     settle = parts.settle

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.compiling import add_kernel, learning_translator
 from velocirl.engine.cpu import CPUTarget
+from velocirl.engine.fleet import aligned, aligned_zeros
 from velocirl.engine.registers import as_rows
 from velocirl.engine.threads import SPACING, run_together
 from velocirl.tables.exploring import Exploring
-from velocirl.tables.replicas import PARTS, POWERS, copy_of, exchanging, powers_of, steps_between, worth_copying
+from velocirl.tables.replicas import PARTS, POWERS, Common, copy_of, exchanging, powers_of, steps_between, worth_copying
 from velocirl.tables.rules import Rule
 from velocirl.tables.states import States
 from velocirl.tables.table import Table, finder
@@ -34,12 +35,10 @@ from velocirl.training.tabular_loop import (
     ROUNDS,
     TALLY,
     TICKET,
-    Common,
     Pace,
     Pupils,
     Scalars,
     Stages,
-    exchange_with,
     fleet_loop,
     no_exchange,
     scalars,
@@ -77,16 +76,16 @@ class Lesson:
     def pupils(self, count: int, streams: NDArray[np.uint64]) -> Pupils:
         """What so many copies need."""
         return Pupils(
-            place=np.zeros(count, np.uint64),
-            next_place=np.zeros(count, np.uint64),
-            next_action=np.zeros(count, np.int32),
-            ahead=np.zeros(count, self.table.dtype),
-            coin=np.zeros(count, np.int8),
+            place=aligned_zeros(count, np.uint64),
+            next_place=aligned_zeros(count, np.uint64),
+            next_action=aligned_zeros(count, np.int32),
+            ahead=aligned_zeros(count, self.table.dtype),
+            coin=aligned_zeros(count, np.int8),
             rng=as_rows(streams),
-            window=np.zeros(count, self.memory.window),
-            last_mask=as_rows(np.zeros((count, self.actions if self.masked else 1), np.int8)),
-            episodes=np.zeros(KEPT, EPISODE),
-            tally=np.zeros(TALLY),
+            window=aligned_zeros(count, self.memory.window),
+            last_mask=as_rows(aligned_zeros((count, self.actions if self.masked else 1), np.int8)),
+            episodes=aligned_zeros(KEPT, EPISODE),
+            tally=aligned_zeros(TALLY, np.float64),
         )
 
 
@@ -140,7 +139,7 @@ class FleetMachine:
         target: Any = envs.target
         fleet: CPUTarget = target
         self._shares = fleet.shares
-        self._rng = random.streams(seed, envs.num_envs)
+        self._rng = aligned(random.streams(seed, envs.num_envs))
         bounds = np.cumsum([0, *(len(share.reward) for share in self._shares)]).tolist()
         self.pupils = [lesson.pupils(stop - start, self._rng[start:stop]) for start, stop in itertools.pairwise(bounds)]
         self._work = np.zeros(8, np.int64)
@@ -149,14 +148,13 @@ class FleetMachine:
         copied = len(self._shares) > 1 and worth_copying(self._table)
         self.grain = steps_between(self._table) * len(self._shares) if copied else 0
         exchange = exchanging(lesson.actions, lesson.rule.sets) if copied else no_exchange
-        whole = exchange_with(exchange) if copied else exchange
         for stage in (*parts, exchange):
             add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
             # Learner's code, in the learner's manner; the environment's own stays strict.
             fleet.translator.adopt(stage, translator.scalar(stage))  # pyright: ignore[reportArgumentType]
         example = self._shares[0], self._table.arrays, self.pupils[0]
         self._tables = self._make_tables(copied)
-        loop = fleet_loop(fleet.life, envs.environment.legal, parts, whole)
+        loop = fleet_loop(fleet.life, envs.environment.legal, parts, exchange)
         pace = self._typed(Pace(0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0))
         self._run = fleet.compile(loop, *example, pace, self._work, self._tables[0][1])
         self._begin = fleet.compile(begin_loop(parts), *example, np.float32(0))

@@ -1,4 +1,4 @@
-"""Q-learning of TicTacToe: beside plain Python and NumPy, on one core and on several, and the memory that it takes."""
+"""Q-learning of TicTacToe on one core: beside plain Python and NumPy, and the memory that it takes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.processes import run_python
 from velocirl.bench.registry import benchmark
-from velocirl.bench.samplers import require_cores
 from velocirl.bench.units import SECONDS, STEPS, Unit
 
 GAME = "TicTacToe-v1"
 COPIES, STEPS_PER_CALL = 64, 1_000_000
 PEER_STEPS, FLEET_PEER_STEPS = 5_000, 50_000
-FEWEST_STEPS, LEAST_RATIO, MOST_SECONDS, MOST_MEGABYTES, LEAST_SCALING = 20e6, 200.0, 0.05, 10.0, 1.5
+FEWEST_STEPS, LEAST_RATIO, MOST_SECONDS, MOST_MEGABYTES = 20e6, 200.0, 0.05, 10.0
 SETTINGS: dict[str, Any] = {
     "num_envs": COPIES,
     "gamma": 1.0,
@@ -79,12 +78,6 @@ def numpy_fleet_training() -> Peer:
     """NumPy, all games at once."""
     steps = FLEET_PEER_STEPS // COPIES * COPIES
     return Peer("numpy_q_learning", "fleet_training", COPIES, steps, needs="numpy", amount=steps)
-
-
-def threads_training(threads: int) -> Timed:
-    """So many threads that share a table, each with as many copies as one core has."""
-    require_cores(threads)
-    return velocirl_training(2 * STEPS_PER_CALL, runtime="threads", workers=threads, num_envs=COPIES * threads)
 
 
 def measured_once(script: str) -> Counted:
@@ -171,18 +164,4 @@ def q_learning_memory() -> Comparison:
             "numba and compiled code, once": lambda: velocirl_memory("before - empty", storage="dense"),
         },
         claims=(value(dense, at_most=MOST_MEGABYTES), value(sparse, at_most=MOST_MEGABYTES)),
-    )
-
-
-@benchmark(category="tabular")
-def q_learning_threads() -> Comparison:
-    """Q-learning of TicTacToe by threads that share a table.
-
-    No locks, 64 games for each thread; threads take rounds as they come to them.
-    """
-    one, two = "1 thread", "2 threads"
-    return Comparison(
-        unit=STEPS,
-        contestants={one: lambda: threads_training(1), two: lambda: threads_training(2)},
-        claims=(ratio(two, one, at_least=LEAST_SCALING),),
     )
