@@ -213,6 +213,17 @@ def test_what_points_outside_of_the_table_is_refused(name):
         QLearning.from_state(state, roam).prepare()
 
 
+@pytest.mark.parametrize("settings", [{"n_step": 3}, THREADS], ids=["three steps", "threads"])
+def test_copies_find_their_rows_again_when_an_earlier_table_comes_back(settings):
+    agent = prepared(storage="sparse", **settings).learn(20_000)
+    earlier = agent.policy_arrays()
+    order = np.random.default_rng(0).permutation(len(earlier["table.values"]))
+    agent.learn(20_000)
+    agent.load_policy_arrays({name: array[order] for name, array in earlier.items()})
+    agent.learn(20_000)
+    np.testing.assert_array_equal(agent.table.keys[places(agent)], numbers(agent))
+
+
 def test_threads_are_for_compiled_environments():
     with pytest.raises(ValueError, match='steps in Python, which threads would share: use runtime="processes"'):
         QLearning("gym:FrozenLake-v1", runtime="threads", workers=2).learn(100)

@@ -8,7 +8,6 @@ import numpy as np
 
 from velocirl.training.seeding import Seeds, spread_seed
 from velocirl.training.tabular_agent import TabularAgent
-from velocirl.training.tabular_loop import Pace
 from velocirl.training.tabular_machine import Outcome, TabularMachine
 
 # Rates go in a straight line for as long as a call lasts, so that none lasts longer than this share of the training.
@@ -36,27 +35,9 @@ def learn_rounds(agent: TabularAgent, machine: TabularMachine, first: int, round
     bounds = [rounds * k // calls for k in range(calls + 1)]
     outcomes = []
     for begin, end in pairwise(bounds):
-        pace = pace_between(agent, first + begin * steps, first + end * steps, end - begin)
+        pace = agent.pace_between(first + begin * steps, first + end * steps, end - begin)
         outcomes.append(machine.run(pace, first + begin * steps))
     return combined(outcomes)
-
-
-def pace_between(agent: TabularAgent, first: int, last: int, rounds: int) -> Pace:
-    """The numbers of some rounds that go from one step of the run to another."""
-    goal = agent.goal
-    assert goal is not None  # noqa: S101 - learning
-    before, after = goal.progress(first), goal.progress(last)
-    step, rate = agent.learning_rate_at(before), agent.exploration_at(before)
-    return Pace(
-        rounds=rounds,
-        chunk=rounds,
-        fullest=0,
-        step=step,
-        step_change=(agent.learning_rate_at(after) - step) / rounds,
-        rate=rate,
-        rate_change=(agent.exploration_at(after) - rate) / rounds,
-        gamma=agent.config.gamma,
-    )
 
 
 def combined(outcomes: list[Outcome]) -> Outcome:

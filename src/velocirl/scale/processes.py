@@ -92,7 +92,9 @@ class ProcessMachine:
         """The agent's table is the one that is learnt into."""
 
     def take(self) -> None:
-        """The agent's table is the one that is learnt into."""
+        """Where rows lie elsewhere now, workers who knew where make way for others."""
+        if self._table.sparse:
+            self.close()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What decides the next rounds, of all workers; nothing where they were ended by a fault."""

@@ -152,8 +152,11 @@ def upper_confidence(choices: Choices) -> tuple[Callable[..., Any], Callable[...
     """
     actions, legal, value, best, _ = choices
 
+    def tries(rows, place, action):
+        return np.int64(rows[place].visits[action]) & 0xFFFFFFFF  # of 32 bits, which may have run over
+
     def score(rows, place, action, visits, rate):
-        tried = rows[place].visits[action]
+        tried = tries(rows, place, action)
         if tried == 0:
             return np.float32(TRIED_NEVER)
         return np.float32(value(rows, place, action) + rate * sqrt(log(np.float32(visits)) / tried))
@@ -161,7 +164,7 @@ def upper_confidence(choices: Choices) -> tuple[Callable[..., Any], Callable[...
     def highest_score(rows, place, mask, rate):
         visits = 0
         for a in range(actions):
-            visits += rows[place].visits[a]
+            visits += tries(rows, place, a)
         highest = np.float32(LOWEST)
         for a in range(actions):
             if legal(mask, a):

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.tables.replicas import caught_up
 from velocirl.tables.table import find_dense, find_known, find_or_add
 from velocirl.tables.value_table import ValueTable
 
@@ -277,11 +278,12 @@ def follower(actions: int, sets: int, sparse: bool) -> Any:  # noqa: ARG001 - de
             row, before = rows[first + i], base[first + i]
             for a in range(actions):
                 made = visited(row, before, a, actions, sets)
-                moves = 1 - keep ** (made / sets) if made != 0 else keep * 0
+                leaves = keep ** (made / sets) if made != 0 else keep * 0 + 1
                 for s in range(sets):
                     k = s * actions + a
-                    more = row.values[k] - before.values[k] - moves * (values[i, k] - before.values[k])
-                    now = values[i, k] + more if made != 0 else values[i, k]
+                    now = values[i, k]
+                    if made != 0:
+                        now = caught_up(now, before.values[k], row.values[k], leaves)
                     values[i, k] = now - values[i, k]
                     row.values[k] = now
                     before.values[k] = now

@@ -35,7 +35,7 @@ COPIES = {"cpu": 64, "cuda": 65_536}
 # An iteration is a share of the training, so that schedules and callbacks have steps, but neither so short that Python
 # would count nor so long that anybody would wait: of a compiled environment, of one in Python, on a GPU.
 ITERATIONS = 100
-LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**22}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
+LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**23}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
 # Where the runtimes are; each module has a function `make_machine(agent) -> TabularMachine`, and may have a context
 # `conduct(agent, total_steps, callbacks)` in which training takes place: it gives the callbacks that are to be heard.
 RUNTIMES = {
@@ -219,7 +219,13 @@ class TabularAgent(Agent):
         )
         steps = min(max(goal.total // ITERATIONS, least), most, goal.stop - self.steps)
         rounds = -(-steps // self.num_envs)
-        before, after = goal.progress(self.steps), goal.progress(self.steps + rounds * self.num_envs)
+        return self.pace_between(self.steps, self.steps + rounds * self.num_envs, rounds)
+
+    def pace_between(self, first: int, last: int, rounds: int) -> Pace:
+        """The numbers of some rounds that go from one step of the run to another."""
+        goal = self.goal
+        assert goal is not None  # noqa: S101 - learning
+        before, after = goal.progress(first), goal.progress(last)
         step, rate = self.learning_rate_at(before), self.exploration_at(before)
         return Pace(
             rounds=rounds,

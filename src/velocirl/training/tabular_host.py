@@ -103,7 +103,9 @@ class HostMachine:
         """The agent's table is the one that is learnt into."""
 
     def take(self) -> None:
-        """The agent's table is the one that is learnt into."""
+        """Where rows lie elsewhere now, new episodes begin."""
+        if self._table.sparse:
+            self._begun = False
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The random streams; what Gymnasium's environments are in the middle of cannot be saved."""

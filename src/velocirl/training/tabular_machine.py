@@ -195,10 +195,14 @@ class FleetMachine:
         """Everything that threads learnt is in the agent's table when they are done."""
 
     def take(self) -> None:
-        """The threads' copies of the table are made anew."""
+        """The threads' copies of the table are made anew; where rows lie elsewhere now, they are looked for again."""
         for own, common in self._tables:
             if own is not None:
                 own.rows[:] = common.base.rows[:] = self._table.arrays.rows
+        if self._table.sparse:
+            self._begun = False
+            for pupils in self.pupils:
+                pupils.window[:] = np.zeros((), pupils.window.dtype)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The copies, what they are in the middle of, and their streams."""
