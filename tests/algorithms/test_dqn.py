@@ -41,9 +41,7 @@ def transitions(agent):
     return agent._machine.buffer.rows[: len(agent._machine.buffer)]
 
 
-@pytest.mark.parametrize(
-    "name", slow_but({"three steps", "squared", "soft target", "two phases", "proportional"}, OPTIONS)
-)
+@pytest.mark.parametrize("name", slow_but({"squared", "soft target", "two phases"}, OPTIONS))
 def test_identity(name):
     """Perfect 16, random 4: each observation says what to do."""
     config = {"learning_starts": 200, "learning_rate": 5e-3, "batch_size": 32}
@@ -307,6 +305,7 @@ def corridor():
     gymnasium.registry.pop("Corridor-v0")
 
 
+@pytest.mark.slow
 def test_gymnasium(corridor, tmp_path):
     """Perfect 1 in 5 steps. What is remembered is right, and a resumed agent goes on learning."""
     agent = DQN(corridor, **{**SMALL, "n_step": 2}, learning_rate=3e-3).learn(4000)

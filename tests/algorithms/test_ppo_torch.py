@@ -74,7 +74,7 @@ def assert_same_state(found, expected):
     assert found.document == expected.document
 
 
-@pytest.mark.parametrize("name", slow_but({"mlp", "lstm", "own"}, AGENTS))
+@pytest.mark.parametrize("name", slow_but({"own"}, AGENTS))
 def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     own = {"network": Own()} if name == "own" else {}
     whole = build(name).learn(5 * BATCH)
@@ -110,7 +110,8 @@ def outputs(agent, seen):
     return agent.predict(seen, deterministic=True)[0]
 
 
-@pytest.mark.parametrize("name", slow_but({"mlp"}, ["mlp", "normalised", "masked"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mlp", "normalised", "masked"])
 def test_a_torch_learner_goes_on_as_a_native_one(name, tmp_path):
     """And back again: parameters, optimiser, normalisers, the copies of the environment and their random streams."""
     torched = build(name).learn(4 * BATCH, lambda agent: agent.steps < 2 * BATCH)
@@ -366,6 +367,7 @@ def test_the_configuration_says_what_was_trained():
     assert build("mlp").parameters.size == PPO("Counter-v0", **SMALL, hidden=(16, 16), shared=True).parameters.size
 
 
+@pytest.mark.slow
 def test_no_network_is_the_native_one_whatever_a_preset_says(tmp_path):
     assert PPO("Memory-v0", seed=0).config.network == "lstm(32)"
     agent = PPO("Memory-v0", network=None, seed=0, hidden=(8,), num_envs=4, minibatch_size=32).learn(64)

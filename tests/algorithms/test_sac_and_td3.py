@@ -27,6 +27,7 @@ def solved(kind, environment, seed):
     return velocirl.evaluate(agent, episodes=20, seed=1000).mean_return
 
 
+@pytest.mark.slow
 @SAC_QUICKLY
 def test_identity(kind):
     """Perfect 0, random -10.7, always the middle -5.3: each observation says what to do, in 4000 steps."""

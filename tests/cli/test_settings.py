@@ -99,6 +99,7 @@ SAID = {int: (["3"], 3), float: (["0.5"], 0.5), str: (["text"], "text")}
 WORDS = {
     "learning_rate_schedule": "cosine(end=0.1)", "optimiser": "sgd(momentum=0.9)", "network": "mlp(8)",
     "critic": "mlp(8)", "activation": "relu", "initialiser": "orthogonal", "temperature": "auto",
+    "exploration_schedule": "two_phase(0.5)",
 }  # fmt: skip
 
 
@@ -132,6 +133,8 @@ def test_every_setting_of_every_algorithm_is_an_option_and_survives_a_file(algor
         request = read_request(["E-v0", "--algorithm", algorithm, *words])
         assert request.values == {one.name: value}, one.name
         more = {"num_envs": 3} if one.name in ("workers", "buffer_size") else {}
+        if "runtime" in hints and one.name in ("workers", "pin"):
+            more["runtime"] = "threads"
         config = build_config(kind, {**more, **request.values})
         plain = as_plain(config)
         assert plain[one.name] == (tuple(value) if isinstance(value, list) else value)

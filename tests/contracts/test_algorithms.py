@@ -55,7 +55,7 @@ COUNTED = Environment(
 )  # fmt: skip
 FRAGILE = {"sac": CONTINUOUS, "td3": CONTINUOUS, **dict.fromkeys(TABLES, COUNTED)}
 
-pytestmark = pytest.mark.parametrize("name", slow_but({"dqn", "ppo", "q-learning"}, sorted(ALGORITHMS)))
+pytestmark = pytest.mark.parametrize("name", slow_but({"ppo", "q-learning"}, sorted(ALGORITHMS)))
 
 
 def made(name, env=None, **changes):

@@ -88,6 +88,7 @@ tell(digest=digest(agent), once=once, again=again, other=other, double=digest(do
 """
 
 
+@pytest.mark.slow
 def test_ranks_learn_as_one(tmp_path):
     """Two ranks, 4M steps in all: tables alike, whether dense or sparse, and as good as one rank's; two sets too."""
     told = tell_of(2, tmp_path, LEARNING)

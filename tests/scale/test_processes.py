@@ -112,6 +112,7 @@ def test_two_workers_solve_taxi():
     assert evaluate(agent.learn(300_000), episodes=500, seed=1).mean_return > 7
 
 
+@pytest.mark.slow
 def test_a_sparse_table_grows_while_workers_wait():
     gymnasium.register("Corridor-v0", entry_point=Corridor)
     try:
@@ -230,6 +231,7 @@ def test_after_a_fault_new_workers_begin_other_episodes():
     assert not set(seen.ravel().tolist()) & set(first.ravel().tolist())
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(processes, "PATIENCE", 1.0)
     agent = wander(2, {"mishap": float(HANG), "at": 40.0})

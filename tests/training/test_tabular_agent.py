@@ -265,8 +265,8 @@ def test_masks_for_an_environment_without():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_step": 0}, "n_step must be at least 1, got 0"),
-        ({"n_step": 1001}, "n_step must be at most 1000"),
+        ({"n_step": 0}, "n_step must be from 1 to 1000, got 0"),
+        ({"n_step": 1001}, "n_step must be from 1 to 1000"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0 and at most 1, got 0.0"),
         ({"learning_rate": 1.5}, "learning_rate must be above 0 and at most 1"),
         ({"gamma": 1.1}, "gamma must be from 0 to 1"),

@@ -73,8 +73,7 @@ def add_kernel(translator: Translator, function: FunctionType, *, disjoint: bool
     options = {**OPTIONS, **LEARNING, "no_cpython_wrapper": True}
     if disjoint:
         options["pipeline_class"] = _DisjointArguments
-    key = fingerprint(function, translator.double, translator.manner)
-    kernel = numba.njit(**options)(_named(translator.loop(function), key))
+    kernel = numba.njit(**options)(_named(function, translator))
     translator.adopt(function, kernel)
     return kernel
 
@@ -92,7 +91,7 @@ def compile_loop(
     cache = open_cache(function, key, before)
     place = (cache.cache_path, key, signature)
     if place not in _LOADED:  # machine code is never unloaded, so each function is loaded once
-        _LOADED[place] = _load(function, signature, translator, cache, key)
+        _LOADED[place] = _load(function, signature, translator, cache)
     return _LOADED[place].overloads[signature].entry_point
 
 
@@ -104,19 +103,20 @@ def is_compiled(function: FunctionType, arguments: tuple[Any, ...], translator: 
     return cache.holds(signature, codegen)
 
 
-def _named(shell: FunctionType, key: str) -> FunctionType:
-    """Name machine code after its content.
+def _named(function: FunctionType, translator: Translator) -> FunctionType:
+    """A translated function whose machine code is named after its content.
 
     Numba numbers functions anew in each process; where a third one loads what two have compiled, two functions of the
     same name and number would be taken for the same.
     """
-    shell.__qualname__ += f".{key[:16]}"
+    shell = translator.loop(function)
+    shell.__qualname__ += f".{fingerprint(function, translator.double, translator.manner)[:16]}"
     return shell
 
 
-def _load(function: FunctionType, signature: tuple[Any, ...], translator: Translator, cache: Any, key: str) -> Any:
+def _load(function: FunctionType, signature: tuple[Any, ...], translator: Translator, cache: Any) -> Any:
     options = {"pipeline_class": _DisjointArguments, **OPTIONS, **UNCOUNTED}
-    dispatcher: Any = numba.njit(**options)(_named(translator.loop(function), key))
+    dispatcher: Any = numba.njit(**options)(_named(function, translator))
     dispatcher._cache = cache
     with _settings(translator.double):
         dispatcher.compile(signature)

@@ -25,7 +25,7 @@ from velocirl.training.agent import Agent, Row
 from velocirl.training.callbacks import Callback, Step
 from velocirl.training.seeding import spread_seed
 from velocirl.training.tabular_acting import Actor
-from velocirl.training.tabular_config import TabularConfig
+from velocirl.training.tabular_config import TableConfig
 from velocirl.training.tabular_loop import Pace
 from velocirl.training.tabular_machine import Lesson, Outcome, TabularMachine
 from velocirl.training.tabular_memory import Memory, memory_of
@@ -51,7 +51,7 @@ RUNTIMES = {
 class TabularAgent(Agent):
     """An agent that acts by a table of action values, and learns into it step by step."""
 
-    config: TabularConfig
+    config: TableConfig
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         super().__init__(env, **config)
@@ -85,7 +85,7 @@ class TabularAgent(Agent):
 
     def make_memory(self) -> Memory:
         """What is remembered of an episode until it is learnt from."""
-        return memory_of(self.rule.learn, self.config.n_step)
+        return memory_of(self.rule.learn, getattr(self.config, "n_step", 1))
 
     @property
     def seed(self) -> int:
@@ -305,7 +305,7 @@ class TabularAgent(Agent):
             numbers = numbers * size + digits[:, k]
         return numbers
 
-    def _resolved(self) -> TabularConfig:
+    def _resolved(self) -> TableConfig:
         """The configuration with what was left open decided, so that it can be repeated."""
         config = self.config
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if config.seed is None else config.seed

@@ -11,8 +11,8 @@ from velocirl.training.config import require
 
 
 @dataclass(frozen=True)
-class TabularConfig:
-    """The settings of an algorithm with a table. Those of an environment's preset stand in for the defaults."""
+class TableConfig:
+    """The settings of every algorithm with a table. Those of an environment's preset stand in for the defaults."""
 
     num_envs: int | None = None
     """Copies that learn side by side into one table; 64 of a compiled environment, 1 for each worker of others."""
@@ -22,8 +22,6 @@ class TabularConfig:
     """How it changes over training: constant, linear, exponential, two_phase, and those of the networks."""
     gamma: float = 0.99
     """Discount of later rewards."""
-    n_step: int = 1
-    """Steps whose rewards are counted before the table's own estimate follows."""
     exploration: Literal["epsilon_greedy", "softmax", "ucb"] = "epsilon_greedy"
     """How actions are chosen in training."""
     exploration_rate: float = 1.0
@@ -51,9 +49,7 @@ class TabularConfig:
     def __post_init__(self) -> None:
         for name in ("num_envs", "workers"):
             require(getattr(self, name) is None or getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ("n_step", "steps_per_sync"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(self.n_step <= 1000, "n_step", self.n_step, "at most 1000")
+        require(self.steps_per_sync >= 1, "steps_per_sync", self.steps_per_sync, "at least 1")
         require(0 < self.learning_rate <= 1, "learning_rate", self.learning_rate, "above 0 and at most 1")
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         require(abs(self.initial_value) < inf, "initial_value", self.initial_value, "finite")
@@ -73,3 +69,15 @@ class TabularConfig:
             require(0 < rate < inf, "exploration_rate", rate, "above 0, as it is a temperature")
         else:
             require(0 <= rate < inf, "exploration_rate", rate, "at least 0")
+
+
+@dataclass(frozen=True)
+class TabularConfig(TableConfig):
+    """The settings of algorithms that learn from one step or from several."""
+
+    n_step: int = 1
+    """Steps whose rewards are counted before the table's own estimate follows."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.n_step <= 1000, "n_step", self.n_step, "from 1 to 1000")

@@ -9,13 +9,13 @@ from velocirl.algorithms.tabular.q_learning import best_ahead
 from velocirl.tables.rules import Rule, learn_single, single_value
 from velocirl.training.config import require
 from velocirl.training.tabular_agent import TabularAgent
-from velocirl.training.tabular_config import TabularConfig
+from velocirl.training.tabular_config import TableConfig
 from velocirl.training.tabular_memory import Memory
 from velocirl.training.tabular_traces import memory_of_traces
 
 
 @dataclass(frozen=True)
-class QLambdaConfig(TabularConfig):
+class QLambdaConfig(TableConfig):
     """The settings of Q(lambda): those of every tabular algorithm, and those of its traces."""
 
     trace_decay: float = 0.9
@@ -26,7 +26,6 @@ class QLambdaConfig(TabularConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.trace_decay <= 1, "trace_decay", self.trace_decay, "from 0 to 1")
-        require(self.n_step == 1, "n_step", self.n_step, "1, as traces take its place")
 
 
 class QLambda(TabularAgent):
