@@ -172,8 +172,9 @@ class FleetMachine:
             self._begun = True
         threads = len(self._shares)
         wanted, done = pace.rounds * threads, 0
-        for _, common in self._tables:
-            common.powers[:] = powers_of(1.0 - pace.step, self._table.sets, self._table.dtype)
+        for own, common in self._tables:
+            if own is not None:
+                common.powers[:] = powers_of(1.0 - pace.step, self._table.sets, self._table.dtype)
         while done < wanted:
             # Whoever is in the middle of a round when the table is full enough finishes it.
             table = self._table.grow(4 * self.num_envs)

@@ -14,7 +14,7 @@ from velocirl.bench.registry import benchmark
 from velocirl.bench.units import SECONDS, STEPS, Unit
 
 GAME = "TicTacToe-v1"
-COPIES, STEPS_PER_CALL = 64, 1_000_000
+COPIES, STEPS_PER_CALL = 64, 4_000_000
 PEER_STEPS, FLEET_PEER_STEPS = 5_000, 50_000
 FEWEST_STEPS, LEAST_RATIO, MOST_SECONDS, MOST_MEGABYTES = 20e6, 200.0, 0.05, 10.0
 SETTINGS: dict[str, Any] = {
