@@ -25,7 +25,7 @@ import numpy as np
 
 import velocirl
 from velocirl.algorithms import load_algorithms
-from velocirl.bench.files import write_whole
+from velocirl.bench.files import with_section, write_whole
 from velocirl.engine.registry import find
 from velocirl.training.agent import ALGORITHMS
 from velocirl.training.processor import processor
@@ -206,12 +206,8 @@ def main() -> None:
     elif arguments.command == "one":
         print(json.dumps(run_one(arguments.job)))
     else:
-        text = arguments.document.read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
-        if not after:
-            raise SystemExit(f"{arguments.document} has no {BEGIN} and {END}")
-        write_whole(arguments.document, f"{before}{BEGIN}\n{page(read(arguments.results))}\n{END}{after}")
+        document = arguments.document.read_text(encoding="utf-8")
+        write_whole(arguments.document, with_section(document, BEGIN, END, page(read(arguments.results))))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from velocirl import Discrete, Environment, int32, random, record
-from velocirl.bench.files import write_whole
+from velocirl.bench.files import with_section, write_whole
 from velocirl.training.processor import processor
 
 BEGIN, END = "<!-- mpi:begin -->", "<!-- mpi:end -->"
@@ -344,11 +344,7 @@ def main() -> None:
         print(text)
         return
     document = arguments.write.read_text(encoding="utf-8")
-    before, _, rest = document.partition(BEGIN)
-    after = rest.partition(END)[2]
-    if not after:
-        raise SystemExit(f"{arguments.write} has no {BEGIN} and {END}")
-    write_whole(arguments.write, f"{before}{BEGIN}\n{text}\n{END}{after}")
+    write_whole(arguments.write, with_section(document, BEGIN, END, text))
 
 
 if __name__ == "__main__":

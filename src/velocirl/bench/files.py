@@ -20,6 +20,15 @@ def write_whole(path: Path, text: str) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def with_section(text: str, begin: str, end: str, section: str) -> str:
+    """A text with what stands between two markers exchanged; all that is outside of them stays as it is."""
+    before, found, rest = text.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not found or not ends:
+        raise ValueError(f"there is no {begin} with a {end} after it")
+    return f"{before}{begin}\n{section.strip()}\n{end}{after}"
+
+
 def require_writable(path: Path) -> None:
     """Refuse a path that could not be written, before there is anything to lose."""
     if path.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from velocirl.bench.files import write_whole
+from velocirl.bench.files import with_section, write_whole
 from velocirl.bench.machine import BUSY_FROM
 from velocirl.bench.results import Report, Result
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
@@ -16,7 +16,7 @@ NEW_FILE = f"# Benchmarks\n\n{BEGIN}\n{END}\n"
 
 def write_section(path: Path, report: Report) -> None:
     """Put the report between the markers of the file; all that stands outside them stays as it is."""
-    write_whole(path, replaced(read_or_new(path), section(report)))
+    write_whole(path, with_section(read_or_new(path), BEGIN, END, section(report)))
 
 
 def read_or_new(path: Path) -> str:
@@ -27,13 +27,6 @@ def read_or_new(path: Path) -> str:
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ValueError(f"{path}: expected one {BEGIN} and after it one {END}, or neither of them")
     return text
-
-
-def replaced(text: str, between: str) -> str:
-    """The text with what is between the markers exchanged."""
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n{between.strip()}\n{END}{after}"
 
 
 def section(report: Report) -> str:

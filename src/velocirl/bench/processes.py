@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT_SECONDS = 120
 
 
-def run_python(code: str, home: Path | None = None) -> str:
-    """Run code in a fresh interpreter, its compiled functions kept in `home` where given; returns what it printed."""
+def run_python(
+    code: str,
+    home: Path | None = None,
+    through: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Run code in a fresh interpreter, and return what it printed.
+
+    Its compiled functions are kept in `home` where given; `through` is a command that starts it, such as mpirun with
+    its options, and `environment` what it finds there besides.
+    """
+    kept = {"VELOCIRL_HOME": str(home)} if home else {}
     done = subprocess.run(  # noqa: S603 - our own code, in our own interpreter
-        [sys.executable, "-P", "-c", code],  # -P: a file in the current directory is not the package of its name
-        env={**os.environ, "VELOCIRL_HOME": str(home)} if home else None,
+        [*through, sys.executable, "-P", "-c", code],  # -P: no file of the current directory is taken for a package
+        env={**os.environ, **kept, **(environment or {})},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,

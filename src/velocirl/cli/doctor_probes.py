@@ -27,7 +27,7 @@ from velocirl.training.runs import list_runs
 CHILDREN = Path(__file__).with_name("doctor_children.py")
 PATIENCE = 120.0  # seconds for a probe in a process of its own; a first import of torch may take many
 PACKAGES = ("numpy", "numba", "llvmlite", "gymnasium")
-OWN_EXTRAS = {"torch", "cuda", "plots", "tensorboard", "render"}  # those of pyproject.toml
+OWN_EXTRAS = {"torch", "cuda", "mpi", "plots", "tensorboard", "render"}  # those of pyproject.toml
 # Each extra, or package where there is none for it, with the modules that it brings and what they are for.
 EXTRAS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("plots", ("matplotlib",), "pictures of learning curves"),
@@ -74,7 +74,7 @@ def probes() -> list[Probe]:
         Probe("CUDA", "environments on the GPU", _cuda_engine),
         Probe("CUDA", "torch on the GPU", lambda found: _cuda_torch(found, "cuda_torch")),
         Probe("CUDA", "CUDA graphs", lambda found: _cuda_torch(found, "cuda_graph")),
-        Probe("other", "MPI", lambda _: _optional("mpi4py", ("mpi4py",), "agents on many machines", "mpi")),
+        Probe("other", "MPI", lambda _: _optional("mpi", ("mpi4py",), "tables on many machines", "mpi")),
         *(
             Probe("other", extra, lambda _, extra=extra, names=names, use=use: _optional(extra, names, use))
             for extra, names, use in EXTRAS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from gymnasium.spaces import Discrete
 import velocirl
 from velocirl.bench.comparison import Comparison, UnavailableError, ratio
 from velocirl.bench.measuring import Counted, Timed
+from velocirl.bench.processes import run_python
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
 from velocirl.bench.suite.tabular import COPIES, GAME, SETTINGS, velocirl_training
@@ -39,7 +39,7 @@ from mpi4py import MPI
 if MPI.COMM_WORLD.rank == 0:
     print(*rates)
 """
-MPI_TIMEOUT = 120
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # in a container, say
 
 
 class SlowWalk(gymnasium.Env):
@@ -97,23 +97,13 @@ def ranks_training(ranks: int) -> Counted:
 
 def run_ranks(ranks: int) -> list[float]:
     """Steps per second of all ranks together, of several calls of `learn`."""
-    beside = Path(sys.executable).with_name("mpirun")
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    mpirun = shutil.which("mpirun", path=places)
     if mpirun is None:
         raise UnavailableError("there is no mpirun")
     script = RANKS_SCRIPT.format(game=GAME, settings=SETTINGS, steps=STEPS_PER_CALL)
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    done = subprocess.run(  # noqa: S603 - our own code
-        [mpirun, "-n", str(ranks), sys.executable, "-P", "-c", script],
-        env={**os.environ, **allowed},
-        capture_output=True,
-        text=True,
-        timeout=MPI_TIMEOUT,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise UnavailableError(f"mpirun ended with {done.returncode}: {done.stderr[-500:]}")
-    return [float(word) for word in done.stdout.split()]
+    said = run_python(script, through=(mpirun, "-n", str(ranks)), environment=AS_ROOT)
+    return [float(word) for word in said.split()]
 
 
 def scaling(one: str, two: str, make: Callable[[int], Any], at_least: float) -> Comparison:
