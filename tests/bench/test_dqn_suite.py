@@ -23,6 +23,7 @@ def test_what_is_claimed():
     }
 
 
+@pytest.mark.slow
 def test_velocirl_updates():
     updates = dqn.Updates()
     before, frozen = updates.parameters.copy(), updates.updater.frozen.copy()

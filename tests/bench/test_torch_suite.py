@@ -208,6 +208,7 @@ def test_the_peer_is_measured_on_the_cpu():
         assert 1 < peer.sample() < 1e7
 
 
+@pytest.mark.slow
 def test_a_call_with_a_network_of_torch_is_one_iteration_of_that_work():
     timed = torch_ppo.network_training(SMALL)
     agent = timed.call()

@@ -249,6 +249,7 @@ def test_clipping_of_each_number():
     assert_near(gradient_of(agent), expected, 1e-3)
 
 
+@pytest.mark.slow
 def test_vtrace_of_an_unchanged_policy_is_gae():
     plain, corrected = prepared(**WHOLE), prepared(estimator="vtrace", **WHOLE)
     plain.iterate()

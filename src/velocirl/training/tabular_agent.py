@@ -31,10 +31,10 @@ from velocirl.training.tabular_machine import Lesson, Outcome, TabularMachine
 from velocirl.training.tabular_memory import Memory, memory_of
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
-COPIES = {"cpu": 64, "cuda": 65_536}
+COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
 # An iteration is a share of the training, so that schedules and callbacks have steps, but neither so short that Python
 # would count nor so long that anybody would wait: of a compiled environment, of one in Python, on a GPU.
-ITERATIONS = 100
+ITERATIONS, FEWEST_ITERATIONS = 100, 20
 LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**23}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
 # Where the runtimes are; each module has a function `make_machine(agent) -> TabularMachine`, and may have a context
 # `conduct(agent, total_steps, callbacks)` in which training takes place: it gives the callbacks that are to be heard.
@@ -213,11 +213,9 @@ class TabularAgent(Agent):
         """The numbers of the next iteration."""
         goal = self.goal
         assert goal is not None  # noqa: S101 - learning
-        least, most = (
-            max(LEAST_STEPS[self.device], self.machine.grain),
-            max(MOST_STEPS[self.device], self.machine.grain),
-        )
-        steps = min(max(goal.total // ITERATIONS, least), most, goal.stop - self.steps)
+        least, most = LEAST_STEPS[self.device], MOST_STEPS[self.device]
+        grain = min(self.machine.grain, goal.total // FEWEST_ITERATIONS)
+        steps = min(max(goal.total // ITERATIONS, least, grain), max(most, grain), goal.stop - self.steps)
         rounds = -(-steps // self.num_envs)
         return self.pace_between(self.steps, self.steps + rounds * self.num_envs, rounds)
 
@@ -314,7 +312,8 @@ class TabularAgent(Agent):
             from velocirl.engine.cpu import available_cores
 
             workers = available_cores()
-        copies = config.num_envs or COPIES.get(self.device, 1) * (workers or 1)
+        kind = "threads" if config.runtime == "threads" else self.device
+        copies = config.num_envs or COPIES.get(kind, 1) * (workers or 1)
         if workers is not None and copies % workers:
             raise ValueError(f"num_envs must be a multiple of workers={workers}, so that all are alike; got {copies}")
         row = row_type(self.actions, sets=self.rule.sets, visits=self.counts_visits, dtype=config.dtype)

@@ -15,7 +15,7 @@ class TableConfig:
     """The settings of every algorithm with a table. Those of an environment's preset stand in for the defaults."""
 
     num_envs: int | None = None
-    """Copies that learn side by side into one table; 64 of a compiled environment, 1 for each worker of others."""
+    """Copies that learn side by side; 64 of a compiled environment (128 a thread, 65,536 on a GPU), else 1 a worker."""
     learning_rate: float = 0.1
     """How far a value moves towards its target."""
     learning_rate_schedule: str = "constant"

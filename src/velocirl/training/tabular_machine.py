@@ -47,6 +47,7 @@ from velocirl.training.tabular_loop import (
 from velocirl.training.tabular_memory import Memory
 from velocirl.vector.native import FleetVectorEnv
 
+EXCHANGES = 4  # of each thread in a call, where there is no reason for fewer: threads wait for each other after it
 CHUNKS = 16  # that each thread gets of a call, if all are equally fast
 SAVED = ("place", "window")  # of the pupils; with their streams, what decides what they do next
 NO_LIMIT = 2**62
@@ -103,7 +104,7 @@ class TabularMachine(Protocol):
     """Runs the rounds of a tabular algorithm; the table is the agent's own."""
 
     num_envs: int
-    grain: int  # steps that a call should have at least
+    grain: int  # steps that a call should have where training lasts long enough; 0 where any number will do
 
     def run(self, pace: Pace, first: int) -> Outcome:
         """Every copy takes about `pace.rounds` steps; the run has taken `first` before them."""
@@ -146,7 +147,8 @@ class FleetMachine:
         parts = lesson.stages(shared=len(self._shares) > 1)
         translator = learning_translator(envs.environment.id)
         copied = len(self._shares) > 1 and worth_copying(self._table)
-        self.grain = steps_between(self._table) * len(self._shares) if copied else 0
+        self._between = steps_between(self._table) if copied else 0
+        self.grain = EXCHANGES * self._between * len(self._shares)
         exchange = exchanging(lesson.actions, lesson.rule.sets) if copied else no_exchange
         for stage in (*parts, exchange):
             add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
@@ -251,11 +253,10 @@ class FleetMachine:
         ]
 
     def _chunk(self, rounds: int) -> int:
-        """The rounds that a thread takes at a time."""
+        """The rounds that a thread takes at a time: not so few that exchanges would count, nor more than its share."""
         threads = len(self._shares)
-        if threads == 1:
-            return rounds
-        return max(1, rounds // (threads * CHUNKS), self.grain // self.num_envs)
+        least = max(self._between * threads // self.num_envs, rounds // (threads * CHUNKS), 1)
+        return min(least, -(-rounds // threads))
 
     def _typed(self, pace: Pace) -> Pace:
         """The numbers of a pace in the types that the loop was compiled for."""

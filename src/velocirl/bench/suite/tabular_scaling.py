@@ -20,16 +20,16 @@ from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.processes import run_python
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
-from velocirl.bench.suite.tabular import COPIES, GAME, SETTINGS, velocirl_training
+from velocirl.bench.suite.tabular import GAME, SETTINGS, velocirl_training
 from velocirl.bench.units import STEPS
 
-STEPS_PER_CALL = 10_000_000  # in which threads and ranks meet many times
+STEPS_PER_CALL = 50_000_000  # in which threads and ranks meet many times
 LEAST_BY_THREADS, LEAST_BY_PROCESSES, LEAST_BY_RANKS = 1.5, 1.6, 1.6
 SLOW, SLOW_SECONDS, SLOW_STEPS = "VelocirlSlowWalk-v0", 20e-6, 4000
 RANKS_SCRIPT = """
 import time, velocirl
 agent = velocirl.QLearning({game!r}, **{settings!r}, runtime="mpi", steps_per_sync=100_000)
-agent.learn({steps} // 10)
+agent.learn({steps} // 50)
 rates = []
 for _ in range(3):
     began = time.perf_counter()
@@ -67,9 +67,9 @@ if SLOW not in gymnasium.registry:
 
 
 def threads_training(threads: int) -> Timed:
-    """So many threads, each with as many copies as one core has."""
+    """So many threads, with as many copies each as they have unless told otherwise."""
     require_cores(threads)
-    return velocirl_training(STEPS_PER_CALL, runtime="threads", workers=threads, num_envs=COPIES * threads)
+    return velocirl_training(STEPS_PER_CALL, runtime="threads", workers=threads, num_envs=None)
 
 
 def processes_training(workers: int) -> Timed:
@@ -116,7 +116,7 @@ def scaling(one: str, two: str, make: Callable[[int], Any], at_least: float) -> 
 def q_learning_threads() -> Comparison:
     """Q-learning of TicTacToe by threads that learn into one table.
 
-    64 games for each thread, which takes rounds as it comes to them, learns in a copy of the table and exchanges that
+    128 games for each thread, which takes rounds as it comes to them, learns in a copy of the table and exchanges that
     with the others'; beside the serial runtime.
     """
     serial, one, two = "serial", "1 thread", "2 threads"
