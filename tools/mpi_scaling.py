@@ -31,6 +31,7 @@ import numpy as np
 
 from velocirl import Discrete, Environment, int32, random, record
 from velocirl.bench.files import with_section, write_whole
+from velocirl.engine.cpu import available_cores
 from velocirl.training.processor import processor
 
 BEGIN, END = "<!-- mpi:begin -->", "<!-- mpi:end -->"
@@ -193,12 +194,13 @@ def measure() -> list[dict[str, Any]]:
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if mpirun is None:
         raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
-    settings = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    settings = {}
     if os.geteuid() == 0:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     found = []
     for ranks in RANKS:
-        command = [mpirun, "-n", str(ranks), sys.executable, __file__, "--rank"]
+        shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
+        command = [mpirun, *shared, "-n", str(ranks), sys.executable, __file__, "--rank"]
         job = subprocess.run(  # noqa: S603
             command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=300
         )
