@@ -101,6 +101,7 @@ def test_the_last_batch_is_of_three_steps(length, threads):
     assert seen == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_masks_are_those_of_the_next_observation():
     """A field of the board that is taken cannot be taken again; after an end nothing is said."""
     agent = DQN("TicTacToe-v1", **SMALL).learn(1200)

@@ -5,6 +5,7 @@ import hashlib
 import gymnasium
 import numpy as np
 import pytest
+from choosing import slow_but
 
 import velocirl
 from velocirl import A2C, PPO, Box, Discrete
@@ -45,7 +46,7 @@ def assert_same_state(found, expected):
     assert found.document == expected.document
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", slow_but({"choices", "masked"}, AGENTS))
 def test_same_seed_same_parameters(name):
     assert digest(build(name).learn(4 * BATCH)) == digest(build(name).learn(4 * BATCH))
     assert digest(build(name, seed=2).learn(4 * BATCH)) != digest(build(name).learn(4 * BATCH))
@@ -70,7 +71,7 @@ def test_a_seed_is_drawn_where_none_is_given():
     assert digest(drawn) == digest(again)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", slow_but({"choices", "masked"}, AGENTS))
 def test_looking_does_not_change_training(name):
     """Acting and evaluating in between leave no trace in what is learnt."""
 
@@ -81,7 +82,7 @@ def test_looking_does_not_change_training(name):
     assert digest(build(name).learn(4 * BATCH, look)) == digest(build(name).learn(4 * BATCH))
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", slow_but({"choices", "masked"}, AGENTS))
 def test_going_on_from_a_file_is_going_on(name, tmp_path):
     """Interrupted in the middle, saved, loaded by a new agent and led to its end, against never interrupted."""
     whole = build(name).learn(6 * BATCH)
