@@ -126,6 +126,12 @@ class Agent(ABC):
                 self.stopping = "a callback stopped it"
 
     @property
+    def seed(self) -> int:
+        """The seed, given or drawn."""
+        assert self.config.seed is not None  # noqa: S101 - every kind of agent decides it in its constructor
+        return self.config.seed
+
+    @property
     def finished(self) -> bool:
         """Whether the last call of `learn` reached its end."""
         return self.goal is not None and self.steps >= self.goal.stop

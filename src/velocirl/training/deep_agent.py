@@ -23,7 +23,7 @@ from velocirl.training.config import OWN_MODULE, is_own_module
 from velocirl.training.machine import Machine, Report
 from velocirl.training.native_policy import NativePolicy
 from velocirl.training.normalising import RunningMoments
-from velocirl.training.seeding import spread_seed
+from velocirl.training.seeding import seed_or_drawn, spread_seed
 
 MODULES = ("network", "critic")  # settings that may be a module of one's own
 
@@ -38,7 +38,7 @@ class DeepAgent(Agent):
         for name, module in modules.items():
             config[name] = OWN_MODULE + type(module).__qualname__
         super().__init__(env, **config)
-        seed = int(np.random.SeedSequence().generate_state(1)[0]) if self.config.seed is None else self.config.seed
+        seed = seed_or_drawn(self.config.seed)
         self.config = dataclasses.replace(self.config, seed=seed)
         self.seeds = spread_seed(seed)
         self.head: Head = self.make_head()
@@ -77,12 +77,6 @@ class DeepAgent(Agent):
     def network(self) -> Any:
         """The network: the plan of a native one, or the torch module."""
         return self.policy.network
-
-    @property
-    def seed(self) -> int:
-        """The seed, given or drawn."""
-        assert self.config.seed is not None  # noqa: S101 - resolved in the constructor
-        return self.config.seed
 
     @property
     def parameters(self) -> NDArray[np.float32]:

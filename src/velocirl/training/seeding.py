@@ -20,3 +20,8 @@ class Seeds(NamedTuple):
 def spread_seed(seed: int) -> Seeds:
     """The seeds of an agent's parts."""
     return Seeds(*(int(word) for word in np.random.SeedSequence(seed).generate_state(5, np.uint64)))
+
+
+def seed_or_drawn(seed: int | None) -> int:
+    """The seed that was given, or one that nobody chose."""
+    return int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine import random
 from velocirl.engine.compiling import compile_loop, cpu_translator
 from velocirl.engine.registers import as_rows, row
+from velocirl.engine.sampling import draw_legal
 
 if TYPE_CHECKING:
     from velocirl.training.tabular_machine import Lesson
@@ -47,32 +47,19 @@ class Actor:
 
     def _allocate(self, count: int) -> None:
         self._places, self._actions = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        width = self._lesson.actions if self._lesson.masked else 1
-        self._mask = as_rows(np.ones((count, width), np.int8))
+        self._mask = as_rows(np.ones((count, self._lesson.actions), np.int8))
 
 
 def drawing_loop(lesson: Lesson) -> Any:
     """`draw(table, places, masks, rng, rate, actions)`: choose for many states; at random where one was never met."""
-    choose, legal, count = lesson.exploring.choose, lesson.exploring.legal, lesson.actions
+    choose, count = lesson.exploring.choose, lesson.actions
 
     def draw(table, places, masks, rng, rate, actions):
         for i in range(len(places)):
             mask, stream = row(masks, i), row(rng, 0)
             if places[i] < 0:
-                actions[i] = draw_any(mask, stream)
+                actions[i] = draw_legal(mask, 0, count, stream)
             else:
                 actions[i], _ = choose(table.rows, np.uint64(places[i]), mask, stream, rate)
-
-    def draw_any(mask, stream):
-        found = 0
-        for a in range(count):
-            found += 1 if legal(mask, a) else 0
-        left = random.integer(stream, 0, found)
-        chosen = 0
-        for a in range(count):
-            if legal(mask, a):
-                chosen = a if left == 0 else chosen
-                left -= 1
-        return chosen
 
     return draw

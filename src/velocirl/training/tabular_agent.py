@@ -23,7 +23,7 @@ from velocirl.tables.table import row_type
 from velocirl.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
 from velocirl.training.callbacks import Callback, Step
-from velocirl.training.seeding import spread_seed
+from velocirl.training.seeding import seed_or_drawn, spread_seed
 from velocirl.training.tabular_acting import Actor
 from velocirl.training.tabular_config import TableConfig
 from velocirl.training.tabular_loop import Pace
@@ -86,12 +86,6 @@ class TabularAgent(Agent):
     def make_memory(self) -> Memory:
         """What is remembered of an episode until it is learnt from."""
         return memory_of(self.rule.learn, getattr(self.config, "n_step", 1))
-
-    @property
-    def seed(self) -> int:
-        """The seed, given or drawn."""
-        assert self.config.seed is not None  # noqa: S101 - resolved in the constructor
-        return self.config.seed
 
     @property
     def num_envs(self) -> int:
@@ -306,7 +300,7 @@ class TabularAgent(Agent):
     def _resolved(self) -> TableConfig:
         """The configuration with what was left open decided, so that it can be repeated."""
         config = self.config
-        seed = int(np.random.SeedSequence().generate_state(1)[0]) if config.seed is None else config.seed
+        seed = seed_or_drawn(config.seed)
         workers = config.workers
         if config.runtime in ("threads", "processes") and workers is None:
             from velocirl.engine.cpu import available_cores
