@@ -2,7 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check bench compare clean
+# What `make bench-compare` compares with: a name given to --save, or a file.
+BASELINE ?= benchmarks/baseline.json
+
+.PHONY: demo test test-all check bench bench-compare bench-baseline compare clean
 
 demo: .venv/core
 	@$(BIN)/velocirl demo
@@ -20,7 +23,14 @@ check: .venv/test
 	$(BIN)/lint-imports
 
 bench: .venv/peers
-	$(BIN)/velocirl bench --markdown BENCHMARKS.md
+	$(BIN)/velocirl bench --peers --markdown BENCHMARKS.md --html bench-report.html
+
+bench-compare: .venv/peers
+	$(BIN)/velocirl bench --peers --compare $(BASELINE) --fail-on-regression \
+		--json bench-report.json --html bench-report.html
+
+bench-baseline: .venv/peers
+	$(BIN)/velocirl bench --peers --save benchmarks/baseline.json
 
 compare: .venv/peers
 	$(BIN)/python tools/compare_algorithms.py run comparison.jsonl

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 
 from velocirl.bench import measuring
@@ -16,8 +14,13 @@ class Clock:
     def __init__(self):
         self.now = 0.0
 
+        self.busy = 1.0  # the share of that time that this process is on a processor
+
     def perf_counter(self):
         return self.now
+
+    def process_time(self):
+        return self.busy * self.now
 
     def call_of(self, *seconds):
         """A call that takes these times, the last one ever after."""
@@ -32,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    monkeypatch.setattr(measuring, "time", clock)
     return clock
 
 
@@ -100,3 +103,38 @@ def test_progress_goes_from_nothing_to_all(clock):
     assert shares[0] == 0.0
     assert shares[-1] == 1.0
     assert shares == sorted(shares)
+
+
+def test_a_sample_is_also_taken_by_the_time_of_the_processor(clock):
+    timed = Timed(clock.call_of(0.1), amount=50)
+    timed.prepare(SETTINGS)
+    clock.busy = 0.5
+    assert timed.sample() == pytest.approx(500)
+    assert timed.by_processor == pytest.approx(1000)
+    clock.busy = 0.01  # something else does the work
+    assert timed.sample() == pytest.approx(500)
+    assert timed.by_processor is None
+
+
+def test_what_was_taken_before_an_interrupt_is_there(clock):
+    calls = []
+
+    def call():
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return 7.0
+
+    taken = {}
+    with pytest.raises(KeyboardInterrupt):
+        measure({"a": Counted(call)}, SETTINGS, lambda _: None, taken)
+    assert taken == {"a": [7.0, 7.0]}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounds"), [(0.5, 7), (1.9, 7), (2.1, 5)], ids=["short", "just short enough", "long"]
+)
+def test_long_rounds_are_fewer(clock, seconds, rounds):
+    settings = Settings(budget_seconds=3.0, sample_seconds=0.1, warm_up_seconds=0.3, fewest_rounds=7, most_rounds=21)
+    samples = measure({"one": Timed(clock.call_of(seconds))}, settings, lambda share: None)
+    assert len(samples["one"]) == rounds

@@ -24,7 +24,7 @@ PEERS = {
 def test_what_is_claimed():
     claims = {
         (one.name, claim.by, claim.of, claim.to, claim.at_least, claim.at_most)
-        for one in find_benchmarks(["tabular"])
+        for one in find_benchmarks(["tabular", "tabular_scaling", "tabular_tables"])
         for claim in one.define().claims
         if claim.at_least is not None or claim.at_most is not None
     }

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from velocirl.algorithms.online.ppo_config import PPOConfig
+from velocirl.bench import samplers
 from velocirl.bench.comparison import Comparison, UnavailableError, value
+from velocirl.bench.cost import Cost
 from velocirl.bench.machine import Machine
 from velocirl.bench.measuring import QUICK, THOROUGH, Timed
 from velocirl.bench.peers.process import SERVING, Peer, PeerError, reason
@@ -288,11 +290,11 @@ def test_a_peer_that_has_ended_is_told_when_it_is_asked_again():
 
 
 def test_samples_on_a_gpu_are_at_least_2_seconds_in_all():
-    assert THOROUGH.fewest_rounds * cuda_ppo.SAMPLE_SECONDS >= 2.0
+    assert THOROUGH.fewest_rounds * samplers.LONGER_SECONDS >= 2.0
     given = []
 
     class Recorder:
-        iterations = 7
+        iterations, cost = 7, Cost(operations=3)
 
         def prepare(self, settings):
             given.append(settings)
@@ -303,9 +305,9 @@ def test_samples_on_a_gpu_are_at_least_2_seconds_in_all():
         def close(self):
             given.append("closed")
 
-    longer = cuda_ppo.Longer(Recorder())
+    longer = samplers.Longer(Recorder())
     longer.prepare(THOROUGH)
-    assert (longer.iterations, longer.sample()) == (7, 5.0)
+    assert (longer.iterations, longer.sample(), longer.cost) == (7, 5.0, Cost(operations=3))
     longer.close()
     assert (given[0].sample_seconds, given[0].warm_up_seconds, given[1]) == (0.3, 0.3, "closed")
 

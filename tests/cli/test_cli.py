@@ -1,4 +1,3 @@
-import json
 import re
 import signal
 import subprocess
@@ -27,7 +26,8 @@ def test_version(capsys):
 def test_help_names_the_commands_that_there_are(capsys):
     main(["--help"])
     named = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
-    names = ["train", "resume", "evaluate", "table", "play", "runs", "envs", "demo", "doctor", "bench"]
+    names = ["train", "resume", "monitor", "evaluate", "table", "play", "runs", "envs", "demo", "doctor"]
+    names += ["bench", "tune", "profile"]
     assert named == names == list(COMMANDS)
 
 
@@ -37,36 +37,13 @@ def test_every_command_explains_itself(command, capsys):
     assert f"usage: velocirl {command}" in re.sub(r"\s+", " ", capsys.readouterr().out.lower())
 
 
-def test_bench_list(capsys):
-    main(["bench", "--list"])
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.split()[:2] == ["stepping", "cartpole_4096"] for line in lines)
-    main(["bench", "memory", "--list"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["category", "memory"]
-
-
-def test_a_quick_run_really_measures(tmp_path, capsys):
-    figures, tables = tmp_path / "figures.json", tmp_path / "BENCHMARKS.md"
-    main(["bench", "spaces", "--quick", "--json", str(figures), "--markdown", str(tables)])
-    content = json.loads(figures.read_text())
-    assert [one["name"] for one in content["benchmarks"]] == ["flatten", "unflatten"]
-    assert content["command"] == f"velocirl bench spaces --quick --json {figures} --markdown {tables}"
-    for one in content["benchmarks"]:
-        ours, peer = one["contestants"]
-        assert len(ours["samples"]) == len(peer["samples"]) >= 3
-        assert one["findings"][0]["estimate"]["low"] > 10.0  # whole batches against one value at a time
-        assert ours["estimate"]["median"] > 1e6
-    assert "velocirl / Gymnasium" in tables.read_text()
-    assert "rows/s" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bench", "steping"], "error: no benchmarks of category 'steping': did you mean 'stepping'?"),
+        (["bench", "steping"], "error: there is no category and no benchmark 'steping': did you mean 'stepping'?"),
         (["bench", "--json", "/nowhere/at/all.json"], "error: /nowhere/at/all.json: there is no directory"),
         (["trian", "CartPole-v1"], "error: there is no command 'trian': did you mean 'train'?"),
-        ([], "error: say what to do: velocirl train | resume | evaluate"),
+        ([], "error: say what to do: velocirl train | resume | monitor"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(arguments, message, capsys):

@@ -6,13 +6,16 @@ import time
 from collections import deque
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from velocirl.training import display as module
 from velocirl.training.agent import Goal
-from velocirl.training.display import Display, say_count, say_figure, say_seconds
+from velocirl.training.display import Display
+from velocirl.training.vitals import Vitals
+from velocirl.training.words import say_count, say_figure, say_seconds
 
 
 def agent_at(steps=0, total=100_000, **metrics):
@@ -133,14 +136,67 @@ def test_the_time_left_is_told_by_the_speed_of_the_last_seconds(monkeypatch):
     assert "10:00 left" in last_frame(console)
 
 
+PARTS = {
+    "time/update_share": 0.75, "time/rollout_share": 0.25, "time/rollout/environment_share": 0.05,
+    "time/rollout/policy_share": 0.2,
+}  # fmt: skip
+
+
+class Steady:
+    """Vitals that stand still, and a note of what was asked for."""
+
+    def __init__(self, **given):
+        self.vitals, self.watching, self.closed = Vitals(**given), False, False
+
+    def read(self):
+        return self.vitals
+
+    def watch_gpu(self):
+        self.watching = True
+
+    def close(self):
+        self.closed = True
+
+
+def test_the_panel_shows_the_machine_and_the_parts_of_phases():
+    vitals = Steady(cpu_percent=180.4, memory_bytes=350_000_000, gpu_percent=55.0, gpu_memory_bytes=2 * 10**9)
+    console, agent = terminal(100), agent_at()
+    agent.config.device = "cuda"
+    agent.machine = SimpleNamespace(gauges=lambda: {"queue/length": 1, "learner/waiting_seconds": 2.5, "drops": 0})
+    display = Display(console, vitals=vitals)
+    display.start(agent)
+    assert vitals.watching
+    advance(agent, **{"rollout/ep_rew_mean": 1.0}, **PARTS)
+    display.finish(agent)
+    lines = [line.strip("│ ") for line in last_frame(console).splitlines()]
+    place = lines.index("rollout 25% (policy 20%, environment 5%)   update 75%")
+    said = " ".join(" ".join(lines[place + 1 : -1]).split())
+    assert said == "CPU 180% memory 350 MB GPU 55% GPU memory 2 GB queue length 1 learner waiting 2.5 s drops 0"
+    assert vitals.closed
+
+
+def test_the_panel_reads_the_real_vitals_by_itself():
+    console, agent = terminal(), agent_at()
+    display = Display(console)
+    display.start(agent)
+    display.close()
+    ((amount, unit),) = re.findall(r"CPU \d+%   memory ([\d.]+) ([MG])B", last_frame(console))
+    assert float(amount) * {"M": 1e6, "G": 1e9}[unit] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
+    assert "GPU" not in last_frame(console)
+
+
 @pytest.mark.parametrize("width", [40, 64, 80, 200])
 def test_the_panel_fits_any_terminal(width):
     console, agent = terminal(width), agent_at()
     display = Display(console)
     display.start(agent)
-    advance(agent, **{"rollout/ep_rew_mean": 1.0, "train/value_loss": 0.5})
+    agent.machine = SimpleNamespace(gauges=lambda: {f"queue/{n}": n for n in range(9)})
+    advance(agent, **{"rollout/ep_rew_mean": 1.0, "train/value_loss": 0.5}, **PARTS)
     display.finish(agent)
-    assert max(map(len, last_frame(console).splitlines())) <= width
+    frame = last_frame(console)
+    assert max(map(len, frame.splitlines())) <= width
+    for said in ("policy", "CPU", "queue 8"):
+        assert said in " ".join(frame.replace("│", " ").split())
 
 
 def test_a_refresh_comes_by_the_clock(monkeypatch):

@@ -15,6 +15,7 @@ import velocirl
 from velocirl import PPO, NumericalError
 from velocirl.bench.suite import overlap
 from velocirl.training.agent import Goal
+from velocirl.training.gauges import gauges_of
 
 SMALL = {
     "num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (16, 16), "shared": True, "threads": 1,
@@ -118,6 +119,27 @@ def test_results_do_not_depend_on_timing():
         for agent in agents:
             agent.iterate()
     assert agents[0].parameters.tobytes() == agents[1].parameters.tobytes()
+
+
+def test_who_waits_is_said():
+    agent = prepared(params={"seconds": 2e-3})
+    assert gauges_of(agent) == {
+        "queue/length": 0.0, "learner/waiting_seconds": 0.0, "collector/waiting_seconds": 0.0,
+    }  # fmt: skip
+    began = time.monotonic()
+    for _ in range(3):
+        agent.iterate()
+    elapsed = time.monotonic() - began
+    waited = gauges_of(agent)["learner/waiting_seconds"]
+    assert (
+        2e-3 * BATCH < waited <= elapsed
+    )  # for the first rollout, which takes this long, and a good part of the others
+    agent.machine.drain()
+    time.sleep(0.05)
+    gauges = gauges_of(agent)
+    assert gauges["queue/length"] == 1.0
+    assert gauges["collector/waiting_seconds"] >= 0.05
+    assert gauges["learner/waiting_seconds"] == waited
 
 
 @pytest.mark.slow  # what it measures needs a quiet machine

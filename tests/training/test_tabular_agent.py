@@ -109,7 +109,8 @@ def test_metrics_of_an_iteration():
     assert set(rows[0]) == {
         "time/total_timesteps", "time/iterations", "time/time_elapsed", "time/fps", "rollout/ep_rew_mean",
         "rollout/ep_len_mean", "rollout/exploration_rate", "train/learning_rate", "train/n_updates", "train/states",
-        "train/td_error",
+        "train/td_error", "time/rollout_share", "time/rollout/policy_share", "time/rollout/environment_share",
+        "time/update_share",
     }  # fmt: skip
     assert [row["time/total_timesteps"] for row in rows] == [16_384, 32_768, 49_152, 65_536]
     assert [row["train/n_updates"] for row in rows] == [16_384, 32_768, 49_152, 65_536]

@@ -241,6 +241,28 @@ def test_a_restarted_worker_loses_its_partial_episodes_only(mode, mishap, marker
     assert vector.closed
 
 
+class Sleepy(Faulty):
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
+
+
+def test_waiting_and_replacing_are_counted(marker):
+    vector = WorkerVectorEnv(Sleepy, 2, workers=2, seed=4, restarts=2)
+    assert vector.gauges() == {"workers": 2, "waiting_seconds": 0.0, "restarts": 0}
+    vector.reset()
+    before, began = vector.gauges()["waiting_seconds"], time.monotonic()
+    for _ in range(5):
+        vector.step([0, 0])
+    elapsed = time.monotonic() - began
+    time.sleep(0.1)  # is not waiting for them
+    assert 5 * 0.02 <= vector.gauges()["waiting_seconds"] - before <= elapsed
+    with pytest.warns(RuntimeWarning, match="1 restarts left"):
+        vector.step([0, 2])
+    assert vector.gauges()["restarts"] == 1
+    vector.close()
+
+
 class FailsAtReset(Faulty):
     def __init__(self, directory):
         self.directory = directory

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from velocirl.bench.measuring import Sampler
-from velocirl.bench.units import Unit
+from velocirl.bench.measuring import Counted, Sampler, Timed
+from velocirl.bench.units import NUMBER, RATE, SECONDS, Unit
 
 
 class UnavailableError(Exception):
@@ -27,17 +27,48 @@ class Claim:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Contestants measured in turns in the same run. A contestant is what makes its sampler, called just before."""
+    """Contestants measured in turns in the same run. A contestant is what makes its sampler, called just before.
+
+    `peers` names those that are somebody else's: they are measured where peers are asked for.
+    """
 
     unit: Unit
     contestants: Mapping[str, Callable[[], Sampler]]
     claims: Sequence[Claim] = ()
+    peers: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        for claim in self.claims:
-            for name in (claim.of, claim.to):
-                if name and name not in self.contestants:
-                    raise ValueError(f"a claim names {name!r}; the contestants are {', '.join(self.contestants)}")
+        named = [name for claim in self.claims for name in (claim.of, claim.to) if name]
+        for role, names in (("a claim names", named), ("the peers have", self.peers)):
+            for name in names:
+                if name not in self.contestants:
+                    raise ValueError(f"{role} {name!r}; the contestants are {', '.join(self.contestants)}")
+
+    def without_peers(self) -> Comparison:
+        """The same among ourselves; claims about peers go with them."""
+        return Comparison(
+            self.unit,
+            {name: make for name, make in self.contestants.items() if name not in self.peers},
+            [claim for claim in self.claims if claim.of not in self.peers and claim.to not in self.peers],
+        )
+
+
+def as_comparison(name: str, defined: object) -> Comparison:
+    """What a benchmark returned: a comparison, or something shorter for a contestant that is alone.
+
+    A function is timed, in seconds per call; `Timed` and `Counted` say themselves what they give.
+    """
+    if isinstance(defined, Comparison):
+        return defined
+    if isinstance(defined, Timed):
+        return Comparison(SECONDS if defined.amount is None else RATE, {name: lambda: defined})
+    if isinstance(defined, Counted):
+        return Comparison(NUMBER, {name: lambda: defined})
+    if callable(defined):
+        return Comparison(SECONDS, {name: lambda: Timed(defined)})
+    raise TypeError(
+        f"the benchmark {name} must return a function to time, a Timed, a Counted or a Comparison, got {defined!r}"
+    )
 
 
 def value(of: str, *, at_least: float | None = None, at_most: float | None = None) -> Claim:

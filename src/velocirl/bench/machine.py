@@ -36,6 +36,12 @@ class Machine:
     load: float  # average of the last minute, before the run
     commit: str  # of velocirl's checkout; empty when it is installed from a package
     versions: dict[str, str] = field(default_factory=dict)
+    gpu: str = ""
+
+    @property
+    def identity(self) -> tuple[str, int, int, str]:
+        """What figures of two runs must share to be compared as they are: the hardware."""
+        return self.processor, self.cores, round(self.memory_bytes / 2**30), self.gpu
 
     @property
     def busy(self) -> bool:
@@ -59,6 +65,7 @@ def this_machine() -> Machine:
         load=os.getloadavg()[0],
         commit=_commit(),
         versions=_versions(),
+        gpu=output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+
+from velocirl.bench.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,16 @@ class Settings:
     sample_seconds: float = 0.1
     fewest_rounds: int = 7
     most_rounds: int = 21
-    budget_seconds: float = 12.0  # no further round once they have taken this long, where the fewest are done
+    budget_seconds: float = 5.0  # no further round once they have taken this long, where the fewest are done
+    long_round_seconds: float = 2.0  # where rounds take longer than this on average,
+    fewest_long_rounds: int = 5  # these are enough
 
 
 THOROUGH = Settings()
 QUICK = Settings(warm_up_seconds=0.05, sample_seconds=0.02, fewest_rounds=3, most_rounds=5, budget_seconds=1.0)
+
+
+WORKED = 0.02  # of the time by the clock: a process that was busy for less only waited
 
 
 class Sampler(Protocol):
@@ -31,6 +39,11 @@ class Sampler(Protocol):
     @property
     def iterations(self) -> int:
         """The number of calls in a sample."""
+        ...
+
+    @property
+    def cost(self) -> Cost | None:
+        """What a unit of its work needs at least, where that is known."""
         ...
 
     def prepare(self, settings: Settings) -> None:
@@ -48,12 +61,19 @@ class Sampler(Protocol):
 
 @dataclass
 class Timed:
-    """Samples a call by the clock: `amount` of work per second or, without an amount, seconds per call."""
+    """Samples a call by the clock: `amount` of work per second or, without an amount, seconds per call.
+
+    Work that a call gave to a GPU is waited for. `cost` is that of one unit of the amount, or of one call; `facts`
+    are told once everything was measured, and stand beside the result.
+    """
 
     call: Callable[[], object]
     amount: float | None = None
     closing: Callable[[], object] | None = None
+    cost: Cost | None = None
+    facts: Callable[[], dict[str, float]] | None = None
     iterations: int = field(default=1, init=False)
+    by_processor: float | None = field(default=None, init=False)  # the last sample, by the processor's time
 
     def prepare(self, settings: Settings) -> None:
         """Call until warm; how many calls were made in that time tells how many fill a sample."""
@@ -66,20 +86,39 @@ class Timed:
 
     def sample(self) -> float:
         """Time one series of calls."""
+        before = time.process_time()
         seconds = self._seconds(self.iterations)
-        return seconds / self.iterations if self.amount is None else self.amount * self.iterations / seconds
+        used = time.process_time() - before
+        # Where something else did the work, a process or a GPU, the time of this process says nothing.
+        self.by_processor = self._figure(used) if used > WORKED * seconds else None
+        return self._figure(seconds)
 
     def close(self) -> None:
         """Let go of what was timed."""
         if self.closing is not None:
             self.closing()
 
+    def _figure(self, seconds: float) -> float:
+        return seconds / self.iterations if self.amount is None else self.amount * self.iterations / seconds
+
     def _seconds(self, iterations: int) -> float:
         call = self.call
+        synchronise()
         start = time.perf_counter()
         for _ in range(iterations):
             call()
+        synchronise()
         return time.perf_counter() - start
+
+
+def synchronise() -> None:
+    """Wait for the GPU, where this process has begun to use one through torch or velocirl."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    engine: Any = sys.modules.get("velocirl.engine.cuda")
+    if engine is not None and engine.cuda.is_available():
+        engine.cuda.synchronize()
 
 
 @dataclass
@@ -88,6 +127,7 @@ class Counted:
 
     call: Callable[[], float]
     closing: Callable[[], object] | None = None
+    cost: Cost | None = None
     iterations: int = field(default=1, init=False)
 
     def prepare(self, settings: Settings) -> None:
@@ -104,24 +144,37 @@ class Counted:
 
 
 def measure(
-    samplers: Mapping[str, Sampler], settings: Settings, progress: Callable[[float], None]
+    samplers: Mapping[str, Sampler],
+    settings: Settings,
+    progress: Callable[[float], None],
+    into: dict[str, list[float]] | None = None,
+    by_processor: dict[str, list[float]] | None = None,
 ) -> dict[str, list[float]]:
     """The samples of every contestant, sample i of each from round i; `progress` is told the share that is done.
 
     What slows the machine for a while so slows all of them; each round has an order of its own, so that nobody always
-    runs in the wake of the same other one.
+    runs in the wake of the same other one. Samples are added to `into` as they are taken, so that an interrupt loses
+    none of them, and to `by_processor` the same by the processor's time, of those that know it.
     """
-    samples: dict[str, list[float]] = {name: [] for name in samplers}
+    samples = {} if into is None else into
+    for name in samplers:
+        samples.setdefault(name, [])
     for sampler in samplers.values():
         sampler.prepare(settings)
     shuffle = np.random.default_rng(0)
     start = time.perf_counter()
     for done in range(settings.most_rounds if samplers else 0):
-        used = (time.perf_counter() - start) / settings.budget_seconds
-        if done >= settings.fewest_rounds and used >= 1.0:
+        seconds = time.perf_counter() - start
+        used, fewest = seconds / settings.budget_seconds, settings.fewest_rounds
+        if seconds > done * settings.long_round_seconds:
+            fewest = min(fewest, settings.fewest_long_rounds)
+        if done >= fewest and used >= 1.0:
             break
-        progress(max(done / settings.most_rounds, min(used, done / settings.fewest_rounds)))
+        progress(max(done / settings.most_rounds, min(used, done / fewest)))
         for name in shuffle.permutation(list(samplers)).tolist():
             samples[name].append(samplers[name].sample())
+            known = getattr(samplers[name], "by_processor", None)
+            if by_processor is not None and known is not None:
+                by_processor.setdefault(name, []).append(known)
     progress(1.0)
     return samples

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT_SECONDS = 120
@@ -34,3 +35,10 @@ def run_python(
     if done.returncode != 0:
         raise RuntimeError(f"a measured process ended with {done.returncode}:\n{done.stderr}")
     return done.stdout
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """The time of one call, for what starts a process each time: nothing of it needs to be warm."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

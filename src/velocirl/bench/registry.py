@@ -5,13 +5,29 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
-from velocirl.bench.comparison import Comparison
 from velocirl.engine.naming import nearest
+from velocirl.training.importing import import_file
 
 SUITE = "velocirl.bench.suite"
+ENDING = ".py"
+# What people ask for; a benchmark of one's own may have a category of one's own.
+CATEGORIES = {
+    "compile": "from nothing to a first step: cold and cached compile times",
+    "environment": "environments alone: steps per second, memory of a copy",
+    "vector": "fleets through Gymnasium's interface, and structured spaces",
+    "network": "networks forward and backward, by size, beside the machine's peak",
+    "learning": "the parts of an update: advantages, losses, optimisers, buffers, tables",
+    "training": "whole training: steps per second, and the time until it is solved",
+    "memory": "memory of copies, episodes and runs, and whether it stays",
+    "scaling": "threads, processes and ranks beside one",
+    "device": "GPUs, beside the CPU",
+}
+Define = TypeVar("Define", bound=Callable[[], object])
 _benchmarks: dict[str, Benchmark] = {}
 
 
@@ -20,7 +36,9 @@ class Benchmark:
     """A function that says what to compare; the first line of its docstring is the title, the rest are notes."""
 
     category: str
-    define: Callable[[], Comparison]
+    define: Callable[[], object]
+    standard: bool = True  # measured where nothing is chosen
+    metadata: Mapping[str, str | float | int | bool | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -28,37 +46,84 @@ class Benchmark:
         return self.define.__name__
 
     @property
+    def file(self) -> str:
+        """The name of the file that it stands in, without its ending."""
+        return Path(inspect.getfile(self.define)).stem
+
+    @property
     def title(self) -> str:
         """What is measured, for people."""
-        return inspect.getdoc(self.define).partition("\n")[0].removesuffix(".")  # pyright: ignore
+        return (inspect.getdoc(self.define) or self.name).partition("\n")[0].removesuffix(".")
 
     @property
     def notes(self) -> str:
         """What a reader needs to know to judge the comparison."""
-        return " ".join(inspect.getdoc(self.define).partition("\n")[2].split())  # pyright: ignore
+        return " ".join((inspect.getdoc(self.define) or "").partition("\n")[2].split())
 
 
-def benchmark(*, category: str) -> Callable[[Callable[[], Comparison]], Callable[[], Comparison]]:
-    """Make a function a benchmark of this category."""
+def benchmark(
+    *, category: str, standard: bool = True, **metadata: str | float | int | bool | None
+) -> Callable[[Define], Define]:
+    """Make a function a benchmark of this category.
 
-    def register(define: Callable[[], Comparison]) -> Callable[[], Comparison]:
+    It returns what is measured: a function to time, a `Timed`, a `Counted`, or a `Comparison` of several. One that is
+    not `standard` is measured only where it, its file or its category is named. `metadata` stands beside its results.
+    """
+
+    def register(define: Define) -> Define:
         if not inspect.getdoc(define):
             raise TypeError(f"the benchmark {define.__name__} needs a docstring: its first line is the title")
         earlier = _benchmarks.get(define.__name__)
         if earlier is not None and earlier.define.__module__ != define.__module__:
             raise ValueError(f"{earlier.define.__module__} has a benchmark {define.__name__} already")
-        _benchmarks[define.__name__] = Benchmark(category, define)
+        _benchmarks[define.__name__] = Benchmark(category, define, standard, metadata)
         return define
 
     return register
 
 
-def find_benchmarks(categories: Iterable[str] = ()) -> list[Benchmark]:
-    """The benchmarks of these categories, or all, in the order of the suite's files and lines."""
+def find_benchmarks(words: Iterable[str] = (), *, everything: bool = False) -> list[Benchmark]:
+    """The benchmarks that are meant by some words, in the order of the suite's files and lines.
+
+    A word is a category, the name of a benchmark, that of a file of the suite, or the path of a file of one's own.
+    Without words these are the standard ones, or `everything`.
+    """
     for module in pkgutil.iter_modules(importlib.import_module(SUITE).__path__):
         importlib.import_module(f"{SUITE}.{module.name}")
-    known = sorted({one.category for one in _benchmarks.values()})
-    wanted = set(categories)
-    for category in sorted(wanted - set(known)):
-        raise ValueError(f"no benchmarks of category {category!r}{nearest(category, known)}")
-    return [one for one in _benchmarks.values() if not wanted or one.category in wanted]
+    words = list(words)
+    chosen: set[str] = set()
+    for word in words:
+        chosen |= _of_file(Path(word)) if word.endswith(ENDING) else _meant_by(word)
+    if words:
+        return [one for one in _benchmarks.values() if one.name in chosen]
+    return [one for one in _benchmarks.values() if everything or one.standard]
+
+
+def _meant_by(word: str) -> set[str]:
+    """The names of the benchmarks of a category, of one benchmark, or of a file of the suite, in this order."""
+    known = list(_benchmarks.values())
+    for names in (
+        {one.name for one in known if one.category == word},
+        {one.name for one in known if one.name == word},
+        {one.name for one in known if one.file == word},
+    ):
+        if names:
+            return names
+    categories = list(dict.fromkeys([*CATEGORIES, *(one.category for one in known)]))
+    if word in CATEGORIES:
+        raise ValueError(f"there are no benchmarks of category {word!r} yet")
+    near = nearest(word, [*categories, *dict.fromkeys(name for one in known for name in (one.name, one.file))])
+    hint = near if near.startswith(": did you mean") else f"; the categories are {', '.join(categories)}"
+    raise ValueError(f"there is no category and no benchmark {word!r}{hint} (velocirl bench --list shows them)")
+
+
+def _of_file(path: Path) -> set[str]:
+    """The names of the benchmarks that a file of one's own defines."""
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}, in which benchmarks should be defined")
+    import_file(path)
+    names = {one.name for one in _benchmarks.values() if Path(inspect.getfile(one.define)).resolve() == path}
+    if not names:
+        raise ValueError(f"{path} defines no benchmark: a function below @benchmark(category=...) is missing")
+    return names

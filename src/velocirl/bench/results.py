@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
+from velocirl.bench.company import NOTABLE
+from velocirl.bench.cost import Cost
 from velocirl.bench.machine import Machine
 from velocirl.bench.measuring import Settings
+from velocirl.bench.peaks import Peaks, Share, share_of_peak
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM, Estimate, estimate, spread
 from velocirl.bench.units import Unit
 
-FORMAT = 1  # of the JSON file
+FORMAT = 2  # of the JSON file
 
 MET, MISSED, UNDECIDED, NOT_MEASURED, NO_TARGET = "met", "missed", "undecided", "not measured", ""
 
@@ -25,8 +29,11 @@ class Measured:
     samples: tuple[float, ...] = ()
     iterations: int = 0
     unavailable: str = ""
+    peer: bool = False  # somebody else's
+    cost: Cost | None = None
+    by_processor: tuple[float, ...] = ()  # the same samples by the time that this process was on a processor
 
-    @property
+    @cached_property
     def estimate(self) -> Estimate | None:
         """The median and its interval."""
         return estimate(self.samples) if self.samples else None
@@ -63,7 +70,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Result:
-    """A benchmark that ran."""
+    """A benchmark that ran, as far as it came."""
 
     name: str
     category: str
@@ -73,12 +80,25 @@ class Result:
     contestants: tuple[Measured, ...]
     findings: tuple[Finding, ...]
     seconds: float
+    reference: tuple[float, ...] = ()  # seconds that a fixed piece of work took in each round: how fast the machine was
+    reference_by_processor: tuple[float, ...] = ()
+    company: float = 0.0  # cores that other programs kept busy meanwhile
+    error: str = ""  # why it ended early
+    interrupted: bool = False  # somebody did not wait for its end
+    metadata: dict[str, str | float | int | bool | None] = field(default_factory=dict)
 
     @property
     def warnings(self) -> list[str]:
-        """A line where samples disagree too much."""
+        """A line for each reason to be careful with these figures."""
+        lines = []
         noisy = ", ".join(f"{one.name} {one.spread:.0%}" for one in self.contestants if one.noisy)
-        return [f"too noisy to conclude from (spread above {NOISY_FROM:.0%}): {noisy}"] if noisy else []
+        if noisy:
+            lines.append(f"too noisy to conclude from (spread above {NOISY_FROM:.0%}): {noisy}")
+        if self.company >= NOTABLE:
+            lines.append(f"other programs kept {self.company:.1f} cores busy meanwhile")
+        if self.interrupted:
+            lines.append("interrupted: these are the rounds so far")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -90,44 +110,42 @@ class Report:
     machine: Machine
     settings: Settings
     results: Sequence[Result]
+    peaks: Peaks | None = None  # what this machine can do at most, where something was compared with it
+    complete: bool = True  # False: it was interrupted
 
-    def as_json(self) -> str:
-        """All of it, raw samples included."""
+    @property
+    def failures(self) -> list[Result]:
+        """The benchmarks that raised an error."""
+        return [result for result in self.results if result.error]
+
+    def share(self, result: Result, one: Measured) -> Share | None:
+        """How near to the machine's limit a contestant came, where its cost and the limit are known."""
+        if self.peaks is None or one.cost is None or not one.samples:
+            return None
+        found = one.estimate
+        assert found is not None  # noqa: S101 - for the type checker: there are samples
+        per_second = found.median if result.unit.more_is_better else 1.0 / found.median
+        return share_of_peak(one.cost, per_second, self.peaks)
+
+    def as_json(self, **more: Any) -> str:
+        """All of it, raw samples included, and more that was made of it."""
         content = {
             "format": FORMAT,
-            "command": self.command,
-            "started": self.started,
+            **{name: getattr(self, name) for name in ("command", "started", "complete")},
             "machine": asdict(self.machine),
             "settings": asdict(self.settings),
+            "peaks": None if self.peaks is None else asdict(self.peaks),
             "confidence": CONFIDENCE,
             "noisy_from": NOISY_FROM,
-            "benchmarks": [_result(result) for result in self.results],
+            "results": [self._result(result) for result in self.results],
+            **more,
         }
-        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+        return json.dumps(content, allow_nan=False, indent=1) + "\n"
 
-
-def _result(result: Result) -> Mapping[str, Any]:
-    return {
-        **{name: getattr(result, name) for name in ("name", "category", "title", "notes", "seconds")},
-        "unit": result.unit.name,
-        "more_is_better": result.unit.more_is_better,
-        "contestants": [
-            {**asdict(one), "estimate": _estimate(one.estimate), "spread": one.spread, "noisy": one.noisy}
-            for one in result.contestants
-        ],
-        "findings": [
-            {
-                "statement": finding.statement,
-                "unit": finding.unit.name,
-                "target": finding.target,
-                "at_most": finding.at_most,
-                "estimate": _estimate(finding.estimate),
-                "verdict": finding.verdict,
-            }
-            for finding in result.findings
-        ],
-    }
-
-
-def _estimate(found: Estimate | None) -> Mapping[str, float] | None:
-    return None if found is None else asdict(found)
+    def _result(self, result: Result) -> dict[str, Any]:
+        content = asdict(result)
+        for plain, one in zip(content["contestants"], result.contestants, strict=True):
+            share = self.share(result, one)
+            plain["estimate"] = None if one.estimate is None else asdict(one.estimate)
+            plain |= {"spread": one.spread, "noisy": one.noisy, "share": None if share is None else asdict(share)}
+        return content

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from velocirl.bench.comparison import Comparison, UnavailableError
+from velocirl.bench.company import Company
+from velocirl.bench.comparison import Comparison, UnavailableError, as_comparison
 from velocirl.bench.judging import judge
 from velocirl.bench.machine import Machine
 from velocirl.bench.measuring import Sampler, Settings, measure
+from velocirl.bench.peaks import Peaks
+from velocirl.bench.reference import Reference
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.results import Measured, Report, Result
+from velocirl.bench.units import NUMBER
+from velocirl.engine.errors import debugging
+
+REFERENCE = " reference"  # no contestant's name begins with a blank
 
 
 class Watcher(Protocol):
@@ -28,28 +36,75 @@ class Watcher(Protocol):
         ...
 
     def finish(self, result: Result) -> None:
-        """It is done."""
+        """It is done, as far as it came."""
         ...
 
 
+@dataclass
+class _Taken:
+    """What was measured of a comparison so far, whatever happens next."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    by_processor: dict[str, list[float]] = field(default_factory=dict)
+    samplers: dict[str, Sampler] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    company: float = 0.0
+    facts: dict[str, float] = field(default_factory=dict)
+
+
 def run_benchmarks(
-    benchmarks: Sequence[Benchmark], settings: Settings, machine: Machine, watcher: Watcher, command: str
+    benchmarks: Sequence[Benchmark],
+    settings: Settings,
+    machine: Machine,
+    watcher: Watcher,
+    command: str,
+    *,
+    peers: bool = True,
+    peaks: Callable[[], Peaks] | None = None,
 ) -> Report:
-    """Measure and judge; `command` is what a reader has to type to see the same."""
+    """Measure and judge; `command` is what a reader has to type to see the same.
+
+    A benchmark that raises is reported and the rest goes on; an interrupt ends the run, and what was measured is kept
+    and marked. `peaks` measures what the machine can do at most, once, where something wants to be compared with it.
+    """
     started = datetime.now().astimezone().isoformat(timespec="seconds")
-    results = []
-    for benchmark in benchmarks:
-        watcher.begin(benchmark)
-        result = _run(benchmark, settings, machine, watcher)
-        watcher.finish(result)
-        results.append(result)
-    return Report(command, started, machine, settings, results)
+    results: list[Result] = []
+    limits: Peaks | None = None
+    complete = True
+    try:
+        for benchmark in benchmarks:
+            watcher.begin(benchmark)
+            result = _run(benchmark, settings, machine, watcher, peers)
+            results.append(result)
+            if result.interrupted:
+                raise KeyboardInterrupt
+            if limits is None and peaks is not None and any(one.cost for one in result.contestants):
+                limits = peaks()
+            watcher.finish(result)
+    except KeyboardInterrupt:
+        complete = False
+        if results and results[-1].interrupted:
+            watcher.finish(results[-1])
+    return Report(command, started, machine, settings, results, limits, complete)
 
 
-def _run(benchmark: Benchmark, settings: Settings, machine: Machine, watcher: Watcher) -> Result:
+def _run(benchmark: Benchmark, settings: Settings, machine: Machine, watcher: Watcher, peers: bool) -> Result:
     start = time.perf_counter()
-    comparison = benchmark.define()
-    contestants = _measure(comparison, settings, watcher)
+    comparison, taken = Comparison(NUMBER, {}), _Taken()
+    error, interrupted = "", False
+    try:
+        comparison = as_comparison(benchmark.name, benchmark.define())
+        if not peers:
+            comparison = comparison.without_peers()
+        _measure(comparison, settings, watcher, taken)
+    except KeyboardInterrupt:
+        interrupted = True
+    except Exception as fault:
+        if debugging():
+            raise
+        error = f"{type(fault).__name__}: {' '.join(str(fault).split())}".rstrip(": ")
+    rounds = min(map(len, taken.samples.values()), default=0)
+    contestants = tuple(_measured(name, comparison, taken, rounds) for name in comparison.contestants)
     findings = [judge(claim, contestants, comparison.unit, busy=machine.busy) for claim in comparison.claims]
     return Result(
         name=benchmark.name,
@@ -60,28 +115,45 @@ def _run(benchmark: Benchmark, settings: Settings, machine: Machine, watcher: Wa
         contestants=contestants,
         findings=tuple(findings),
         seconds=time.perf_counter() - start,
+        reference=tuple(taken.samples.get(REFERENCE, [])[:rounds]),
+        reference_by_processor=tuple(taken.by_processor.get(REFERENCE, [])[:rounds]),
+        company=taken.company,
+        error=error,
+        interrupted=interrupted,
+        metadata={**benchmark.metadata, **taken.facts},
     )
 
 
-def _measure(comparison: Comparison, settings: Settings, watcher: Watcher) -> tuple[Measured, ...]:
-    samplers: dict[str, Sampler] = {}
-    unavailable: dict[str, str] = {}
+def _measure(comparison: Comparison, settings: Settings, watcher: Watcher, taken: _Taken) -> None:
     with ExitStack() as stack:
         for name, make in comparison.contestants.items():
             try:
-                samplers[name] = make()
+                taken.samplers[name] = make()
             except ModuleNotFoundError as error:
                 if error.name is None or error.name.startswith("velocirl"):
                     raise
-                unavailable[name] = f"{error.name} is not installed"
+                taken.unavailable[name] = f"{error.name} is not installed"
             except UnavailableError as error:
-                unavailable[name] = str(error)
+                taken.unavailable[name] = str(error)
             else:
-                stack.callback(samplers[name].close)
-        samples = measure(samplers, settings, watcher.advance)
-    return tuple(
-        Measured(name, unavailable=unavailable[name])
-        if name in unavailable
-        else Measured(name, tuple(samples[name]), samplers[name].iterations)
-        for name in comparison.contestants
-    )
+                stack.callback(taken.samplers[name].close)
+        measured = {**taken.samplers, REFERENCE: Reference()} if taken.samplers else {}
+        company = Company()
+        try:
+            measure(measured, settings, watcher.advance, taken.samples, taken.by_processor)
+        finally:
+            taken.company = company.cores()
+        tellers = (getattr(sampler, "facts", None) for sampler in taken.samplers.values())
+        taken.facts = next((facts() for facts in tellers if facts is not None), {})  # of the first that has some
+
+
+def _measured(name: str, comparison: Comparison, taken: _Taken, rounds: int) -> Measured:
+    """A contestant's samples, of the rounds that everybody took part in."""
+    peer, sampler = name in comparison.peers, taken.samplers.get(name)
+    if sampler is None:
+        return Measured(name, unavailable=taken.unavailable.get(name, "not begun"), peer=peer)
+    samples = tuple(taken.samples.get(name, ())[:rounds])
+    unavailable = "" if samples else "not measured"
+    own = tuple(taken.by_processor.get(name, ())[:rounds])
+    by_processor = own if len(own) == len(samples) else ()
+    return Measured(name, samples, sampler.iterations, unavailable, peer, sampler.cost, by_processor)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from velocirl.bench.statistics import Estimate
 
+MEMORY = ("bytes", "MB")
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -16,6 +18,21 @@ class Unit:
     name: str
     more_is_better: bool
     template: str
+
+    def __post_init__(self) -> None:
+        # It may come from a file: nothing but the two places may be filled in, whatever is asked for there.
+        if len(self.template) > 40 or not re.fullmatch(r"\{number\}[^{}]*(\{prefix\}[^{}]*)?", self.template):
+            raise ValueError(f"a unit is written as {{number}} and, behind it, {{prefix}}; got {self.template!r}")
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it counts memory rather than time or speed."""
+        return self.name in MEMORY
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether it is a time, or a rate: something that a slower machine changes."""
+        return self.name == "s" or self.name.endswith("/s")
 
     def say(self, value: float) -> str:
         """A value for a table: 35.6M steps/s, 115 µs, 138 bytes."""
@@ -45,5 +62,12 @@ def significant(value: float) -> str:
 STEPS = Unit("steps/s", True, "{number}{prefix} steps/s")
 ROWS = Unit("rows/s", True, "{number}{prefix} rows/s")
 SECONDS = Unit("s", False, "{number} {prefix}s")
+RATE = Unit("/s", True, "{number}{prefix}/s")
+FLOPS = Unit("FLOP/s", True, "{number} {prefix}FLOP/s")
+BYTES_PER_SECOND = Unit("B/s", True, "{number} {prefix}B/s")
+UPDATES = Unit("updates/s", True, "{number}{prefix} updates/s")
+RETURN = Unit("return", True, "{number}")
+NUMBER = Unit("", True, "{number}")
+MEGABYTES = Unit("MB", False, "{number} MB")
 BYTES = Unit("bytes", False, "{number} bytes")
 TIMES = Unit("x", True, "{number}x")

@@ -7,10 +7,7 @@ has named it in a command before, and otherwise refused.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import sys
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +17,8 @@ import msgspec
 from velocirl.engine import registry
 from velocirl.engine.directories import data_directory
 from velocirl.engine.environment import Environment
-from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
+from velocirl.training.importing import import_file
 from velocirl.vector.making import GYMNASIUM
 
 NAMED = "environment_files.jsonl"  # in the data directory: the code that this user has named
@@ -79,23 +76,7 @@ def _split(name: str) -> tuple[Path | None, str]:
 def _import(path: Path) -> list[Environment]:
     """Import a file and give back the environments that it defines."""
     before = [registry.find(name) for name in registry.list_envs()]
-    spec = importlib.util.spec_from_file_location(f"{path.stem}_file", path)  # never the name of another module
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path} cannot be imported as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent))  # what lies beside it can be imported, as when it is run as a script
-    try:
-        spec.loader.exec_module(module)
-    except DefinitionError:
-        raise
-    except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
-        place = f"{path}:{line}" if line else str(path)
-        raise ValueError(f"{place}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(path.parent))
+    import_file(path)
     after = [registry.find(name) for name in registry.list_envs()]
     return [environment for environment in after if environment not in before]
 

@@ -20,6 +20,7 @@ DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Pyth
 COMMANDS = {  # each a function of that name in a module of that name, imported when it is called
     "train": "train an agent",
     "resume": "go on with a run as if it had never stopped",
+    "monitor": "see how a run stands, from another terminal",
     "evaluate": "play episodes with what was learnt",
     "table": "look inside of a table that was learnt",
     "play": "play TicTacToe against a table that was learnt",
@@ -28,6 +29,8 @@ COMMANDS = {  # each a function of that name in a module of that name, imported 
     "demo": "see it learn to balance a pole, in less than a minute",
     "doctor": "see what is installed, what works, and what to do about the rest",
     "bench": "measure speed, start-up and memory, beside its peers",
+    "tune": "find the settings that train fastest on this machine without learning worse",
+    "profile": "see where the time and the memory of a training go, and what to try next",
 }
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
@@ -82,8 +85,9 @@ def _complain(error: Exception, code: int) -> int:
     if debugging():
         raise error
     from velocirl.cli.console import make_console
+    from velocirl.training.words import printable
 
-    message = " ".join(str(error).split())
+    message = printable(" ".join(str(error).split()))  # it may quote a file that comes from somebody else
     line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
     make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
     return code

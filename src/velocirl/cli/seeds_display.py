@@ -14,8 +14,9 @@ from rich.text import Text
 
 from velocirl.bench.terminal import new_table
 from velocirl.cli.seed_processes import SeedProcess
-from velocirl.training.display import LINE_EVERY, say_count, say_figure, say_seconds
+from velocirl.training.display import LINE_EVERY
 from velocirl.training.seeds import Summary
+from velocirl.training.words import say_count, say_figure, say_seconds
 
 STYLES = {"finished": "green", "running": "", "stopped": "yellow", "interrupted": "yellow", "failed": "red"}
 BAR = 24  # columns

@@ -17,11 +17,15 @@ from velocirl.training.callbacks import Callback
 from velocirl.training.config import as_plain
 from velocirl.training.curve import RETURN
 from velocirl.training.groups import Group
+from velocirl.training.pulse import EVERY
 from velocirl.training.recording import RunPublisher, RunRecorder
 from velocirl.training.runs import create_run
+from velocirl.training.vitals import VitalsReader
 
 if TYPE_CHECKING:
     from velocirl.cli.seeds_display import SeedsDisplay
+
+PULSE_SECONDS = 0.2  # between the pulses of two agents, so that those of many take no time that is worth mentioning
 
 
 def can_learn_together(agent: Agent) -> bool:
@@ -35,6 +39,7 @@ def conduct_together(
 ) -> float:  # fmt: skip
     """Train the agents of a group; `lines` are what the display shows of each. Gives the seconds that it took."""
     began = time.monotonic()
+    vitals, every = VitalsReader(), max(EVERY, len(lines) * PULSE_SECONDS)
     plan = group.description.plan
     agents: list[Any] = []
     callbacks: list[list[Callback]] = []
@@ -49,7 +54,7 @@ def conduct_together(
             )  # fmt: skip
             write_config(run, chosen)
             held.enter_context(run.hold())
-            own, recorder = callbacks_of(run, as_json=as_json, seed=line.seed)
+            own, recorder = callbacks_of(run, vitals, as_json=as_json, seed=line.seed, pulse_every=every)
             agents.append(agent)
             recorders.append(recorder)
             callbacks.append([*own, _Line(line, display), RunPublisher(recorder)])
@@ -61,6 +66,8 @@ def conduct_together(
                     recorder.fail(agent, error)
                     line.state, line.error = "failed", str(error)
             raise
+        finally:
+            vitals.close()
     return time.monotonic() - began
 
 

@@ -17,9 +17,11 @@ from velocirl.training.agent import Agent
 from velocirl.training.callbacks import Callback, Evaluate, StopOnReward
 from velocirl.training.config import as_plain
 from velocirl.training.curve import RETURN
+from velocirl.training.pulse import EVERY, Pulse
 from velocirl.training.recording import RunPublisher, RunRecorder, interrupted
 from velocirl.training.runs import Plan, Run, create_run
 from velocirl.training.state_file import write_whole
+from velocirl.training.vitals import VitalsReader
 from velocirl.vector.making import GYMNASIUM
 
 if TYPE_CHECKING:
@@ -98,19 +100,24 @@ def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, q
 
     The caller holds the run.
     """
-    callbacks, recorder = callbacks_of(run, as_json=as_json)
+    vitals = VitalsReader()
+    callbacks, recorder = callbacks_of(run, vitals, as_json=as_json)
     try:
         if as_json or quiet:
             agent.learn(total_steps, [*callbacks, RunPublisher(recorder)])
         else:
-            _learn_visibly(agent, run, total_steps, callbacks, RunPublisher(recorder))
+            _learn_visibly(agent, run, total_steps, callbacks, RunPublisher(recorder), vitals)
     except BaseException as error:
         if run.description.status == "running":  # it ended before training began
             recorder.fail(agent, error)
         raise
+    finally:
+        vitals.close()
 
 
-def callbacks_of(run: Run, *, as_json: bool, seed: int | None = None) -> tuple[list[Callback], RunRecorder]:
+def callbacks_of(
+    run: Run, vitals: VitalsReader, *, as_json: bool, seed: int | None = None, pulse_every: float = EVERY
+) -> tuple[list[Callback], RunRecorder]:
     """What a run's plan asks for, and its recorder, which is among them; with a seed, lines of JSON name it."""
     plan = run.description.plan
     assert plan is not None  # noqa: S101 - every run of a command has one
@@ -126,7 +133,7 @@ def callbacks_of(run: Run, *, as_json: bool, seed: int | None = None) -> tuple[l
         callbacks.append(Evaluate(plan.evaluate_every))
     if plan.target_return is not None:
         callbacks.append(StopOnReward(plan.target_return))
-    callbacks.append(recorder)
+    callbacks += [recorder, Pulse(run, vitals, pulse_every)]
     if as_json:
         callbacks.append(_JSONEnds(run, named))
     return callbacks, recorder
@@ -144,7 +151,12 @@ def prepare_visibly(agent: Agent, console: Console, indent: str = "") -> None:
 
 
 def _learn_visibly(
-    agent: Agent, run: Run, total_steps: int | None, callbacks: list[Callback], publisher: RunPublisher
+    agent: Agent,
+    run: Run,
+    total_steps: int | None,
+    callbacks: list[Callback],
+    publisher: RunPublisher,
+    vitals: VitalsReader,
 ) -> None:
     from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
     from velocirl.training.display import Display
@@ -153,7 +165,7 @@ def _learn_visibly(
     if agent.device_reason:
         console.print(f"on {agent.device_reason}", style="dim", markup=False)
     prepare_visibly(agent, console)
-    display = Display(console, lambda agent, seconds: _ending(agent, run, seconds))
+    display = Display(console, lambda agent, seconds: _ending(agent, run, seconds), vitals)
     try:
         agent.learn(total_steps, [*callbacks, display, publisher])
     finally:
@@ -190,7 +202,7 @@ def _plan(request: Request, agent: Agent, chosen: Chosen) -> Plan:
 def _ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
     from rich.text import Text
 
-    from velocirl.training.display import say_count, say_figure, say_seconds
+    from velocirl.training.words import say_count, say_figure, say_seconds
 
     plan = run.description.plan
     word = outcome(agent, None if plan is None else plan.target_return)

@@ -13,7 +13,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from velocirl.engine import elementary, products, registers
+from velocirl.engine import clock, elementary, products, registers
 from velocirl.engine.cache import open_cache
 from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.linking import linked_once
@@ -45,8 +45,9 @@ class _DisjointArguments(Compiler):
 
 def cpu_translator(name: str, *, double: bool) -> Translator:
     """A translator to functions that numba inlines into the loops that call them."""
+    substitutes = {**registers.COMPILED, **clock.COMPILED}
     compiled = numba.njit(**INLINED, **COUNTED)
-    translator = Translator(name, double=double, compiled=compiled, substitutes=registers.COMPILED)
+    translator = Translator(name, double=double, compiled=compiled, substitutes=substitutes)
     translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))
     if not double:
         translator.substitute(math.sin, elementary.sin)
@@ -56,7 +57,7 @@ def cpu_translator(name: str, *, double: bool) -> Translator:
 
 def learning_translator(name: str) -> Translator:
     """A translator for what networks, losses and optimisers are made of: single precision, fused multiply-add."""
-    substitutes = {**registers.COMPILED, **products.COMPILED}
+    substitutes = {**registers.COMPILED, **clock.COMPILED, **products.COMPILED}
     compiled = numba.njit(**INLINED, **LEARNING)
     translator = Translator(name, double=False, compiled=compiled, substitutes=substitutes, manner="learning")
     translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))

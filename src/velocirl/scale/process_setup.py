@@ -30,6 +30,7 @@ class Setup(NamedTuple):
     core: int | None  # to be pinned to
     tally: Region  # what this worker reports,
     episodes: Region
+    counters: Region
     work: Region  # and what all take their rounds from
 
 
@@ -53,7 +54,7 @@ class Recipe:
         environment = pickle_source(specification, {}) if specification is not None else pickle_native(native)
         return cls(type(agent), environment, {**as_plain(agent.config), **own}, agent.seed)
 
-    def setup(self, copies: range, core: int | None, start: int, regions: tuple[Region, Region, Region]) -> bytes:
+    def setup(self, copies: range, core: int | None, start: int, regions: tuple[Region, ...]) -> bytes:
         """That of one worker, as bytes; `start` counts how often workers were started."""
         seed = self.seed if start == 0 else int(np.random.SeedSequence([self.seed, start]).generate_state(1)[0])
         with pickled_by_value(self.algorithm):

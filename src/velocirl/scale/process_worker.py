@@ -38,6 +38,7 @@ class SharedLesson(Lesson):
 
     tally: NDArray[np.float64]
     episodes: NDArray[Any]
+    counters: NDArray[np.int64]
 
     def stages(self, *, shared: bool = True) -> Stages:  # noqa: ARG002 - it is
         """The stages of a round; others may add rows at the same time."""
@@ -45,7 +46,8 @@ class SharedLesson(Lesson):
 
     def pupils(self, count: int, streams: NDArray[np.uint64]) -> Pupils:
         """What so many copies need."""
-        return super().pupils(count, streams)._replace(tally=self.tally, episodes=self.episodes)
+        own = super().pupils(count, streams)
+        return own._replace(tally=self.tally, episodes=self.episodes, counters=self.counters)
 
 
 class Part(Protocol):
@@ -103,7 +105,8 @@ class Worker(worker_process.Worker):
         setup: Setup = pickle.loads(read_payload(self.commands))  # noqa: S301 - from the parent
         if setup.core is not None:
             pin_process(setup.core)
-        tally, episodes, self.work = (attach(self.memory, each) for each in (setup.tally, setup.episodes, setup.work))
+        regions = setup.tally, setup.episodes, setup.counters, setup.work
+        tally, episodes, counters, self.work = (attach(self.memory, each) for each in regions)
         environment: EnvSpec | Environment = pickle.loads(setup.environment)[0]  # noqa: S301
         if isinstance(environment, EnvSpec):
             gymnasium.registry[environment.id] = environment  # where this process does not import what registers it
@@ -111,7 +114,7 @@ class Worker(worker_process.Worker):
         agent = setup.algorithm(name, **setup.config)
         lesson = agent.lesson
         given = {field.name: getattr(lesson, field.name) for field in fields(lesson)}
-        lesson = SharedLesson(**given, tally=tally, episodes=episodes)
+        lesson = SharedLesson(**given, tally=tally, episodes=episodes, counters=counters)
         self.table, copies, seeds = lesson.table, setup.copies, setup.seeds
         if isinstance(environment, Environment):
             fleet = FleetVectorEnv(environment, len(copies), seed=0, threads=1, params=agent.source.params, copy=False)

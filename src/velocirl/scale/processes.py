@@ -19,9 +19,10 @@ from velocirl.scale.process_setup import Recipe
 from velocirl.scale.process_worker import ATTACH, LOAD, STATE, TAKE
 from velocirl.tables.table import Table
 from velocirl.training.collecting import EPISODE
+from velocirl.training.counters import ROW
 from velocirl.training.tabular_agent import TabularAgent
 from velocirl.training.tabular_loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
-from velocirl.training.tabular_machine import CHUNKS, NO_LIMIT, Outcome, outcome_of
+from velocirl.training.tabular_machine import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
 from velocirl.vector.worker_handle import WorkerError, WorkerHandle, stop_workers
 
 MODULE = "velocirl.scale.process_worker"
@@ -59,11 +60,15 @@ class ProcessMachine:
         nobody = np.zeros((share, 2), np.uint64)
         self._pupils = [
             agent.lesson.pupils(share, nobody)._replace(
-                tally=self._memory.allocate((TALLY,), np.float64), episodes=self._memory.allocate((KEPT,), EPISODE)
+                tally=self._memory.allocate((TALLY,), np.float64),
+                episodes=self._memory.allocate((KEPT,), EPISODE),
+                counters=self._memory.allocate((ROW,), np.int64),
             )
             for _ in self._groups
         ]
+        self.meter = meter_of(agent.phases, self._pupils)
         self._recipe, self._starts = Recipe.of(agent, share), 0
+        self._waited = self._idle = 0.0  # seconds: of this process for the workers, and of workers for the last of them
         self._workers: list[WorkerHandle] = []
         self._finalizer = weakref.finalize(self, stop_workers, self._workers, os.getpid())
         self._start()
@@ -74,7 +79,8 @@ class ProcessMachine:
             self._start()
         for pupils in self._pupils:
             pupils.tally[:] = 0.0
-        workers, end = len(self._groups), time.monotonic() + LONGEST
+        begun = time.monotonic()
+        workers, end = len(self._groups), begun + LONGEST
         wanted, done, over = pace.rounds * workers, 0, False
         while not over:
             # Whoever is in the middle of a round when the table is full enough finishes it.
@@ -83,9 +89,12 @@ class ProcessMachine:
             self._work[TICKET] = done
             chunk = max(1, (wanted - done) // (workers * CHUNKS))
             taken = pace.shared_by(workers)._replace(chunk=chunk, fullest=fullest)
+            began = time.monotonic()
             self._exchange(TAKE, [tuple(taken)] * workers, end=end)
+            self._waited += time.monotonic() - began
             done = int(sum(pupils.tally[ROUNDS] for pupils in self._pupils))
             over = done >= wanted or time.monotonic() > end or any(pupils.tally[FAULT] for pupils in self._pupils)
+        self.meter.add(time.monotonic() - begun)
         return outcome_of(self._pupils, first, self.num_envs)
 
     def settle(self) -> None:
@@ -114,6 +123,14 @@ class ProcessMachine:
         groups = ({name: array[group.start : group.stop] for name, array in own.items()} for group in self._groups)
         self._exchange(LOAD, list(groups))
 
+    def gauges(self) -> dict[str, float]:
+        """How many workers there are, how long they were waited for and had nothing to do, how often all were replaced.
+
+        A worker has nothing to do from its own last round to the last one of all.
+        """
+        times = {"waiting_seconds": self._waited, "workers/idle_seconds": self._idle}
+        return {"workers": len(self._workers), **times, "restarts": max(self._starts - 1, 0)}
+
     def close(self) -> None:
         """End the workers, which begin no more rounds from now on."""
         self._work[TICKET] = NO_LIMIT
@@ -124,7 +141,8 @@ class ProcessMachine:
         try:
             region = self._memory.region
             for group, core, pupils in zip(self._groups, self._cores, self._pupils, strict=True):
-                regions = region(pupils.tally), region(pupils.episodes), region(self._work)
+                shared = pupils.tally, pupils.episodes, pupils.counters, self._work
+                regions = tuple(region(array) for array in shared)
                 setup = self._recipe.setup(group, core, self._starts, regions)
                 self._workers.append(WorkerHandle(self._memory.descriptor, setup, MODULE))
             self._wait(START_PATIENCE)
@@ -157,6 +175,7 @@ class ProcessMachine:
         for descriptor in number_at:
             poller.register(descriptor, select.POLLIN)
         progress, since = [-1.0] * len(replies), [time.monotonic()] * len(replies)
+        answered = since.copy()
         while waiting:
             ready = {number_at[descriptor] for descriptor, _ in poller.poll(100)}
             now = time.monotonic()
@@ -166,12 +185,15 @@ class ProcessMachine:
                     progress[number], since[number] = rounds, now
                 if number in ready or not worker.alive:
                     replies[number] = self._receive(number)
+                    answered[number] = now
                     waiting.discard(number)
                     poller.unregister(worker.fileno())
                 elif now > since[number] + patience:
                     self._fail(number, WorkerError(f"has not done a step, or answered, for {patience:.0f} s"))
             if end is not None and now > end:
                 self._work[TICKET] = NO_LIMIT
+        if end is not None:
+            self._idle += sum(max(answered) - one for one in answered)
         return replies
 
     def _receive(self, number: int) -> Any:

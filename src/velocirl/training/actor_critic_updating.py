@@ -16,8 +16,21 @@ from numpy.typing import NDArray
 from velocirl.networks.mlp import ROWS, Plan, Workspace
 from velocirl.networks.passes import Passes
 from velocirl.optim.optimisers import Rule
+from velocirl.training.counters import TIMING, glance, lap
 from velocirl.training.descending import Descent, Trained
-from velocirl.training.off_policy import ACTED, ACTOR_METRICS, ACTOR_NORMS, FAULT, METRICS, NORMS, ActorCriticLoss
+from velocirl.training.off_policy import (
+    ACTED,
+    ACTOR,
+    ACTOR_METRICS,
+    ACTOR_NORMS,
+    CRITIC,
+    FAULT,
+    METRICS,
+    NORMS,
+    OPTIMISER,
+    TARGET,
+    ActorCriticLoss,
+)  # fmt: skip
 
 LINE = 16  # numbers between two that different threads write, so that no two share a line of the cache
 
@@ -141,30 +154,39 @@ def actor_critic_update(
         blocks = max((stop - first + ROWS - 1) // ROWS, 1)
         most = max((stop - first + blocks - 1) // blocks, 1)
         temperature = exp(learning.temperature[0, 0])
+        counters = batch.counters[thread]
+        timed = counters[TIMING] != 0
+        since = glance(timed)
         clear(learning.critic_plan, learning.critic_work)
         for start in range(first, stop, most):
             rows = min(most, stop - start)
             value_following(learning, memory, batch, settings, start, rows)
+            since = lap(counters, TARGET, since, timed)
             judge(learning, memory, batch, settings, temperature, start, rows)
+            since = lap(counters, CRITIC, since, timed)
         meetings = improve(
             thread, threads, number, learning.critic_plan, learning.critic_work, learning.critic, batch, NORMS, pace,
             count, meetings,
         )  # fmt: skip
         if number % pace.actor_every == 0 and batch.outcome[FAULT] == 0.0:
             slopes = np.float64(0)
+            since = glance(timed)
             clear(learning.actor_plan, learning.actor_work)
             for start in range(first, stop, most):
                 rows = min(most, stop - start)
                 slopes += act_better(learning, memory, batch, settings, temperature, start, rows)
             learning.slopes[thread, 0] = slopes
+            lap(counters, ACTOR, since, timed)
             meetings = improve(
                 thread, threads, number // pace.actor_every, learning.actor_plan, learning.actor_work, learning.actor,
                 batch, ACTOR_NORMS, pace, count, meetings,
             )  # fmt: skip
+            since = glance(timed)
             if thread == 0 and batch.outcome[FAULT] == 0.0:
                 batch.outcome[ACTED] += count
                 if learns_temperature:
                     heat(learning, threads, count)
+            lap(counters, OPTIMISER, since, timed)
         if number % pace.target_every == 0 and batch.outcome[FAULT] == 0.0:
             meetings = thaw(
                 thread, threads, pace.tau, learning.critic_plan, learning.frozen_work, learning.critic.parameters,

@@ -21,6 +21,7 @@ from velocirl.networks.observations import batch_size, is_structured, raw_space,
 from velocirl.training.callbacks import Callback, Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.memory_files import ROWS, forget, read_checkpoint, whole
+from velocirl.training.phases import shares
 from velocirl.training.signals import StopSignals
 from velocirl.training.source import Source
 from velocirl.training.state_file import State, write_state
@@ -70,7 +71,8 @@ class Agent(ABC):
         self.stopping: str | None = None  # why training should end now, where a callback said so
         self.recent_returns: deque[float] = deque(maxlen=RECENT)
         self.recent_lengths: deque[int] = deque(maxlen=RECENT)
-        self.phases: dict[str, float] = {}  # seconds since `learn` was called, by what they were spent on
+        # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
+        self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
 
     def preset(self) -> Mapping[str, Any]:
@@ -259,9 +261,9 @@ class Agent(ABC):
             "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
             "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
         }
-        spent = sum(self.phases.values())
-        shares: Row = {f"time/{phase}_share": round(seconds / spent, 4) for phase, seconds in self.phases.items()}
-        return {**row, **shares}
+        for phase, share in shares(self.phases).items():
+            row[f"time/{phase}_share"] = round(share, 4)
+        return row
 
     def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
         """Observations with a leading dimension, their masks, and whether there was only one."""

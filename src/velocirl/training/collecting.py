@@ -19,10 +19,20 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import ROWS
 from velocirl.networks.passes import Passes
+from velocirl.training.counters import ALWAYS, FIRST_KIND, PLACES, WHOLE, Count, allocate, glance, lap, start, turn
 
 EPISODE = np.dtype([("step", np.int32), ("copy", np.int32), ("total", np.float32), ("length", np.int32)])
 ENDED, FAULT, FAULTY_COPY, FAULTY_STEP, COUNTS = 0, 1, 2, 3, 8  # the places of a journal's counts
 NO_FAULT, FAULT_IN_OBSERVATION, FAULT_IN_REWARD, FAULT_IN_POLICY, FAULT_IN_STATE = range(5)
+# What a rollout counts. A step of a block of copies takes as little as a microsecond: one in so many is timed.
+EVERY = 13
+POLICY, ENVIRONMENT, BUFFER, LAST_VALUES = range(PLACES, PLACES + 4)
+ROLLOUT_COUNTS = (
+    Count("policy", POLICY, FIRST_KIND),
+    Count("policy", LAST_VALUES, ALWAYS),
+    Count("environment", ENVIRONMENT, FIRST_KIND),
+    Count("buffer", BUFFER, FIRST_KIND),
+)
 
 
 class Journal(NamedTuple):
@@ -37,6 +47,7 @@ class Journal(NamedTuple):
     discounted_sums: NDArray[np.float64]  # (2,) of those returns, and of their squares
     waiting: NDArray[np.int64]  # (ROWS,) copies whose final observation has to be valued
     encoded: NDArray[np.float32]  # (inputs,) an observation that is not kept
+    counters: NDArray[np.int64]  # (ROW,) see `counters`
 
 
 class Eyes(NamedTuple):
@@ -192,20 +203,29 @@ def collect_loop(life: Lifecycle, steps: Stages) -> Callable[..., Any]:
 
     def collect(copies, plan, work, rng, eyes, journal, gamma):
         count, horizon = journal.samples.shape
-        for start in range(0, count, ROWS):
-            rows = min(ROWS, count - start)
+        counters, begun = journal.counters, glance(True)
+        for begin in range(0, count, ROWS):
+            rows = min(ROWS, count - begin)
             # Unsigned, so that no index needs the test for a negative one, which would prevent vectorisation.
-            first, stop = np.uint64(start), np.uint64(start + rows)
+            first, stop = np.uint64(begin), np.uint64(begin + rows)
             for t in range(horizon):
-                decide(copies, plan, work, rng, eyes, journal, start, rows, t)
+                timed = turn(counters, FIRST_KIND, EVERY)
+                since = start(counters, FIRST_KIND, timed)
+                decide(copies, plan, work, rng, eyes, journal, begin, rows, t)
+                since = lap(counters, POLICY, since, timed)
                 for i in range(first, stop):
                     move(copies, i)
                 for i in range(first, stop):
                     conclude(copies, i)
                 for i in range(first, stop):
                     show(copies, i)
-                settle(copies, plan, work, eyes, journal, start, rows, t, gamma)
-            finish(copies, plan, work, eyes, journal, start, rows)
+                since = lap(counters, ENVIRONMENT, since, timed)
+                settle(copies, plan, work, eyes, journal, begin, rows, t, gamma)
+                lap(counters, BUFFER, since, timed)
+            since = glance(True)
+            finish(copies, plan, work, eyes, journal, begin, rows)
+            lap(counters, LAST_VALUES, since, True)
+        lap(counters, WHOLE, begun, True)
 
     return collect
 
@@ -231,4 +251,5 @@ def new_journal(samples: NDArray[Any], inputs: int) -> Journal:
         discounted_sums=np.zeros(2),
         waiting=np.zeros(ROWS, np.int64),
         encoded=np.zeros(inputs, np.float32),
+        counters=allocate(1)[0],
     )

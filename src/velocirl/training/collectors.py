@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.rollout import allocate_rollout, sample_type
 from velocirl.engine import random
+from velocirl.engine.clock import now
 from velocirl.engine.compiling import compile_loop
 from velocirl.engine.cpu import CPUTarget
 from velocirl.engine.registers import as_rows
@@ -19,8 +20,20 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import ROWS, Plan, Workspace
 from velocirl.networks.passes import Passes
-from velocirl.training.collecting import Eyes, Journal, Stages, collect_loop, new_journal, stages
+from velocirl.training.collecting import (
+    BUFFER,
+    ENVIRONMENT,
+    LAST_VALUES,
+    POLICY,
+    Eyes,
+    Journal,
+    Stages,
+    collect_loop,
+    new_journal,
+    stages,
+)  # fmt: skip
 from velocirl.training.commands import writer_for
+from velocirl.training.counters import FIRST_KIND, TIMED, WHOLE
 from velocirl.training.host_arrays import HostArrays, HostRows
 from velocirl.vector.host_interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
@@ -141,14 +154,28 @@ class HostCollector:
 
     def collect(self, eyes: Eyes, gamma: float) -> None:
         """One rollout of all copies."""
+        policy = environment = buffer = 0
         if not self._begun:
+            begun = now()
             self._host.take(*self.envs.reset(seed=self._seed))  # by the thread that will step them
-            self._begun, self._seed = True, None
+            self._begun, self._seed, environment = True, None, now() - begun
         for t in range(self.horizon):
+            begun = now()
             self._run(self._decide, eyes, t, gamma)
-            self._host.take_step(*self.envs.step(self._host.action))
+            decided = now()
+            result = self.envs.step(self._host.action)
+            stepped = now()
+            self._host.take_step(*result)
             self._run(self._settle, eyes, t, gamma)
+            policy += decided - begun
+            environment += stepped - decided
+            buffer += now() - stepped
+        begun = now()
         self._run(self._finish, eyes, self.horizon, gamma)
+        whole = policy + environment + buffer + (finished := now() - begun)
+        counters = self.journals[0].counters  # Python runs all threads' parts
+        counters[[POLICY, ENVIRONMENT, BUFFER, LAST_VALUES, WHOLE]] += policy, environment, buffer, finished, whole
+        counters[[FIRST_KIND, FIRST_KIND + TIMED]] = 1
 
     def _run(self, stage: Any, eyes: Eyes, t: int, gamma: float) -> None:
         for thread, journal in enumerate(self.journals):

@@ -18,7 +18,8 @@ from velocirl.engine.threads import meet
 from velocirl.networks.passes import Passes, pack_part
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Optimiser, Rule
-from velocirl.training.off_policy import FAULT
+from velocirl.training.counters import TIMING, glance, lap
+from velocirl.training.off_policy import FAULT, OPTIMISER, WAITING
 
 PARTIAL = 16  # sums that a thread forms side by side; two lines of the cache, so that no two threads share one
 LINE = 16  # numbers of a share at least, for the same reason
@@ -108,13 +109,20 @@ def descent(functions: Passes, rule: Rule) -> Descent:
 
     def improve(thread, threads, number, plan, work, trained, batch, norms, pace, count, meetings):
         low, high = share_of(thread, threads, len(trained.parameters))
+        counters = batch.counters[thread]
+        timed = counters[TIMING] != 0
+        since = glance(timed)
         unpack(plan, work, trained.gradients[thread])
+        since = lap(counters, OPTIMISER, since, timed)
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        since = lap(counters, WAITING, since, timed)
         scale, limit = np.float32(1.0 / count), np.float32(pace.max_grad_value)
         reduce_share(trained.gradients, threads, low, high, scale, limit, trained.partial[thread])
+        since = lap(counters, OPTIMISER, since, timed)
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        since = lap(counters, WAITING, since, timed)
         squares = np.float64(0)
         for other in range(threads):
             for k in range(PARTIAL):
@@ -129,21 +137,32 @@ def descent(functions: Passes, rule: Rule) -> Descent:
             step_share(trained.parameters, trained.gradients, trained.moments, factors, low, high, clip)
             if thread == 0:
                 batch.outcome[norms] += sqrt(squares)
+        since = lap(counters, OPTIMISER, since, timed)
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        since = lap(counters, WAITING, since, timed)
         pack_part(plan, trained.parameters, work.packed, thread, threads, True)
+        since = lap(counters, OPTIMISER, since, timed)
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        lap(counters, WAITING, since, timed)
         return meetings
 
     def thaw(thread, threads, tau, plan, work, parameters, frozen, batch, meetings):
         low, high = share_of(thread, threads, len(frozen))
+        counters = batch.counters[thread]
+        timed = counters[TIMING] != 0
+        since = glance(timed)
         move_share(parameters, frozen, low, high, np.float32(tau))
+        since = lap(counters, OPTIMISER, since, timed)
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        since = lap(counters, WAITING, since, timed)
         pack_part(plan, frozen, work.packed, thread, threads, False)
+        since = lap(counters, OPTIMISER, since, timed)
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        lap(counters, WAITING, since, timed)
         return meetings
 
     return Descent((reduce_share, move_share, step_share), improve, thaw)

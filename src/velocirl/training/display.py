@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,10 @@ from rich.text import Text
 
 from velocirl.training.callbacks import Callback
 from velocirl.training.curve import EVALUATION, RETURN, terminal_plot
+from velocirl.training.gauges import gauges_of
+from velocirl.training.pulse import phase_shares, trains_on_cuda
+from velocirl.training.vitals import VitalsReader
+from velocirl.training.words import in_lines, say_count, say_figure, say_gauge, say_phases, say_seconds, say_vitals
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
@@ -50,18 +53,24 @@ FIGURES = {  # in their order, by what a person calls them
 }
 WARM_UP = "random actions, nothing is learnt yet"
 SPEED_OVER = 5.0  # seconds, by which it is told how long training will take: it slows down when learning begins
-UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 class Display(Callback):
     """Shows how training goes. An iteration after which nothing is due costs next to nothing.
 
-    `ending` gives the lines that are printed when training is over.
+    `ending` gives the lines that are printed when training is over. `vitals` is given where somebody else reads them
+    too.
     """
 
-    def __init__(self, console: Console, ending: Callable[[Agent, float], list[Text]] | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        ending: Callable[[Agent, float], list[Text]] | None = None,
+        vitals: VitalsReader | None = None,
+    ) -> None:
         self._console = console
         self._ending = ending
+        self._vitals = VitalsReader() if vitals is None else vitals
         self._live: Live | None = None
         self._began = self._due = 0.0
         self._steps: list[int] = []
@@ -76,6 +85,8 @@ class Display(Callback):
         self._seen.append((self._began, agent.steps))
         self._due = self._began + (0.0 if self._console.is_terminal else LINE_EVERY)
         if self._console.is_terminal:
+            if trains_on_cuda(agent):
+                self._vitals.watch_gpu()
             self._live = Live(self._panel(agent), console=self._console, auto_refresh=False)
             self._live.start(refresh=True)
 
@@ -110,6 +121,7 @@ class Display(Callback):
         if self._live is not None:
             self._live.stop()
             self._live = None
+        self._vitals.close()
 
     def curve(self, width: int, height: int) -> list[str]:
         """The learning curve so far, in characters."""
@@ -148,7 +160,14 @@ class Display(Callback):
             both.add_column(width=columns)
             both.add_row(Text("\n".join(self.curve(columns, CURVE_LINES)), "cyan", no_wrap=True), figures)
             figures = both
-        parts = [*self._progress(agent, inner, wide), "", figures, "", self._phases(agent)]
+        parts = [
+            *self._progress(agent, inner, wide),
+            "",
+            figures,
+            "",
+            self._phases(agent, inner),
+            self._machine(agent, inner),
+        ]
         title = Text.assemble((agent.source.id, "bold"), f"  {agent.name}  seed {agent.config.seed}")
         return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="dim", width=width)
 
@@ -184,46 +203,17 @@ class Display(Callback):
         then, steps = self._seen[0]
         return (agent.steps - steps) / max(now - then, 1e-9)
 
-    def _phases(self, agent: Agent) -> Text:
-        shares = {
-            name.removeprefix("time/").removesuffix("_share"): float(value or 0.0)
-            for name, value in agent.metrics.items()
-            if name.startswith("time/") and name.endswith("_share")
-        }
+    def _phases(self, agent: Agent, width: int) -> Text:
         if not agent.metrics:
             return Text("starting", "dim")
         if _warms_up(agent):
             return Text(WARM_UP, "dim")
-        return Text("   ".join(f"{phase} {share:.0%}" for phase, share in shares.items()), "dim")
+        return Text(in_lines(say_phases(phase_shares(agent.metrics)), width), "dim")
 
-
-def say_count(value: float) -> str:
-    """A number in few characters: 950, 12.3k, 1.2M."""
-    for unit, letter in UNITS:
-        if abs(value) >= 0.9995 * unit:
-            return f"{value / unit:.3g}{letter}"
-    return f"{value:.3g}"
-
-
-def say_figure(value: float) -> str:
-    """A figure of training in few characters: 475.2, -0.0031, 1.0e-05."""
-    size = abs(value)
-    if size == 0.0 or not math.isfinite(value):
-        return f"{value:g}"
-    if size >= 1e6:
-        return say_count(value)
-    return f"{value:,.1f}" if size >= 10 else f"{value:.3f}" if size >= 0.01 else f"{value:.1e}"
-
-
-def say_seconds(seconds: float) -> str:
-    """A time in few characters: 0.8 s, 42 s, 3:05, 1:02:03."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    def _machine(self, agent: Agent, width: int) -> Text:
+        """What training takes of the machine, and what it says of itself."""
+        gauges = [say_gauge(name, value) for name, value in gauges_of(agent).items()]
+        return Text(in_lines([*say_vitals(self._vitals.read()), *gauges], width), "dim")
 
 
 def _say(value: float) -> str:

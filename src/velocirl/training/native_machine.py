@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.returns import Discount
-from velocirl.training.collecting import ENDED, Eyes
+from velocirl.training.collecting import ENDED, ROLLOUT_COUNTS, Eyes
 from velocirl.training.collectors import Collector
+from velocirl.training.counters import Meter, clear, read
 from velocirl.training.faults import check_journals, check_update
 from velocirl.training.machine import Report
 from velocirl.training.normalising import RunningMoments
 from velocirl.training.on_policy import Learner
+from velocirl.training.phases import add, add_parts
 from velocirl.training.updating import FAULT, GRADIENT_NORM, MINIBATCHES, Schedule
 
 REWARD_LIMIT = 10.0  # of a normalised reward
@@ -42,6 +44,10 @@ class NativeMachine:
     ) -> None:
         self.collector, self.learner = collector, learner
         self.phases = phases
+        self._meters = {
+            "rollout": Meter(phases, "rollout/policy", self._count_rollout),
+            "update": Meter(phases, "update/forward", self._count_update),
+        }
         self._observation_moments, self._reward_moments = observation_moments, reward_moments
         self._gamma, self._lambda = gamma, gae_lambda
         self._normalises, self._normalise_rewards = normalises, normalise_rewards
@@ -83,7 +89,8 @@ class NativeMachine:
 
     def drain(self) -> Report | None:
         """Nothing is ever under way."""
-        return None
+        for meter in self._meters.values():
+            meter.fold()
 
     def settle(self) -> None:
         """The agent's own arrays are those that this machine works on."""
@@ -133,8 +140,20 @@ class NativeMachine:
             scale, limit = float(self._reward_moments.inverse_deviation[0]), REWARD_LIMIT
         return Discount(*map(np.float32, (scale, limit, self._gamma, self._lambda)))
 
+    def _count_rollout(self, seconds: float) -> None:
+        rows = [journal.counters for journal in self.collector.journals]
+        add_parts(self.phases, "rollout", seconds, read(rows, ROLLOUT_COUNTS))
+        clear(rows)
+
+    def _count_update(self, seconds: float) -> None:
+        add_parts(self.phases, "update", seconds, self.learner.spent())
+
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
+        """Count the seconds of a phase, and of the parts that compiled loops have counted in it."""
         start = time.perf_counter()
         yield
-        self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        add(self.phases, name, seconds)
+        if name in self._meters:
+            self._meters[name].add(seconds)

@@ -16,15 +16,34 @@ from velocirl.buffers.n_step import follow
 from velocirl.buffers.replay import PLACE, Selection, written
 from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine.registers import row
+from velocirl.engine.threads import SPACING
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.mlp import ROWS
 from velocirl.training.collecting import ENDED, FAULT_IN_OBSERVATION, FAULT_IN_POLICY, FAULT_IN_REWARD, tell
+from velocirl.training.counters import FIRST_KIND, PLACES, SECOND_KIND, Count, allocate
 
 METRICS = 8  # the most that an algorithm can report: of each sample of its critics,
 ACTOR_METRICS = 4  # and, from this column on, of each sample of its actor
 # The places of `outcome`: updates of the whole run; samples and actor's samples, norms of the gradient and whether one
 # was not finite, of an iteration.
 UPDATES, SEEN, ACTED, NORMS, ACTOR_NORMS, FAULT, OUTCOME = 0, 1, 2, 3, 4, 5, 8
+# What is counted of the steps, which take a microsecond where there is one copy, and of the updates.
+ROUND, EVERY_ROUND, UPDATE, EVERY_UPDATE = FIRST_KIND, 31, SECOND_KIND, 13
+STEPPING, LEARNING = PLACES, PLACES + 1  # the whole of each
+POLICY, ENVIRONMENT, BUFFER, SAMPLE, TARGET, CRITIC, ACTOR, OPTIMISER, WAITING = range(PLACES + 2, PLACES + 11)
+ROLLOUT_COUNTS = (
+    Count("policy", POLICY, ROUND),
+    Count("environment", ENVIRONMENT, ROUND),
+    Count("buffer", BUFFER, ROUND),
+)
+UPDATE_COUNTS = (
+    Count("sample", SAMPLE, UPDATE),
+    Count("target", TARGET, UPDATE),
+    Count("critic", CRITIC, UPDATE),
+    Count("actor", ACTOR, UPDATE),
+    Count("optimiser", OPTIMISER, UPDATE),
+    Count("waiting", WAITING, UPDATE),
+)
 
 
 class Behaviour(NamedTuple):
@@ -83,6 +102,7 @@ class Batch(NamedTuple):
     errors: NDArray[np.float32]  # (batch,) what the update found
     meeting: NDArray[np.int64]  # where the threads wait for each other
     outcome: NDArray[np.float64]  # (OUTCOME,)
+    counters: NDArray[np.int64]  # (threads, ROW) see `counters`
 
 
 class Diary(NamedTuple):
@@ -104,7 +124,8 @@ def allocate_batch(size: int, meeting: int) -> Batch:
     """A batch of this size; `meeting` is how many numbers the threads need to meet."""
     places = np.zeros((2, size), np.int64)
     numbers = np.zeros((4, size), np.float32)
-    return Batch(*places, *numbers, np.zeros(meeting, np.int64), np.zeros(OUTCOME))  # pyright: ignore[reportCallIssue]
+    shared = np.zeros(meeting, np.int64), np.zeros(OUTCOME), allocate(max(meeting // SPACING, 1))
+    return Batch(*places, *numbers, *shared)  # pyright: ignore[reportCallIssue]
 
 
 def stages(behaviour: Behaviour, encoding: Encoding, forward: Callable[..., Any], selection: Selection) -> Stages:

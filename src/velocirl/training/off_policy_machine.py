@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,15 +22,20 @@ from velocirl.networks.heads import Head
 from velocirl.networks.mlp import Plan, Workspace
 from velocirl.networks.passes import Passes
 from velocirl.training.collecting import COUNTS, ENDED, EPISODE, FAULT, FAULTY_COPY, FAULTY_STEP
+from velocirl.training.counters import Meter, clear, read
 from velocirl.training.deep_agent import fitting_all
 from velocirl.training.faults import check_update, fault_of_rollout
 from velocirl.training.machine import Report
 from velocirl.training.off_policy import (
     ACTED,
     ACTOR_METRICS,
+    LEARNING,
     METRICS,
     NORMS,
+    ROLLOUT_COUNTS,
     SEEN,
+    STEPPING,
+    UPDATE_COUNTS,
     UPDATES,
     Behaviour,
     Diary,
@@ -41,6 +47,7 @@ from velocirl.training.off_policy import FAULT as FAULTY_UPDATE
 from velocirl.training.off_policy_config import OffPolicyConfig
 from velocirl.training.off_policy_steps import Connected, Crew, connect
 from velocirl.training.pace import Pace
+from velocirl.training.phases import add, add_parts
 
 
 class Updater(Protocol):
@@ -93,9 +100,10 @@ class OffPolicyMachine:
         most_steps: int,  # of each copy in an iteration
         seeds: tuple[int, int],  # of the actions, and of what is drawn from memory
         recent: int,  # episodes that a report tells of at most
-        phases: dict[str, float],  # stays empty: steps and updates are one loop
+        phases: dict[str, float],
     ) -> None:
         self.envs, self.updater, self.phases, self._recent = envs, updater, phases, recent
+        self._meter = Meter(phases, "rollout", self._count)
         copies, threads = envs.num_envs, len(updater.learning)
         self._rng = random.streams(seeds[0], copies)
         self._noise = np.zeros((copies, head.action_size), np.float32)
@@ -112,6 +120,8 @@ class OffPolicyMachine:
             gamma=float(config.gamma),
         )
         self.batch = allocate_batch(config.batch_size, threads * SPACING)
+        has_actor = len(updater.learnt) > 1
+        self._update_counts = [one for one in UPDATE_COUNTS if one.name != "actor" or has_actor]
         self._diary = Diary(np.zeros(copies * most_steps, EPISODE), np.zeros(COUNTS, np.int64))
         parts = stages(behaviour, encoding, updater.functions.forward, selection)
         streams = as_rows(self._rng), as_rows(self._noise)
@@ -133,8 +143,10 @@ class OffPolicyMachine:
         for totals in self.updater.totals:
             totals[:] = 0.0
         first = steps - schedule.rounds * copies
+        begun = perf_counter()
         self._steps.run(schedule, first)
         self.buffer.tidy()
+        self._meter.add(perf_counter() - begun)
         kind, copy, t = (int(diary.counts[place]) for place in (FAULT, FAULTY_COPY, FAULTY_STEP))
         if kind:
             raise fault_of_rollout(kind, copy, t, first, copies)
@@ -157,7 +169,7 @@ class OffPolicyMachine:
 
     def drain(self) -> Report | None:
         """Nothing is ever under way."""
-        return None
+        self._meter.fold()
 
     def settle(self) -> None:
         """The agent's own arrays are those that this machine works on."""
@@ -187,6 +199,17 @@ class OffPolicyMachine:
         self.batch.outcome[UPDATES] = int(state["learner.steps"])
         self._steps.load_state(state)
         self.take()
+
+    def _count(self, seconds: float) -> None:
+        """Add what thread 0 counted to the phases: it steps, the others wait for it, and all share the updates."""
+        row = self.batch.counters[0]
+        learning = min(float(row[LEARNING]) * 1e-9, seconds)
+        rollout, update = read([row], ROLLOUT_COUNTS, STEPPING), read([row], self._update_counts, LEARNING)
+        clear(self.batch.counters)
+        if rollout:
+            for parent, spent, parts in (("rollout", seconds - learning, rollout), ("update", learning, update)):
+                add(self.phases, parent, spent)
+                add_parts(self.phases, parent, spent, parts)
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
         return {"policy.rng": self._rng, "policy.noise": self._noise}

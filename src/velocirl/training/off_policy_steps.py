@@ -13,14 +13,35 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.buffers.n_step import cut_off
+from velocirl.engine.clock import now
 from velocirl.engine.compiling import add_kernel, compile_loop
 from velocirl.engine.cpu import CPUTarget
 from velocirl.engine.lifecycle import Lifecycle
 from velocirl.engine.threads import meet, run_together
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import Plan, Workspace
+from velocirl.training.counters import TIMED, TIMING, glance, lap, start, turn
 from velocirl.training.host_arrays import HostArrays
-from velocirl.training.off_policy import FAULT, SEEN, UPDATES, Batch, Diary, Memory, Stages
+from velocirl.training.off_policy import (
+    BUFFER,
+    ENVIRONMENT,
+    EVERY_ROUND,
+    EVERY_UPDATE,
+    FAULT,
+    LEARNING,
+    POLICY,
+    ROUND,
+    SAMPLE,
+    SEEN,
+    STEPPING,
+    UPDATE,
+    UPDATES,
+    WAITING,
+    Batch,
+    Diary,
+    Memory,
+    Stages,
+)  # fmt: skip
 from velocirl.training.pace import ANY_PACE, Pace, beta_at, exploration_at, updates_due
 from velocirl.vector.host_interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
@@ -87,22 +108,32 @@ def learning_stage(parts: Stages, update: Callable[..., Any], revise: Callable[.
         """So many updates after a step of all copies, at which the run has taken `step` steps."""
         thread, threads, memory, batch = one.thread, one.threads, one.memory, one.batch
         number = np.int64(batch.outcome[UPDATES])
+        counters = batch.counters[thread]
+        timed, since = False, 0
         for _ in range(due):
             if batch.outcome[FAULT] != 0.0:
                 break
             number += 1
+            timed = turn(counters, UPDATE, EVERY_UPDATE)
+            counters[TIMING] = timed
+            since = start(counters, UPDATE, timed)
             if thread == 0:
                 draw_batch(memory, batch, beta_at(step, pace))
+            since = lap(counters, SAMPLE, since, timed)
             meetings += 1
             meet(batch.meeting, thread, threads, meetings)
+            lap(counters, WAITING, since, timed)
             meetings = update(thread, threads, one.learning, memory, batch, one.settings, pace, number, meetings)
+            since = glance(timed)
             if thread == 0 and batch.outcome[FAULT] == 0.0:
                 revise(memory.book, memory.counts, batch.places, batch.errors)
                 batch.outcome[UPDATES] = number
                 batch.outcome[SEEN] += len(batch.places)
+            since = lap(counters, SAMPLE, since, timed)
         # The others read the number of updates when they come here again, which must be after this.
         meetings += 1
         meet(batch.meeting, thread, threads, meetings)
+        lap(counters, WAITING, since, timed)
         return meetings
 
     return learn
@@ -117,21 +148,32 @@ def fleet_loop(life: Lifecycle, parts: Stages, learn: Callable[..., Any]) -> Cal
         num_envs = len(copies.reward)
         stop = np.uint64(num_envs)
         meetings = 0
+        counters, begun = one.batch.counters[one.thread], glance(True)
+        learnt = counters[LEARNING]
         for t in range(pace.rounds):
             if one.thread == 0:
+                timed = turn(counters, ROUND, EVERY_ROUND)
+                since = start(counters, ROUND, timed)
                 warm, exploration = step < pace.learning_starts, np.float32(exploration_at(step, pace))
                 decide(copies, one.plan, one.work, one.rng, one.noise, one.memory, one.diary, warm, exploration, t)
+                since = lap(counters, POLICY, since, timed)
                 for i in range(np.uint64(0), stop):
                     move(copies, i)
                 for i in range(np.uint64(0), stop):
                     conclude(copies, i)
                 for i in range(np.uint64(0), stop):
                     show(copies, i)
+                since = lap(counters, ENVIRONMENT, since, timed)
                 remember(copies, one.noise, one.memory, one.diary, t)
+                lap(counters, BUFFER, since, timed)
             step += num_envs
             due = updates_due(step, num_envs, pace)
             if due > 0:
+                since = glance(True)
                 meetings = learn(one, pace, step, due, meetings)
+                lap(counters, LEARNING, since, True)
+        # What was not learning was stepping: that takes no look at the clock in each round.
+        lap(counters, STEPPING, begun + counters[LEARNING] - learnt, True)
 
     return run
 
@@ -213,20 +255,34 @@ class HostSteps:
 
     def run(self, pace: Pace, first: int) -> None:
         """Step by step; the threads come together where something is to be learnt."""
+        policy = environment = buffer = learning = 0
         if not self._begun:
+            begun = now()
             self._host.take(*self._envs.reset(seed=self._seed))
-            self._begun, self._seed = True, None
+            self._begun, self._seed, environment = True, None, now() - begun
         copies, rows, one = self._envs.num_envs, self._host.rows, self._crew[0]
         for t in range(pace.rounds):
             step = first + t * copies
+            begun = now()
             self._before(rows, one, pace, step, t)
-            self._host.take_step(*self._envs.step(self._host.action))
+            decided = now()
+            result = self._envs.step(self._host.action)
+            stepped = now()
+            self._host.take_step(*result)
             self._after(rows, one, t)
+            remembered = now()
+            policy += decided - begun
+            environment += stepped - decided
+            buffer += remembered - stepped
             step += copies
             due = updates_due(step, copies, pace)
             if due:
                 one.batch.meeting[:] = 0
                 run_together([[(self._learn, (each, pace, step, due))] for each in self._crew])
+                learning += now() - remembered
+        counters, stepping = one.batch.counters[0], policy + environment + buffer
+        counters[[POLICY, ENVIRONMENT, BUFFER, STEPPING, LEARNING]] += policy, environment, buffer, stepping, learning
+        counters[[ROUND, ROUND + TIMED]] = 1
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What Gymnasium's environments are in the middle of cannot be saved."""

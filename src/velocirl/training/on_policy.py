@@ -20,7 +20,18 @@ from velocirl.networks.native import add_passes
 from velocirl.networks.passes import Passes, passes
 from velocirl.optim.optimisers import FACTORS, Optimiser
 from velocirl.training.collecting import Journal
-from velocirl.training.updating import METRICS, OUTCOME, PARTIAL, STEPS, Common, Own, Schedule, update_loop
+from velocirl.training.counters import allocate, clear, read
+from velocirl.training.updating import (
+    METRICS,
+    OUTCOME,
+    PARTIAL,
+    STEPS,
+    UPDATE_COUNTS,
+    Common,
+    Own,
+    Schedule,
+    update_loop,
+)
 
 ANY_SCHEDULE = Schedule(0.0, 1, 1, 1, 1, 0.0, 0.0, 0.0, True)  # for its types
 SPREAD = 4  # sums from which the explained variance follows
@@ -75,6 +86,7 @@ class Learner:
                 factors=np.zeros(FACTORS, np.float32),
                 metrics=np.zeros(METRICS, np.float32),
                 totals=np.zeros(METRICS),
+                counters=allocate(1)[0],
             )
             for thread, journal in enumerate(journals)
         ]
@@ -147,6 +159,13 @@ class Learner:
         outcome = self._common.outcome
         totals = np.sum([own.totals for own in self._own], axis=0)
         return outcome, totals / max(outcome[2], 1)
+
+    def spent(self) -> dict[str, float]:
+        """Seconds of the update by what they were spent on, since this was asked last."""
+        rows = [own.counters for own in self._own]
+        seconds = read(rows, UPDATE_COUNTS)
+        clear(rows)
+        return seconds
 
     def _arguments(self, thread: int, schedule: Schedule) -> tuple[Any, ...]:
         plan, work, own = self.network.plan, self.works[thread], self._own[thread]

@@ -38,6 +38,11 @@ class OverlappingMachine(NativeMachine):
         """Wait until nothing is under way; what a rollout raised comes with the next iteration."""
         if self._collection is not None:
             self._collection.exception()
+        super().drain()
+
+    def gauges(self) -> dict[str, float]:
+        """Whether a rollout waits to be learnt from, and how long learner and collector have waited for each other."""
+        return self._thread.gauges()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """That of the learner and of the collector, with the rollout that was not learnt from yet."""
@@ -58,7 +63,7 @@ class OverlappingMachine(NativeMachine):
     def _collect(self) -> None:
         """Wait for the rollout that is under way; the very first is begun here."""
         collection = self._collection or self._begin()
-        error = collection.exception()  # where this waiting is interrupted, the rollout is still under way
+        error = self._thread.wait(collection)  # where this waiting is interrupted, the rollout is still under way
         self._collection = None
         if error is not None:
             raise error

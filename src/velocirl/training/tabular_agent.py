@@ -121,7 +121,14 @@ class TabularAgent(Agent):
     def lesson(self) -> Lesson:
         """What a machine has to know of this agent."""
         return Lesson(
-            self.rule, self.exploring, self.states, self.actions, self.source.masked, self.make_memory(), self.table
+            self.rule,
+            self.exploring,
+            self.states,
+            self.actions,
+            self.source.masked,
+            self.make_memory(),
+            self.table,
+            self.phases,
         )
 
     def make_table(self, **options: Any) -> ValueTable:
@@ -191,6 +198,8 @@ class TabularAgent(Agent):
 
     def drain(self) -> Row | None:
         """What others did until they heard that training stops here, where ranks learn together."""
+        if (meter := getattr(self.machine, "meter", None)) is not None:
+            meter.fold()
         drain = getattr(self.machine, "drain", None)
         outcome = None if drain is None else drain()
         return None if outcome is None else self._after(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,19 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.engine import random
+from velocirl.engine.clock import now
 from velocirl.engine.compiling import add_kernel, compile_loop, learning_translator
 from velocirl.engine.registers import as_rows, fetch_add
 from velocirl.tables.table import ROWS_USED
+from velocirl.training.counters import TIMED, TIMING, WHOLE
 from velocirl.training.deep_agent import fitting_all
 from velocirl.training.host_arrays import HostRows
-from velocirl.training.tabular_loop import FAULT, ROUNDS, TICKET, Pace, Stages
-from velocirl.training.tabular_machine import NO_LIMIT, Lesson, Outcome, begin_loop, outcome_of, typed
+from velocirl.training.tabular_loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
+from velocirl.training.tabular_machine import NO_LIMIT, Lesson, Outcome, begin_loop, meter_of, outcome_of, typed
 from velocirl.vector.host_copies import Arrays, Nested, map_arrays
 from velocirl.vector.host_interface import HostInterface
+
+EVERY = 7  # rounds of which one is timed: a step in Python may take a few microseconds
 
 
 class HostMachine:
@@ -37,6 +42,7 @@ class HostMachine:
         space: Any = envs.single_action_space
         self._first_action = int(space.start)
         self._rows, self._copied = rows_over(envs.arrays, lesson)
+        self.meter = meter_of(lesson.phases, [self.pupils])
         self._work = np.zeros(8, np.int64)
         parts = lesson.stages()
         translator = learning_translator(envs.name)
@@ -52,6 +58,7 @@ class HostMachine:
 
     def run(self, pace: Pace, first: int) -> Outcome:
         """Every copy takes `pace.rounds` steps; where the table is full, it grows in between."""
+        begun = perf_counter()
         self.pupils.tally[:] = 0.0
         self._table.grow(2 * self.num_envs)
         self.begin(pace.rate)
@@ -64,6 +71,7 @@ class HostMachine:
             if self.pupils.tally[FAULT]:
                 break
             done = int(self.pupils.tally[ROUNDS])
+        self.meter.add(perf_counter() - begun)
         return outcome_of([self.pupils], first, self.num_envs)
 
     def begin(self, rate: float) -> None:
@@ -79,22 +87,34 @@ class HostMachine:
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         """Take rounds until all are taken, the table is full, or something went wrong; others may take some as well."""
+        begun, counters = now(), self.pupils.counters
+        self._take_rounds(pace, work)
+        counters[WHOLE] += now() - begun
+        counters[[ROUND, ROUND + TIMED]] = 1  # what was timed is scaled up to the whole, whatever its share was
+
+    def _take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         envs, rows, copied, table = self._envs, self._rows, self._copied, self._table.arrays
-        tally, settle, counts = self.pupils.tally, self._settle, table.counts
+        tally, settle, counts, counters = self.pupils.tally, self._settle, table.counts, self.pupils.counters
         pace = typed(pace, self._table.dtype)
         kind, single = type(pace.step), np.float32
         while (first := self._ticket(work, pace.chunk)) < pace.rounds:
             for t in range(first, min(first + pace.chunk, pace.rounds)):
                 if counts[ROWS_USED] > pace.fullest or work[TICKET] >= NO_LIMIT:
                     return
+                timed, begun = t % EVERY == 0, now()
                 np.add(rows.action, self._first_action, out=envs.arrays.actions)
                 self._begun = False  # unless the step succeeds: else new episodes begin the next time
                 envs.advance()
                 self._begun = True
                 for array, source in copied:
                     array[...] = source
+                if timed:
+                    counters[TIMING] = 1
+                    counters[ENVIRONMENT] += now() - begun
                 step, rate = kind(pace.step + t * pace.step_change), single(pace.rate + t * pace.rate_change)
                 settle(rows, table, self.pupils, pace.gamma, step, rate, t)
+                if timed:
+                    counters[TIMING] = 0
                 tally[ROUNDS] += 1
                 if tally[FAULT]:
                     return

@@ -20,6 +20,18 @@ from velocirl.tables.exploring import Exploring
 from velocirl.tables.rules import Rule
 from velocirl.tables.table import ROWS_USED
 from velocirl.training.collecting import FAULT_IN_REWARD, FAULT_IN_STATE
+from velocirl.training.counters import (
+    ALWAYS,
+    FIRST_KIND,
+    PLACES,
+    TIMING,
+    WHOLE,
+    Count,
+    glance,
+    lap,
+    start,
+    turn,
+)  # fmt: skip
 from velocirl.training.tabular_memory import UNKNOWN
 
 KEPT = 128  # episodes that are kept of a call, the last ones; a power of 2
@@ -27,6 +39,15 @@ KEPT = 128  # episodes that are kept of a call, the last ones; a power of 2
 ERRORS, ROUNDS, ENDED, FAULT, FAULTY_COPY, FAULTY_ROUND = range(6)
 TALLY = 8  # a line of the cache
 TICKET = 0  # the place in the `work` that threads share: the first round that nobody has taken yet
+# What is counted. A step of a copy takes tens of nanoseconds, and a round of all some microseconds: few are timed.
+ROUND, EVERY = FIRST_KIND, 61
+POLICY, ENVIRONMENT, UPDATE, EXCHANGE = range(PLACES, PLACES + 4)
+COUNTS = (
+    Count("policy", POLICY, ROUND),
+    Count("environment", ENVIRONMENT, ROUND),
+    Count("update", UPDATE, ROUND),
+    Count("update", EXCHANGE, ALWAYS),
+)
 
 
 class Pace(NamedTuple):
@@ -62,6 +83,7 @@ class Pupils(NamedTuple):
     last_mask: NDArray[Any]
     episodes: NDArray[Any]  # (KEPT,) EPISODE, the last ones in a ring
     tally: NDArray[np.float64]  # (TALLY,) of this call
+    counters: NDArray[np.int64]  # (ROW,) see `counters`
 
 
 class Stages(NamedTuple):
@@ -128,7 +150,9 @@ def stages(
             copies.action[i] = pupils.next_action[i]
 
     def settle(copies, table, pupils, gamma, step, rate, t):
-        stop, tally = np.uint64(len(copies.reward)), pupils.tally
+        stop, tally, counters = np.uint64(len(copies.reward)), pupils.tally, pupils.counters
+        timed = counters[TIMING] != 0
+        since = glance(timed)
         for i in range(np.uint64(0), stop):
             if copies.terminated[i] or copies.truncated[i]:
                 note(copies, pupils, i, t)
@@ -139,6 +163,7 @@ def stages(
         for i in range(np.uint64(0), stop):
             if copies.truncated[i] and not copies.terminated[i]:
                 look_back(copies, table, pupils, rate, i, t)
+        since = lap(counters, POLICY, since, timed)
         errors, check = np.float32(0), np.float32(0)
         for i in range(np.uint64(0), stop):
             reward, terminated, truncated = copies.reward[i], copies.terminated[i], copies.truncated[i]
@@ -149,6 +174,7 @@ def stages(
             pupils.place[i] = pupils.next_place[i]
             copies.action[i] = pupils.next_action[i]
         tally[ERRORS] += errors
+        lap(counters, UPDATE, since, timed)
         if check != 0:
             for i in range(np.uint64(0), stop):
                 if copies.reward[i] * 0 != 0:
@@ -197,11 +223,16 @@ def fleet_loop(
 
     def run(copies, table, pupils, pace, work, common):
         stop = np.uint64(len(copies.reward))
+        counters, begun = pupils.counters, glance(True)
         first = fetch_add(work, TICKET, pace.chunk)
         while first < pace.rounds:
             for t in range(first, min(first + pace.chunk, pace.rounds)):
                 if mailbox_read(table.counts, ROWS_USED) > pace.fullest:
+                    lap(counters, WHOLE, begun, True)
                     return
+                timed = turn(counters, ROUND, EVERY)
+                counters[TIMING] = timed
+                since = start(counters, ROUND, timed)
                 for i in range(np.uint64(0), stop):
                     move(copies, i)
                 for i in range(np.uint64(0), stop):
@@ -209,13 +240,17 @@ def fleet_loop(
                     keep_mask(copies, pupils, i)
                 for i in range(np.uint64(0), stop):
                     show(copies, i)
+                lap(counters, ENVIRONMENT, since, timed)
                 settle(
                     copies, table, pupils, pace.gamma, pace.step + t * pace.step_change,
                     pace.rate + t * pace.rate_change, t,
                 )  # fmt: skip
                 pupils.tally[ROUNDS] += 1
+            since = glance(True)
             exchange(common, table)
+            lap(counters, EXCHANGE, since, True)
             first = fetch_add(work, TICKET, pace.chunk)
+        lap(counters, WHOLE, begun, True)
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,9 +24,12 @@ from velocirl.tables.states import States
 from velocirl.tables.table import Table, finder
 from velocirl.tables.value_table import ValueTable
 from velocirl.training.collecting import EPISODE
+from velocirl.training.counters import Meter, allocate, clear, read
 from velocirl.training.deep_agent import fitting_all
 from velocirl.training.faults import fault_of_rollout
+from velocirl.training.phases import add, add_parts
 from velocirl.training.tabular_loop import (
+    COUNTS,
     ENDED,
     ERRORS,
     FAULT,
@@ -64,6 +68,7 @@ class Lesson:
     masked: bool
     memory: Memory
     table: ValueTable
+    phases: dict[str, float]  # the agent's own, to which a machine adds
 
     def scalars(self) -> Scalars:
         """What is done for one copy, with a dense table."""
@@ -87,6 +92,7 @@ class Lesson:
             last_mask=as_rows(aligned_zeros((count, self.actions if self.masked else 1), np.int8)),
             episodes=aligned_zeros(KEPT, EPISODE),
             tally=aligned_zeros(TALLY, np.float64),
+            counters=allocate(1)[0],
         )
 
 
@@ -104,6 +110,7 @@ class TabularMachine(Protocol):
     """Runs the rounds of a tabular algorithm; the table is the agent's own."""
 
     num_envs: int
+    # What may be missing: `meter`, with which it counts its time, and `drain() -> Outcome | None`, see `TabularAgent`.
     grain: int  # steps that a call should have where training lasts long enough; 0 where any number will do
 
     def run(self, pace: Pace, first: int) -> Outcome:
@@ -143,6 +150,7 @@ class FleetMachine:
         self._rng = aligned(random.streams(seed, envs.num_envs))
         bounds = np.cumsum([0, *(len(share.reward) for share in self._shares)]).tolist()
         self.pupils = [lesson.pupils(stop - start, self._rng[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        self.meter = meter_of(lesson.phases, self.pupils)
         self._work = np.zeros(8, np.int64)
         parts = lesson.stages(shared=len(self._shares) > 1)
         translator = learning_translator(envs.environment.id)
@@ -165,6 +173,7 @@ class FleetMachine:
 
     def run(self, pace: Pace, first: int) -> Outcome:
         """The threads take rounds until all are taken; where the table is full, it grows in between."""
+        begun = perf_counter()
         for pupils in self.pupils:
             pupils.tally[:] = 0.0
         if not self._begun:
@@ -192,6 +201,7 @@ class FleetMachine:
             if any(pupils.tally[FAULT] for pupils in self.pupils):
                 break
             done = int(sum(pupils.tally[ROUNDS] for pupils in self.pupils))
+        self.meter.add(perf_counter() - begun)
         return outcome_of(self.pupils, first, self.num_envs)
 
     def settle(self) -> None:
@@ -297,6 +307,24 @@ def begin_loop(parts: Stages) -> Callable[..., Any]:
         begin(copies, table, pupils, rate)
 
     return begin_all
+
+
+def meter_of(phases: dict[str, float], several: Sequence[Pupils]) -> Meter:
+    """Shares out the seconds of calls by what the pupils counted in them."""
+    rows = [pupils.counters for pupils in several]
+
+    def share_out(seconds: float) -> None:
+        spent = read(rows, COUNTS)
+        clear(rows)
+        if not any(spent.values()):
+            return
+        update = seconds * spent["update"] / sum(spent.values())
+        add(phases, "rollout", seconds - update)
+        del spent["update"]
+        add_parts(phases, "rollout", seconds - update, spent)
+        add(phases, "update", update)
+
+    return Meter(phases, "rollout", share_out)
 
 
 def outcome_of(several: Sequence[Pupils], first: int, num_envs: int) -> Outcome:

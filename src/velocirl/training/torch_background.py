@@ -33,6 +33,10 @@ class Background(Protocol):
         """Return when the rollout is done."""
         ...
 
+    def gauges(self) -> dict[str, float]:
+        """What is known of the waiting of learner and collector."""
+        ...
+
 
 class ThreadBackground:
     """A thread, for environments that step in Python."""
@@ -51,12 +55,17 @@ class ThreadBackground:
         """Wait for it; what it raised is raised here."""
         running, self._running = self._running, None
         if running is not None:
+            self._thread.wait(running)
             running.result()
 
     def wait(self) -> None:
         """Wait for it, and leave what it raised to `join`."""
         if self._running is not None:
             self._running.exception()
+
+    def gauges(self) -> dict[str, float]:
+        """Whether a rollout waits to be learnt from, and how long learner and collector have waited for each other."""
+        return self._thread.gauges()
 
 
 class StreamBackground:
@@ -80,3 +89,7 @@ class StreamBackground:
     def wait(self) -> None:
         """Wait for it."""
         self.stream.synchronize()
+
+    def gauges(self) -> dict[str, float]:
+        """Nothing: streams wait for each other without a word to the host."""
+        return {}

@@ -19,6 +19,7 @@ from velocirl.training.faults import NumericalError
 from velocirl.training.machine import Report
 from velocirl.training.native_machine import REWARD_LIMIT
 from velocirl.training.normalising import RunningMoments, take_in, take_in_rewards
+from velocirl.training.phases import add
 from velocirl.training.torch_collectors import Records, TorchCollector, TorchFleetCollector
 from velocirl.training.torch_device import Device
 from velocirl.training.torch_learner import TorchLearner
@@ -145,6 +146,10 @@ class TorchMachine:
         if pending is not None and not self._failed:  # what followed a failure is of no interest
             self._told = self._read(pending)
 
+    def gauges(self) -> dict[str, float]:
+        """How long learner and collector have waited for each other, where both are at work at once."""
+        return {} if self._collection is None else self._collection.gauges()
+
     def settle(self) -> None:
         """Bring the agent's own arrays up to date; after a failure they stay as they were."""
         self._look()
@@ -243,8 +248,8 @@ class TorchMachine:
         """The reports of an iteration, once it is done."""
         began, collected, done = pending.events
         rollout, update = self.device.seconds_between(began, collected, done)
-        for name, seconds in (("rollout", rollout), ("update", update)):
-            self.phases[name] = self.phases.get(name, 0.0) + seconds
+        add(self.phases, "rollout", rollout)
+        add(self.phases, "update", update)
         try:
             return self._reports.read(pending)
         except NumericalError:

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from velocirl.training.faults import NumericalError
 from velocirl.training.machine import Report
 from velocirl.training.pace import ANY_PACE, Pace, updates_due
+from velocirl.training.phases import add
 from velocirl.training.torch_device import Device
 from velocirl.training.torch_off_policy_reports import Pending, Reports
 from velocirl.training.torch_off_policy_ring import TorchClock, TorchRing
 from velocirl.training.torch_off_policy_steps import HostSteps, Steps
 
 PREFIX = "network.buffer."
+# Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.
+STRIDES, TIMED_ROUNDS = (1, 7, 13, 31, 61, 127, 251, 509, 1021), 8
 
 
 class TorchOffPolicyMachine:
@@ -37,7 +40,7 @@ class TorchOffPolicyMachine:
         parameters: NDArray[np.float32],  # the agent's own
         *,
         recent: int,  # episodes that a report tells of at most
-        phases: dict[str, float],  # stays empty: steps and updates alternate
+        phases: dict[str, float],
     ) -> None:
         self.device, self.steps, self.ring, self.clock, self.learner = device, steps, ring, clock, update
         self.phases, self._parameters = phases, parameters
@@ -91,7 +94,11 @@ class TorchOffPolicyMachine:
             began = self.device.mark()
             first = step = steps - pace.rounds * copies
             self._begin(pace, first)
-            for _ in range(pace.rounds):
+            stride = max(one for one in STRIDES if one == 1 or one * TIMED_ROUNDS <= pace.rounds)
+            laps: list[tuple[Any, Any, Any]] = []
+            for t in range(pace.rounds):
+                timed = t % stride == stride // 2
+                before_step = self.device.mark() if timed else None
                 if isinstance(self.steps, HostSteps):
                     self.steps.explore(step, pace)
                 if step < pace.learning_starts:
@@ -99,14 +106,17 @@ class TorchOffPolicyMachine:
                 else:
                     self._step()
                 step += copies
+                after_step = self.device.mark() if timed else None
                 for _ in range(updates_due(step, copies, pace)):
                     self._done += 1
                     self._learn(self._done % pace.actor_every == 0, self._done % pace.target_every == 0)
+                if timed:
+                    laps.append((before_step, after_step, self.device.mark()))
             self._gather()
             host = self._reports.send()
             events = began, self.device.mark()
         self._fresh = False
-        before, self._pending = self._pending, Pending(steps, first, pace.learning_rate, host, events)
+        before, self._pending = self._pending, Pending(steps, first, pace.learning_rate, host, events, laps)
         if not self.device.reports_late:
             return self.drain()
         told, self._told = self._told, None
@@ -180,9 +190,17 @@ class TorchOffPolicyMachine:
 
     def _read(self, pending: Pending) -> Report:
         """The report of an iteration, once it is done."""
-        self.device.seconds_between(*pending.events)  # waits for the last of them
+        (seconds,) = self.device.seconds_between(*pending.events)  # waits for the last of them
+        self._count(seconds, [self.device.seconds_between(*lap) for lap in pending.laps])
         try:
             return self._reports.read(pending)
         except NumericalError:
             self._failed = True
             raise
+
+    def _count(self, seconds: float, timed: list[list[float]]) -> None:
+        """Share out the seconds of an iteration as those of the rounds that were timed."""
+        stepping, learning = (sum(column) for column in zip(*timed, strict=True))
+        update = seconds * learning / max(stepping + learning, 1e-9)
+        add(self.phases, "rollout", seconds - update)
+        add(self.phases, "update", update)

@@ -26,6 +26,7 @@ class Pending(NamedTuple):
     learning_rate: float
     numbers: torch.Tensor  # its report on the host, once the last event has come
     events: tuple[Any, ...]  # before it and after the report
+    laps: list[tuple[Any, Any, Any]]  # of some rounds: before the step, after it, and after its updates
 
 
 class Reports:

@@ -21,12 +21,29 @@ from velocirl.networks.mlp import ROWS
 from velocirl.networks.passes import Passes
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import Rule
+from velocirl.training.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, WHOLE, Count, glance, lap, start, turn
 
 METRICS = 8  # the most that a loss can report for a sample
 # The columns of `partial`, which a thread writes for the others to read: padded, so that no two share a cache line.
 ADVANTAGE, SQUARED_ADVANTAGE, DIVERGENCE, SQUARED_NORM, PARTIAL = 0, 1, 2, 3, 16
 # The columns of `outcome`: what a whole update came to.
 STEPS, MINIBATCHES, SAMPLES, GRADIENT_NORM, STOPPED, FAULT, OUTCOME = 0, 1, 2, 3, 4, 5, 8
+# What an update counts: one block of rows in so many, and one minibatch, since small ones take some microseconds.
+BLOCK, MINIBATCH, EVERY = FIRST_KIND, SECOND_KIND, 13
+GATHER, FORWARD, LOSS, BACKWARD, SPREADING, SHUFFLING, ESTIMATING = range(PLACES, PLACES + 7)
+OPTIMISER, WAITING, LAST_WAIT = range(PLACES + 7, PLACES + 10)
+UPDATE_COUNTS = (
+    Count("gather", GATHER, BLOCK),
+    Count("gather", SPREADING, MINIBATCH),  # of the advantages
+    Count("gather", SHUFFLING, ALWAYS),
+    Count("forward", FORWARD, BLOCK),
+    Count("forward", ESTIMATING, ALWAYS),  # anew in each epoch, where an estimator follows the policy
+    Count("loss", LOSS, BLOCK),
+    Count("backward", BACKWARD, BLOCK),
+    Count("optimiser", OPTIMISER, MINIBATCH),
+    Count("waiting", WAITING, MINIBATCH),
+    Count("waiting", LAST_WAIT, ALWAYS),
+)
 
 
 class Common(NamedTuple):
@@ -53,6 +70,7 @@ class Own(NamedTuple):
     factors: NDArray[np.float32]  # of the optimiser
     metrics: NDArray[np.float32]  # (METRICS,) of one sample
     totals: NDArray[np.float64]  # (METRICS,) summed over the update
+    counters: NDArray[np.int64]  # (ROW,) see `counters`
 
 
 class Schedule(NamedTuple):
@@ -103,22 +121,28 @@ def update_loop(
 
     def add_gradients(plan, work, own, loss_settings, first, stop, centre, inverse_scale):
         """Gather, forward, loss and backward over one thread's part of a minibatch, block by block."""
-        row = plan.layers[0].source_row
-        for start in range(first, stop, ROWS):
-            rows = min(ROWS, stop - start)
+        row, counters = plan.layers[0].source_row, own.counters
+        for begin in range(first, stop, ROWS):
+            rows = min(ROWS, stop - begin)
+            timed = turn(counters, BLOCK, EVERY)
+            since = start(counters, BLOCK, timed)
             for r in range(rows):
-                observation = own.samples[own.order[start + r]].observation
+                observation = own.samples[own.order[begin + r]].observation
                 into = work.values[r * row : r * row + len(observation)]
                 for j in range(len(observation)):
                     into[j] = observation[j]
+            since = lap(counters, GATHER, since, timed)
             forward(plan, work, rows)
+            since = lap(counters, FORWARD, since, timed)
             for r in range(rows):
-                sample = own.samples[own.order[start + r]]
+                sample = own.samples[own.order[begin + r]]
                 advantage = (sample.advantage - centre) * inverse_scale
                 loss_gradient(work.output[r], sample, advantage, loss_settings, work.output_gradient[r], own.metrics)
                 for m in range(METRICS):
                     own.totals[m] += own.metrics[m]
+            since = lap(counters, LOSS, since, timed)
             backward(plan, work, rows, False)
+            lap(counters, BACKWARD, since, timed)
 
     def reduce(common, threads, first, stop, scale, limit):
         """Add up the threads' gradients between two places, into the first row; gives the sum of squares."""
@@ -144,7 +168,7 @@ def update_loop(
         return total
 
     def update(thread, threads, plan, work, common, own, loss_settings, schedule, discount):
-        unit, minibatches = schedule.unit, schedule.minibatches
+        unit, minibatches, counters, begun = schedule.unit, schedule.minibatches, own.counters, glance(True)
         size = common.parameters.shape[0]
         share = (size // threads + 15) // 16 * 16
         low, high = min(thread * share, size), min((thread + 1) * share, size)
@@ -159,8 +183,11 @@ def update_loop(
         own.totals[:] = 0.0
         pack(plan, common.parameters, work)
         for _ in range(schedule.epochs):
+            since = glance(True)
             reestimate(plan, work, own, loss_settings, discount)
+            since = lap(counters, ESTIMATING, since, True)
             shuffle(own, unit)
+            lap(counters, SHUFFLING, since, True)
             gathered, weight = 0, 0
             for m in range(minibatches):
                 first = len(own.units) * m // minibatches * unit
@@ -171,19 +198,25 @@ def update_loop(
                     batch += (units * (m + 1) // minibatches - units * m // minibatches) * unit
                 if batch == 0:  # each thread cuts its own share, and so many pieces can leave one of them empty
                     continue
+                timed = turn(counters, MINIBATCH, EVERY)
+                since = start(counters, MINIBATCH, timed)
                 centre, inverse_scale = np.float32(0), np.float32(1)
                 if schedule.normalise and batch > 1:
                     add_advantages(own.samples, own.order, first, stop, common.partial[thread])
+                    since = lap(counters, SPREADING, since, timed)
                     meetings += 1
                     meet(common.meeting, thread, threads, meetings)
+                    since = lap(counters, WAITING, since, timed)
                     mean = total_of(common, threads, ADVANTAGE) / batch
                     variance = total_of(common, threads, SQUARED_ADVANTAGE) / batch - mean * mean
                     variance = max(variance, 0.0) * batch / (batch - 1)
                     centre, inverse_scale = np.float32(mean), np.float32(1.0 / (sqrt(variance) + 1e-8))
                 if gathered == 0:
                     clear(plan, work)
+                lap(counters, OPTIMISER, since, timed)
                 before = own.totals[divergence]
                 add_gradients(plan, work, own, loss_settings, first, stop, centre, inverse_scale)
+                since = glance(timed)
                 common.partial[thread, DIVERGENCE] = own.totals[divergence] - before
                 gathered += 1
                 weight += batch
@@ -192,8 +225,10 @@ def update_loop(
                 last = gathered == schedule.accumulate or m == minibatches - 1
                 if last:
                     unpack(plan, work, common.gradients[thread])
+                since = lap(counters, OPTIMISER, since, timed)
                 meetings += 1
                 meet(common.meeting, thread, threads, meetings)
+                since = lap(counters, WAITING, since, timed)
                 divergent = total_of(common, threads, DIVERGENCE) / batch
                 if schedule.target_kl > 0.0 and divergent > 1.5 * schedule.target_kl:
                     stopped = True
@@ -201,12 +236,15 @@ def update_loop(
                 if not last:
                     meetings += 1
                     meet(common.meeting, thread, threads, meetings)  # before anyone writes a new partial sum
+                    lap(counters, WAITING, since, timed)
                     continue
                 scale = np.float32(1.0 / weight)
                 squares = reduce(common, threads, low, high, scale, np.float32(schedule.max_grad_value))
                 common.partial[thread, SQUARED_NORM] = squares
+                since = lap(counters, OPTIMISER, since, timed)
                 meetings += 1
                 meet(common.meeting, thread, threads, meetings)
+                since = lap(counters, WAITING, since, timed)
                 squared_norm = total_of(common, threads, SQUARED_NORM)
                 if squared_norm * 0.0 != 0.0:
                     faulty = True
@@ -216,9 +254,12 @@ def update_loop(
                 prepare(common.settings, schedule.learning_rate, step, own.factors)
                 descend(common, low, high, own.factors, np.float32(norm_scale(squared_norm, schedule.max_grad_norm)))
                 gathered, weight = 0, 0
+                since = lap(counters, OPTIMISER, since, timed)
                 meetings += 1
                 meet(common.meeting, thread, threads, meetings)
+                since = lap(counters, WAITING, since, timed)
                 pack(plan, common.parameters, work)
+                lap(counters, OPTIMISER, since, timed)
             if stopped or faulty:
                 break
         if thread == 0:
@@ -228,9 +269,12 @@ def update_loop(
             common.outcome[GRADIENT_NORM] = norms / max(taken, 1)
             common.outcome[STOPPED] = 1.0 if stopped else 0.0
             common.outcome[FAULT] = 1.0 if faulty else 0.0
+        since = glance(True)
         meetings += 1
         meet(common.meeting, thread, threads, meetings)
+        lap(counters, LAST_WAIT, since, True)
         if thread == 0:
             common.outcome[STEPS] = step
+        lap(counters, WHOLE, begun, True)
 
     return update

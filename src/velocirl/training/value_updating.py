@@ -14,9 +14,10 @@ from velocirl.networks.mlp import MLP, ROWS, Plan, Workspace
 from velocirl.networks.native import add_passes
 from velocirl.networks.passes import Passes, passes
 from velocirl.optim.optimisers import Optimiser
+from velocirl.training.counters import TIMING, glance, lap
 from velocirl.training.deep_agent import fitting_all
 from velocirl.training.descending import Descent, Trained, allocate_trained, descent
-from velocirl.training.off_policy import FAULT, METRICS, NORMS, ValueLoss
+from velocirl.training.off_policy import CRITIC, FAULT, METRICS, NORMS, SAMPLE, TARGET, ValueLoss
 from velocirl.training.on_policy import pack_loop
 
 
@@ -46,8 +47,10 @@ def value_update(loss: ValueLoss, functions: Passes, descending: Descent) -> Cal
         for j in range(len(observation)):
             into[j] = observation[j]
 
-    def add_gradients(learning, memory, batch, settings, start, rows):
+    def add_gradients(learning, memory, batch, settings, counters, start, rows):
         """Forward, loss and backward of some rows of the batch."""
+        timed = counters[TIMING] != 0
+        since = glance(timed)
         plan, work, frozen = learning.plan, learning.work, learning.frozen_work
         input_row = plan.layers[0].source_row
         for r in range(rows):
@@ -56,7 +59,9 @@ def value_update(loss: ValueLoss, functions: Passes, descending: Descent) -> Cal
             gather(following, frozen.values, r * input_row)
             if needs_output:  # what the network itself says of it goes through it together with the rest
                 gather(following, work.values, (rows + r) * input_row)
+        since = lap(counters, SAMPLE, since, timed)
         forward(plan, frozen, rows)
+        since = lap(counters, TARGET, since, timed)
         forward(plan, work, 2 * rows if needs_output else rows)
         for r in range(rows):
             b = start + r
@@ -70,6 +75,7 @@ def value_update(loss: ValueLoss, functions: Passes, descending: Descent) -> Cal
             for m in range(METRICS):
                 learning.totals[m] += learning.metrics[m]
         backward(plan, work, rows, False)
+        lap(counters, CRITIC, since, timed)
 
     def update(thread, threads, learning, memory, batch, settings, pace, number, meetings):
         count = len(batch.places)
@@ -78,7 +84,7 @@ def value_update(loss: ValueLoss, functions: Passes, descending: Descent) -> Cal
         plan, trained = learning.plan, learning.trained
         clear(plan, learning.work)
         for start in range(first, stop, most):
-            add_gradients(learning, memory, batch, settings, start, min(most, stop - start))
+            add_gradients(learning, memory, batch, settings, batch.counters[thread], start, min(most, stop - start))
         meetings = improve(
             thread, threads, number, plan, learning.work, trained, batch, NORMS, pace, count, meetings
         )  # fmt: skip

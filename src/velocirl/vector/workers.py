@@ -73,6 +73,8 @@ class WorkerVectorEnv(HostInterface):
             raise ValueError(f"restarts must be a whole number of at least 0, got {restarts!r}")
         self._timeout = timeout
         self._restarts_left = int(restarts)
+        self._restarted = 0  # workers
+        self._waited = 0.0  # seconds
         self._fresh_seed_count = 0
         self._pickled = pickle_source(self._source, make_kwargs)
         bounds = np.linspace(0, self.num_envs, workers + 1).astype(int).tolist()
@@ -95,6 +97,10 @@ class WorkerVectorEnv(HostInterface):
                     self._fail(number, reply)
                 raise WorkerError(self._report(number, reply))
         return tuple(itertools.chain(*replies))
+
+    def gauges(self) -> dict[str, float]:
+        """How many workers there are, how long they have been waited for so far, and how many were replaced."""
+        return {"workers": len(self._workers), "waiting_seconds": self._waited, "restarts": self._restarted}
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """End all workers."""
@@ -128,8 +134,10 @@ class WorkerVectorEnv(HostInterface):
         try:
             for number, worker in enumerate(self._workers):
                 worker.send(command, None if payloads is None else payloads[number])
-            deadline = time.monotonic() + self._timeout
-            return [self._receive(worker, deadline) for worker in self._workers]
+            began = time.monotonic()
+            replies = [self._receive(worker, began + self._timeout) for worker in self._workers]
+            self._waited += time.monotonic() - began
+            return replies
         except BaseException:
             self._stop()
             raise
@@ -164,6 +172,7 @@ class WorkerVectorEnv(HostInterface):
         if self._restarts_left == 0:
             self._fail(number, error)
         self._restarts_left -= 1
+        self._restarted += 1
         report = f"{self._report(number, error)}\nIt is replaced, and its copies start new episodes; "
         warnings.warn(f"{report}{self._restarts_left} restarts left", RuntimeWarning, stacklevel=5)
         self._workers[number].kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from velocirl.bench.comparison import UnavailableError
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 
 SERVING = Path(__file__).with_name("serving.py")
+CORES = 2  # as many as velocirl's threads have in these comparisons
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 TIMEOUT_SECONDS = 120.0  # for one answer
 LONGEST_REASON = 200  # characters, since it stands in a table
 
@@ -37,15 +41,31 @@ def reason(written: str) -> str:
 class Peer(Timed):
     """Samples a program of this directory, which times itself: its imports and threads disturb nobody else."""
 
-    def __init__(self, program: str, function: str, *arguments: int, needs: str, amount: float | None = None) -> None:
-        super().__init__(lambda: self._seconds(1), amount=amount, closing=self._end)
+    def __init__(
+        self,
+        program: str,
+        function: str,
+        *arguments: int,
+        needs: str,
+        amount: float | None = None,
+        cores: int | None = None,  # that it may use, where not as many as velocirl's threads in these comparisons
+        cost: Cost | None = None,
+    ) -> None:
+        super().__init__(lambda: self._seconds(1), amount=amount, closing=self._end, cost=cost)
         if importlib.util.find_spec(needs) is None:
             raise ModuleNotFoundError(f"No module named {needs!r}", name=needs)
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
         # A script finds modules in its own directory, not in the current one.
-        command = [sys.executable, str(SERVING), program, function, *map(str, arguments)]
+        command = [sys.executable, str(SERVING), str(cores or CORES), program, function, *map(str, arguments)]
+        # Where the number of cores matters, what somebody has set for all programs does not.
+        told = {name: str(cores) for name in THREAD_VARIABLES} if cores is not None else {}
         self._process = subprocess.Popen(  # noqa: S603 - our own code, in our own interpreter
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, **told},
         )
         try:
             self._answer()

@@ -6,20 +6,21 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple
 from itertools import cycle
 from typing import Any
 
 import velocirl
 from velocirl.bench.comparison import Comparison, UnavailableError, ratio, value
-from velocirl.bench.measuring import Counted, Sampler, Settings, Timed
+from velocirl.bench.cost import Cost
+from velocirl.bench.measuring import Counted, Sampler, Timed
 from velocirl.bench.peers.process import Peer, reason
 from velocirl.bench.registry import benchmark
-from velocirl.bench.suite.ppo import Work, settings
+from velocirl.bench.samplers import Longer
+from velocirl.bench.suite.ppo import LAYERS, Work, settings
 from velocirl.bench.units import SECONDS, STEPS
 from velocirl.engine.errors import debugging
 
-SAMPLE_SECONDS = 0.3  # so that the fewest rounds of a thorough run are 2 s of training
 ITERATIONS = 8  # in a call of `learn`
 SMALL = Work(4096, 32, epochs=1, minibatch_size=4096 * 32 // 8)
 MEDIUM = Work(16384, 64, epochs=1, minibatch_size=16384 * 64 // 4)
@@ -30,33 +31,6 @@ SOLVED, SEEDS, MOST_STEPS = 475.0, 5, 10_000_000
 # A pole falls soon or not at all: with a shorter view than usual, half as many iterations solve it.
 SOLVING = {"learning_rate": 5e-3, "gamma": 0.98, "gae_lambda": 0.9}
 FAST = Work(1024, 32, epochs=4, minibatch_size=4096)
-
-
-@dataclass
-class Longer:
-    """Takes samples that are longer than those of other benchmarks."""
-
-    sampler: Sampler
-
-    @property
-    def iterations(self) -> int:
-        """The number of calls in a sample."""
-        return self.sampler.iterations
-
-    def prepare(self, settings: Settings) -> None:
-        """Warm up for as long, and choose the number of calls."""
-        seconds = max(settings.sample_seconds, SAMPLE_SECONDS)
-        self.sampler.prepare(
-            replace(settings, warm_up_seconds=max(settings.warm_up_seconds, seconds), sample_seconds=seconds)
-        )
-
-    def sample(self) -> float:
-        """One sample."""
-        return self.sampler.sample()
-
-    def close(self) -> None:
-        """Let go of what was measured."""
-        self.sampler.close()
 
 
 def require_cuda() -> Any:
@@ -98,7 +72,12 @@ def velocirl_training(environment: str, work: Work, **given: Any) -> Longer:
         cuda.synchronize()
 
     call()  # compiles and captures; what fails, fails here
-    return Longer(Timed(call, amount=ITERATIONS * work.steps))
+    cost = None
+    # Products of convolutions are not counted, and the peak is of TF32, which a precision may leave behind.
+    if not {"network", "precision"} & set(given):
+        layers = (LAYERS[0], *given.get("hidden", LAYERS[1:-1]), LAYERS[-1])
+        cost = Cost(operations=work.operations_of(layers) / work.steps, device="cuda")
+    return Longer(Timed(call, amount=ITERATIONS * work.steps, cost=cost))
 
 
 def peer_training(program: str, work: Work, needs: str) -> Longer:
@@ -116,10 +95,11 @@ def comparison(work: Work, at_least: float) -> Comparison:
             EAGER: attempted(lambda: peer_training("torch_ppo", work, needs="torch")),
         },
         claims=(value(OURS, at_least=at_least), ratio(OURS, JAX), ratio(OURS, EAGER)),
+        peers=(JAX, EAGER),
     )
 
 
-@benchmark(category="cuda_ppo")
+@benchmark(category="device")
 def cuda_ppo_4096() -> Comparison:
     """Training PPO on one CUDA device, CartPole-v1, 4096 copies x 32 steps, 1 epoch, 8 minibatches.
 
@@ -132,7 +112,7 @@ def cuda_ppo_4096() -> Comparison:
     return comparison(SMALL, at_least=50e6)
 
 
-@benchmark(category="cuda_ppo")
+@benchmark(category="device")
 def cuda_ppo_16384() -> Comparison:
     """Training PPO on one CUDA device, CartPole-v1, 16384 copies x 64 steps, 1 epoch, 4 minibatches.
 
@@ -141,7 +121,7 @@ def cuda_ppo_16384() -> Comparison:
     return comparison(MEDIUM, at_least=120e6)
 
 
-@benchmark(category="cuda_ppo")
+@benchmark(category="device")
 def cuda_ppo_65536() -> Comparison:
     """Training PPO on one CUDA device, CartPole-v1, 65536 copies x 32 steps, 1 epoch, 4 minibatches.
 
@@ -150,7 +130,7 @@ def cuda_ppo_65536() -> Comparison:
     return comparison(LARGE, at_least=180e6)
 
 
-@benchmark(category="cuda_ppo")
+@benchmark(category="device")
 def cuda_time_to_solve() -> Comparison:
     """CartPole-v1 solved by PPO on one CUDA device, after warm-up.
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import velocirl
 from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
-from velocirl.bench.suite.cuda_ppo import Longer, attempted, require_cuda
-from velocirl.bench.units import STEPS, Unit
+from velocirl.bench.samplers import Longer
+from velocirl.bench.suite import dqn, sac
+from velocirl.bench.suite.cuda_ppo import attempted, require_cuda
+from velocirl.bench.units import STEPS, UPDATES, Unit
 
-UPDATES = Unit("updates/s", True, "{number}{prefix} updates/s")
 OURS, NATIVE, EAGER = "velocirl", "velocirl, on the CPU", "torch, eager"
 BASELINES = "Stable-Baselines3, its networks on the GPU"
 GROUPS = 32  # steps of each copy in a call on a GPU
@@ -46,6 +48,13 @@ def settings(work: Work, device: str, **given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def operations(algorithm: str, work: Work) -> float:
+    """Operations in matrix products of the updates after a step of all copies, and nothing else."""
+    if algorithm == "dqn":
+        return work.gradient_steps * dqn.operations((4, work.width, work.width, 2), work.batch_size)
+    return work.gradient_steps * sac.operations(work.batch_size, work.width)
+
+
 def velocirl_training(algorithm: str, work: Work, device: str, amount: int, **given: Any) -> Longer:
     """Whole calls of `learn` with a callback that does nothing; `amount` is what a step of all copies counts for."""
     kind, environment = {"dqn": (velocirl.DQN, "CartPole-v1"), "sac": (velocirl.SAC, "Pendulum-v1")}[algorithm]
@@ -58,7 +67,10 @@ def velocirl_training(algorithm: str, work: Work, device: str, amount: int, **gi
             require_cuda().synchronize()
 
     call()  # compiles and captures; what fails, fails here
-    return Longer(Timed(call, amount=groups * amount))
+    if device != "cuda":
+        return Longer(Timed(call, amount=groups * amount))
+    cost = Cost(operations=operations(algorithm, work) / amount, device="cuda")
+    return Longer(Timed(call, amount=groups * amount, cost=cost))
 
 
 def peer_training(library: str, algorithm: str, work: Work, amount: int) -> Longer:
@@ -79,10 +91,11 @@ def comparison(algorithm: str, work: Work, unit: Unit, **given: Any) -> Comparis
             BASELINES: attempted(lambda: peer_training("sb3", algorithm, work, amount)),
         },
         claims=(ratio(OURS, NATIVE), ratio(OURS, EAGER), ratio(OURS, BASELINES)),
+        peers=(EAGER, BASELINES),
     )
 
 
-@benchmark(category="cuda_replay")
+@benchmark(category="device")
 def cuda_dqn() -> Comparison:
     """Training DQN on one CUDA device, CartPole-v1, 4096 copies, an update of 4096 transitions for each of their steps.
 
@@ -95,7 +108,7 @@ def cuda_dqn() -> Comparison:
     return comparison("dqn", DQN_STEPS, STEPS, **DQN)
 
 
-@benchmark(category="cuda_replay")
+@benchmark(category="device")
 def cuda_dqn_updates() -> Comparison:
     """Updates of DQN on one CUDA device, CartPole-v1, 4096 copies, batches of 4096 transitions.
 
@@ -104,7 +117,7 @@ def cuda_dqn_updates() -> Comparison:
     return comparison("dqn", DQN_UPDATES, UPDATES, **DQN)
 
 
-@benchmark(category="cuda_replay")
+@benchmark(category="device")
 def cuda_sac() -> Comparison:
     """Training SAC on one CUDA device, Pendulum-v1, 1024 copies, an update of 4096 transitions for each of their steps.
 
@@ -114,7 +127,7 @@ def cuda_sac() -> Comparison:
     return comparison("sac", SAC_STEPS, STEPS, **SAC)
 
 
-@benchmark(category="cuda_replay")
+@benchmark(category="device")
 def cuda_sac_updates() -> Comparison:
     """Updates of SAC on one CUDA device, Pendulum-v1, 1024 copies, batches of 4096 transitions.
 

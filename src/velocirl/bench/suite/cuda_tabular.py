@@ -6,7 +6,8 @@ import velocirl
 from velocirl.bench.comparison import Comparison, ratio, value
 from velocirl.bench.measuring import Timed
 from velocirl.bench.registry import benchmark
-from velocirl.bench.suite.cuda_ppo import Longer, attempted, require_cuda
+from velocirl.bench.samplers import Longer
+from velocirl.bench.suite.cuda_ppo import attempted, require_cuda
 from velocirl.bench.suite.tabular import GAME, SETTINGS, velocirl_training
 from velocirl.bench.units import STEPS
 
@@ -23,7 +24,7 @@ def fleet_training(copies: int) -> Longer:
     return Longer(Timed(lambda: agent.learn(steps), amount=steps))
 
 
-@benchmark(category="cuda_tabular")
+@benchmark(category="device")
 def cuda_q_learning() -> Comparison:
     """Q-learning of TicTacToe on one CUDA device, training steps.
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import velocirl
+from velocirl.bench.arithmetic import fleet_bytes
 from velocirl.bench.comparison import Comparison, UnavailableError, value
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import STEPS
@@ -47,11 +49,13 @@ def _loop(run: Callable[[Any], None], steps: int) -> Timed:
 
     if not cuda.is_available():
         raise UnavailableError("no CUDA device")
-    fleet = velocirl.make_vec("CartPole-v1", COPIES, seed=0, device="cuda", copy=False)
+    fleet: Any = velocirl.make_vec("CartPole-v1", COPIES, seed=0, device="cuda", copy=False)
     fleet.reset()
 
     def call() -> None:
         run(fleet)
         cuda.synchronize()
 
-    return Timed(call, amount=COPIES * steps, closing=fleet.close)
+    # In the fused loop a copy's numbers stay in registers; a step that is a launch reads and writes them.
+    cost = Cost(bytes=fleet_bytes(fleet.copies), device="cuda") if run is _launches else None
+    return Timed(call, amount=COPIES * steps, closing=fleet.close, cost=cost)

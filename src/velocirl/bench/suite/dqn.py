@@ -11,11 +11,13 @@ import velocirl
 from velocirl.algorithms.online.dqn_config import DQNConfig
 from velocirl.algorithms.online.dqn_loss import action_values
 from velocirl.algorithms.online.dqn_native import loss_of
+from velocirl.bench.arithmetic import backward_operations, forward_operations, phase_facts
 from velocirl.bench.comparison import Comparison, ratio, value
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
-from velocirl.bench.units import STEPS, Unit
+from velocirl.bench.units import STEPS, UPDATES
 from velocirl.buffers.replay import ReplayBuffer, transition_type
 from velocirl.engine.compiling import compile_loop
 from velocirl.engine.threads import SPACING
@@ -25,9 +27,9 @@ from velocirl.training.off_policy import Memory, allocate_batch, batch_drawer
 from velocirl.training.pace import ANY_PACE
 from velocirl.training.value_updating import ValueUpdater
 
-UPDATES = Unit("updates/s", True, "{number}{prefix} updates/s")
 INPUTS, WIDTH, ACTIONS, BATCH = 64, 256, 16, 32
 RECORDS, IN_A_CALL = 10_000, 20
+LAYERS = (4, 64, 64, 2)  # of CartPole's network
 FEWEST_UPDATES, LEAST_RATIO = 1 / 450e-6, 30.0
 PEER_STEPS, OWN_STEPS = 512, 16_384
 PLAIN = DQNConfig(
@@ -46,6 +48,11 @@ def random_memory(seed: int = 0) -> ReplayBuffer:
     buffer = ReplayBuffer(RECORDS, rows.dtype, seed)
     buffer.add(rows)
     return buffer
+
+
+def operations(sizes: tuple[int, ...], batch: int) -> int:
+    """Operations of an update in the matrix products: both networks forward, and one of them backward."""
+    return batch * (2 * forward_operations(sizes) + backward_operations(sizes))
 
 
 class Updates:
@@ -84,7 +91,8 @@ class Updates:
 
 def velocirl_updating() -> Timed:
     """Updates per second."""
-    return Timed(Updates().call, amount=IN_A_CALL)
+    cost = Cost(operations=operations((INPUTS, WIDTH, WIDTH, ACTIONS), BATCH))
+    return Timed(Updates().call, amount=IN_A_CALL, cost=cost)
 
 
 def stable_baselines3_updating() -> Peer:
@@ -96,7 +104,9 @@ def stable_baselines3_updating() -> Peer:
 def velocirl_training(batch_size: int, steps: int = OWN_STEPS) -> Timed:
     """Steps of CartPole, one copy, with an update every four."""
     agent = velocirl.DQN("CartPole-v1", **{**asdict(PLAIN), "batch_size": batch_size})
-    return Timed(lambda: agent.learn(steps), amount=steps)
+    per_step = forward_operations(LAYERS) + operations(LAYERS, batch_size) / PLAIN.train_every
+    cost = Cost(operations=per_step)
+    return Timed(lambda: agent.learn(steps), amount=steps, cost=cost, facts=lambda: phase_facts(agent))
 
 
 def stable_baselines3_training(batch_size: int) -> Peer:
@@ -113,33 +123,37 @@ def training(batch_size: int) -> Comparison:
             "Stable-Baselines3": lambda: stable_baselines3_training(batch_size),
         },
         claims=(ratio("velocirl", "Stable-Baselines3", at_least=LEAST_RATIO),),
+        peers=("Stable-Baselines3",),
     )
 
 
-@benchmark(category="dqn")
+@benchmark(category="learning")
 def dqn_update() -> Comparison:
     """One update of DQN, 32 transitions through a network of 64, 256, 256 and 16, on one thread.
 
     Drawing the batch, both networks, loss, backward and a step of Adam with the gradient clipped by its norm; neither
-    double nor dueling, and the target network is copied every 125 updates (by Stable-Baselines3 outside of this).
+    double nor dueling, and the target network is copied every 125 updates (by Stable-Baselines3 outside of this). Of
+    arithmetic, only the multiplications and additions of the layers count.
     """
     return Comparison(
         unit=UPDATES,
         contestants={"velocirl": velocirl_updating, "Stable-Baselines3": stable_baselines3_updating},
         claims=(value("velocirl", at_least=FEWEST_UPDATES), ratio("velocirl", "Stable-Baselines3")),
+        peers=("Stable-Baselines3",),
     )
 
 
-@benchmark(category="dqn")
+@benchmark(category="training")
 def dqn_cartpole() -> Comparison:
     """Training DQN on CartPole-v1, one copy, an update of 32 transitions every 4 steps.
 
-    A 64x64 network on one thread, neither double nor dueling; Stable-Baselines3 steps Gymnasium's CartPole.
+    A 64x64 network on one thread, neither double nor dueling; Stable-Baselines3 steps Gymnasium's CartPole. Of
+    arithmetic, only the multiplications and additions of the layers count, when acting and learning.
     """
     return training(32)
 
 
-@benchmark(category="dqn")
+@benchmark(category="training", standard=False)
 def dqn_cartpole_128() -> Comparison:
     """Training DQN on CartPole-v1, one copy, an update of 128 transitions every 4 steps.
 

@@ -14,12 +14,13 @@ from velocirl.engine import registry
 COPIES = 4096
 
 
-@benchmark(category="environments")
+@benchmark(category="environment")
 def built_in_environments() -> Comparison:
     """Built-in environments through VectorEnv.step, 4096 copies.
 
     Threads as velocirl chooses them; actions are drawn from the action space, whatever an action mask says. Gymnasium
-    is beside those that it has in vectorised form.
+    is beside those that it has in vectorised form. Of memory, what a step reads and writes of the fleet's own arrays
+    counts.
     """
     ids = [one for one in velocirl.list_envs() if registry.find(one).source.startswith(f"{registry.BUILT_IN}.")]
     vectorised = [one for one in ids if one in gymnasium.registry and gymnasium.registry[one].vector_entry_point]
@@ -28,4 +29,5 @@ def built_in_environments() -> Comparison:
         contestants[f"Gymnasium's {one}"] = vector_steps(
             lambda one=one: gymnasium.make_vec(one, num_envs=COPIES, vectorization_mode="vector_entry_point")
         )
-    return Comparison(STEPS, contestants, [ratio(one, f"Gymnasium's {one}") for one in vectorised])
+    peers = {one: f"Gymnasium's {one}" for one in vectorised}
+    return Comparison(STEPS, contestants, [ratio(*pair) for pair in peers.items()], tuple(peers.values()))

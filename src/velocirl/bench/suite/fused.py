@@ -14,7 +14,7 @@ COPIES, STEPS_PER_CALL = 4096, 256
 PER_CORE = 60e6
 
 
-@benchmark(category="fused")
+@benchmark(category="environment")
 def random_loop() -> Comparison:
     """CartPole-v1 with random actions in one compiled loop, 4096 copies."""
     return Comparison(

@@ -15,7 +15,7 @@ from velocirl.bench.units import STEPS
 COPIES = 8
 
 
-@benchmark(category="host")
+@benchmark(category="vector")
 def host_cartpole() -> Comparison:
     """Gymnasium's CartPole-v1 in Python, 8 copies.
 
@@ -40,4 +40,5 @@ def host_cartpole() -> Comparison:
             ratio("velocirl, serial", "Gymnasium SyncVectorEnv"),
             ratio("velocirl, 2 workers", "Gymnasium AsyncVectorEnv"),
         ),
+        peers=("Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"),
     )

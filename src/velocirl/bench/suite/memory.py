@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 import velocirl
-from velocirl.bench.comparison import Comparison, UnavailableError, value
+from velocirl.bench.comparison import Comparison, value
 from velocirl.bench.measuring import Counted
-from velocirl.bench.processes import run_python
 from velocirl.bench.registry import benchmark
+from velocirl.bench.resident import told_once
 from velocirl.bench.units import BYTES
 from velocirl.vector.native import FleetVectorEnv
 
 MOST_BYTES = 256.0
-STATISTICS = Path("/proc/self/statm")
 # A small fleet comes first, so that compiled code and imports are there before the growth is taken.
 RESIDENT_GROWTH = """
-import gc, os, pathlib
 import numpy, velocirl
-
-def resident():
-    gc.collect()
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 def fleet(copies):
     env = velocirl.make_vec("CartPole-v1", copies)
@@ -43,13 +33,13 @@ def bytes_per_copy() -> Comparison:
     """Memory of one copy of CartPole-v1.
 
     The arrays of a fleet are counted exactly; as a cross-check, a fresh process makes, resets and steps a fleet of
-    1,000,000 copies and tells how much its resident memory grew, Gymnasium's batched spaces included.
+    1,000,000 copies and tells once how much its resident memory grew, Gymnasium's batched spaces included.
     """
-    arrays, resident = "arrays of the fleet", "resident memory, 1,000,000 copies"
+    arrays, process = "arrays of the fleet", "resident memory, 1,000,000 copies"
     return Comparison(
         unit=BYTES,
-        contestants={arrays: lambda: Counted(_array_bytes), resident: _resident},
-        claims=(value(arrays, at_most=MOST_BYTES), value(resident, at_most=MOST_BYTES)),
+        contestants={arrays: lambda: Counted(_array_bytes), process: lambda: told_once(RESIDENT_GROWTH)},
+        claims=(value(arrays, at_most=MOST_BYTES), value(process, at_most=MOST_BYTES)),
     )
 
 
@@ -57,10 +47,3 @@ def _array_bytes() -> float:
     env = velocirl.make_vec("CartPole-v1", 4096)
     assert isinstance(env, FleetVectorEnv)  # noqa: S101 - for the type checker: a native environment is a fleet
     return sum(array.nbytes for array in env.copies) / env.num_envs
-
-
-def _resident() -> Counted:
-    if not STATISTICS.exists():
-        raise UnavailableError(f"needs {STATISTICS}, which only Linux has")
-    home = Path(tempfile.mkdtemp(prefix="velocirl-bench-"))
-    return Counted(lambda: float(run_python(RESIDENT_GROWTH, home)), closing=lambda: shutil.rmtree(home))

@@ -12,9 +12,8 @@ from velocirl.bench.comparison import Comparison, UnavailableError, ratio
 from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
-from velocirl.bench.units import STEPS, Unit
+from velocirl.bench.units import RETURN, STEPS
 
-RETURN = Unit("return", True, "{number}")
 ENVIRONMENT = "gym:InvertedPendulum-v5"
 TOGETHER, APART, BY_GAE = "overlapped, V-trace", "one after the other, V-trace", "one after the other, GAE"
 MANNERS: dict[str, dict[str, Any]] = {
@@ -62,7 +61,7 @@ def learnt(manner: str, steps: int = TRAINING) -> Counted:
     return Counted(lambda: mean_return(next(seeds)))
 
 
-@benchmark(category="overlap")
+@benchmark(category="training", standard=False)
 def overlap_speed() -> Comparison:
     """Training PPO on Gymnasium's InvertedPendulum-v5 (MuJoCo), collecting while learning and one after the other.
 
@@ -77,7 +76,7 @@ def overlap_speed() -> Comparison:
     )
 
 
-@benchmark(category="overlap")
+@benchmark(category="training", standard=False)
 def overlap_returns() -> Comparison:
     """What PPO has learnt on Gymnasium's InvertedPendulum-v5 after 30,000 steps, collected while learning and not.
 

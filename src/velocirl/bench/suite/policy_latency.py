@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import velocirl
+from velocirl.bench.arithmetic import forward_operations
 from velocirl.bench.comparison import Comparison, ratio, value
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
@@ -29,10 +31,10 @@ def velocirl_forward() -> Timed:
     network = MLP.of(SIZES)
     native = NativeNetwork(network, network.initial_parameters(np.random.default_rng(0)))
     row, outputs = np.full((1, SIZES[0]), 0.1, np.float32), np.empty((1, SIZES[-1]), np.float32)
-    return Timed(lambda: native.forward(row, outputs))
+    return Timed(lambda: native.forward(row, outputs), cost=Cost(operations=forward_operations(SIZES)))
 
 
-@benchmark(category="policy_latency")
+@benchmark(category="network")
 def predict_one() -> Comparison:
     """The action for one observation of CartPole-v1, MLP 64x64.
 
@@ -45,10 +47,11 @@ def predict_one() -> Comparison:
             "Stable-Baselines3": lambda: Peer("sb3_ppo", "predicting", needs="stable_baselines3"),
         },
         claims=(value("velocirl", at_most=MOST_SECONDS), ratio("velocirl", "Stable-Baselines3")),
+        peers=("Stable-Baselines3",),
     )
 
 
-@benchmark(category="policy_latency")
+@benchmark(category="network")
 def forward_one() -> Comparison:
     """One row through an MLP of 64-256-256-16.
 
@@ -58,7 +61,8 @@ def forward_one() -> Comparison:
         unit=SECONDS,
         contestants={
             "velocirl": velocirl_forward,
-            "torch": lambda: Peer("torch_network", "forward", *SIZES, needs="torch"),
+            "torch": lambda: Peer("torch_network", "forward", 1, *SIZES, needs="torch"),
         },
         claims=(value("velocirl", at_most=MOST_SECONDS), ratio("velocirl", "torch")),
+        peers=("torch",),
     )

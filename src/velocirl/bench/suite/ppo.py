@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
-from itertools import pairwise
 from typing import Any
 
 import velocirl
 from velocirl.algorithms.online.ppo_config import PPOConfig
+from velocirl.bench.arithmetic import backward_operations, forward_operations, phase_facts
 from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
-from velocirl.bench.units import STEPS, Unit
+from velocirl.bench.units import FLOPS, STEPS
 
-FLOPS = Unit("FLOP/s", True, "{number} {prefix}FLOP/s")
 LAYERS = (4, 64, 64, 3)  # the last one gives two logits and the value
 MATRIX = 2048
 ITERATIONS = 4  # of ours in a sample: one takes too little time to be measured beside a peer that has just let go
@@ -39,8 +40,11 @@ class Work:
     @property
     def operations(self) -> int:
         """Floating-point operations of an iteration in the network's matrix products, and nothing else."""
-        forward = 2 * sum(inputs * outputs for inputs, outputs in pairwise(LAYERS))
-        backward = 2 * forward - 2 * LAYERS[0] * LAYERS[1]  # nobody asks for the gradient of the observation
+        return self.operations_of(LAYERS)
+
+    def operations_of(self, sizes: Sequence[int]) -> int:
+        """The same with layers of other sizes."""
+        forward, backward = forward_operations(sizes), backward_operations(sizes)
         return self.steps * (forward + self.epochs * (forward + backward))
 
 
@@ -72,7 +76,13 @@ def velocirl_training(work: Work, threads: int, amount: float | None = None) -> 
     """Iterations of velocirl's PPO, in steps per second or another amount of work."""
     require_cores(threads)
     agent = velocirl.PPO("CartPole-v1", **settings(work, threads=threads))
-    return Timed(lambda: agent.learn(ITERATIONS * work.steps), amount=ITERATIONS * (amount or work.steps))
+    units = amount or work.steps
+    return Timed(
+        lambda: agent.learn(ITERATIONS * work.steps),
+        amount=ITERATIONS * units,
+        cost=Cost(operations=work.operations / units, cores=threads),
+        facts=lambda: phase_facts(agent),
+    )
 
 
 def jax_training(work: Work) -> Peer:
@@ -91,7 +101,7 @@ def matmul_peak(size: int) -> Counted:
     return Counted(lambda: 2 * size**3 / peer.best(3), closing=peer.close)
 
 
-@benchmark(category="ppo")
+@benchmark(category="training")
 def ppo_4_epochs() -> Comparison:
     """Training PPO on CartPole-v1, 4096 copies x 32 steps, 4 epochs, minibatches of 16384.
 
@@ -99,7 +109,8 @@ def ppo_4_epochs() -> Comparison:
     minibatch. JAX is the same algorithm as one jitted program; it takes time limits for falls, which saves it the
     valuation of final observations. Stable-Baselines3 steps 64 of Gymnasium's CartPoles for 32 steps, with minibatches
     of 256, which are as many as here, one or two threads of torch, whichever is faster, and two networks, since it
-    shares none. Peers run in processes of their own, on two cores.
+    shares none. Peers run in processes of their own, on two cores. Of arithmetic, only the multiplications and
+    additions of the layers count.
     """
     stable_baselines3 = "Stable-Baselines3, 64 copies"
     return Comparison(
@@ -115,10 +126,11 @@ def ppo_4_epochs() -> Comparison:
             ratio(TWO_THREADS, stable_baselines3, at_least=40.0),
             ratio(TWO_THREADS, ONE_THREAD),
         ),
+        peers=(JAX, stable_baselines3),
     )
 
 
-@benchmark(category="ppo")
+@benchmark(category="training")
 def ppo_1_epoch() -> Comparison:
     """Training PPO on CartPole-v1, 4096 copies x 32 steps, 1 epoch, minibatches of 16384.
 
@@ -132,10 +144,11 @@ def ppo_1_epoch() -> Comparison:
             JAX: lambda: jax_training(ONE_EPOCH),
         },
         claims=(ratio(TWO_THREADS, JAX, at_least=2.5), ratio(TWO_THREADS, ONE_THREAD)),
+        peers=(JAX,),
     )
 
 
-@benchmark(category="ppo")
+@benchmark(category="training")
 def ppo_share_of_peak() -> Comparison:
     """Arithmetic of training PPO on CartPole-v1, 4 epochs, beside this machine's own peak.
 

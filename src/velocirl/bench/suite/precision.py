@@ -38,7 +38,7 @@ def comparison(environment: str, work: Work, **given: Any) -> Comparison:
     )
 
 
-@benchmark(category="precision")
+@benchmark(category="device")
 def precision_small() -> Comparison:
     """Precision of training PPO on one CUDA device, MLP 64x64, CartPole-v1, 65536 copies x 32 steps.
 
@@ -48,7 +48,7 @@ def precision_small() -> Comparison:
     return comparison("CartPole-v1", LARGE)
 
 
-@benchmark(category="precision")
+@benchmark(category="device")
 def precision_wide() -> Comparison:
     """Precision of training PPO on one CUDA device, MLP 512x512, CartPole-v1, 16384 copies x 32 steps.
 
@@ -57,7 +57,7 @@ def precision_wide() -> Comparison:
     return comparison("CartPole-v1", WIDE, hidden=(512, 512))
 
 
-@benchmark(category="precision")
+@benchmark(category="device")
 def precision_pixels() -> Comparison:
     """Precision of training PPO on one CUDA device, two convolutions, CatchPixels-v0, 2048 copies x 32 steps.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.bench.comparison import Comparison, ratio, value
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
@@ -20,6 +21,7 @@ from velocirl.buffers.replay import ReplayBuffer, transition_type
 CAPACITY, BATCH, ADDED = 1_000_000, 256, 4096
 INPUTS, BETA = 4, 0.4
 TYPE = transition_type(INPUTS, 1, "int32", 1)
+COPIED = 2 * TYPE.itemsize  # bytes of a transition that is read and written once; what finds it is not counted
 MOST_SAMPLE_SECONDS, MOST_PRIORITISED_SECONDS, FEWEST_ADDED = 10e-6, 60e-6, 50e6
 
 
@@ -41,14 +43,14 @@ def velocirl_sampling(capacity: int = CAPACITY) -> Timed:
     """Uniform samples from a full buffer."""
     buffer = ReplayBuffer(capacity, TYPE, seed=0)
     buffer.add(random_transitions(capacity))
-    return Timed(lambda: buffer.sample(BATCH))
+    return Timed(lambda: buffer.sample(BATCH), cost=Cost(bytes=BATCH * COPIED))
 
 
 def velocirl_adding(capacity: int = CAPACITY) -> Timed:
     """Batches into a buffer."""
     buffer, transitions = ReplayBuffer(capacity, TYPE, seed=0), random_transitions(ADDED)
     buffer.add(random_transitions(capacity))  # so that its pages exist
-    return Timed(lambda: buffer.add(transitions), amount=ADDED)
+    return Timed(lambda: buffer.add(transitions), amount=ADDED, cost=Cost(bytes=COPIED))
 
 
 def velocirl_prioritised(
@@ -64,7 +66,7 @@ def velocirl_prioritised(
         _, places, _ = buffer.sample(BATCH, BETA)
         buffer.update(places, found)
 
-    return Timed(call)
+    return Timed(call, cost=Cost(bytes=BATCH * COPIED))
 
 
 def stable_baselines3_buffer(capacity: int) -> tuple[Any, Callable[[], object]]:
@@ -141,11 +143,12 @@ def peer(function: str, needs: str, amount: float | None = None, capacity: int =
     return Peer(__name__, function, capacity, needs=needs, amount=amount)
 
 
-@benchmark(category="replay")
+@benchmark(category="learning")
 def replay_sample() -> Comparison:
     """A uniform sample of 256 from 1M transitions.
 
-    Into arrays that are used again; Stable-Baselines3's become new tensors of torch, cpprb's new arrays.
+    Into arrays that are used again; Stable-Baselines3's become new tensors of torch, cpprb's new arrays. Of memory,
+    each transition is read and written once, although whole lines of the cache are moved.
     """
     return Comparison(
         unit=SECONDS,
@@ -159,14 +162,16 @@ def replay_sample() -> Comparison:
             ratio("velocirl", "Stable-Baselines3"),
             ratio("velocirl", "cpprb"),
         ),
+        peers=("Stable-Baselines3", "cpprb"),
     )
 
 
-@benchmark(category="replay")
+@benchmark(category="learning")
 def replay_add() -> Comparison:
     """Adding transitions, in batches of 4096.
 
-    velocirl's are records, the others' are columns; Stable-Baselines3 takes them as a step of 4096 copies.
+    velocirl's are records, the others' are columns; Stable-Baselines3 takes them as a step of 4096 copies. Of memory,
+    each transition is read and written once.
     """
     return Comparison(
         unit=STEPS,
@@ -180,10 +185,11 @@ def replay_add() -> Comparison:
             ratio("velocirl", "Stable-Baselines3"),
             ratio("velocirl", "cpprb"),
         ),
+        peers=("Stable-Baselines3", "cpprb"),
     )
 
 
-@benchmark(category="replay")
+@benchmark(category="learning")
 def replay_prioritised() -> Comparison:
     """A prioritised sample of 256 from 1M transitions, with weights, and 256 new priorities.
 
@@ -197,4 +203,5 @@ def replay_prioritised() -> Comparison:
             "cpprb": lambda: peer("cpprb_prioritised", "cpprb"),
         },
         claims=(value("velocirl", at_most=MOST_PRIORITISED_SECONDS), ratio("velocirl", "cpprb")),
+        peers=("cpprb",),
     )

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import ROWS
@@ -25,7 +26,7 @@ SPACE = spaces.Dict(
 )
 
 
-@benchmark(category="spaces")
+@benchmark(category="vector")
 def flatten() -> Comparison:
     """Structured observations into rows, batches of 4096.
 
@@ -43,12 +44,16 @@ def flatten() -> Comparison:
             row[:] = spaces.flatten(SPACE, value)
 
     return _comparison(
-        Timed(lambda: layout.flatten_batch(batch, out=rows), amount=ROWS_PER_BATCH),
+        Timed(
+            lambda: layout.flatten_batch(batch, out=rows),
+            amount=ROWS_PER_BATCH,
+            cost=Cost(bytes=2 * rows.nbytes / ROWS_PER_BATCH),
+        ),
         Timed(one_by_one, amount=PEER_ROWS),
     )
 
 
-@benchmark(category="spaces")
+@benchmark(category="vector")
 def unflatten() -> Comparison:
     """Rows back into structured observations, batches of 4096.
 
@@ -80,4 +85,5 @@ def _comparison(ours: Timed, theirs: Timed) -> Comparison:
         unit=ROWS,
         contestants={"velocirl": lambda: ours, "Gymnasium": lambda: theirs},
         claims=(ratio("velocirl", "Gymnasium"),),
+        peers=("Gymnasium",),
     )

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from velocirl.bench.comparison import Comparison, difference
-from velocirl.bench.measuring import Timed
-from velocirl.bench.processes import run_python
+from velocirl.bench.measuring import Counted, Timed
+from velocirl.bench.processes import run_python, seconds_of
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import SECONDS
 
@@ -21,7 +21,7 @@ env.step(numpy.zeros(4096, numpy.int64))
 """
 
 
-@benchmark(category="startup")
+@benchmark(category="compile")
 def first_step() -> Comparison:
     """Fresh process to the first step of 4096 CartPoles.
 
@@ -45,9 +45,9 @@ def _warm_cache() -> Timed:
     return Timed(lambda: run_python(FIRST_STEP, home), closing=lambda: shutil.rmtree(home))
 
 
-def _cold_cache() -> Timed:
+def _cold_cache() -> Counted:
     def in_empty_home() -> None:
         with tempfile.TemporaryDirectory(prefix="velocirl-bench-") as home:
             run_python(FIRST_STEP, Path(home))
 
-    return Timed(in_empty_home)
+    return Counted(lambda: seconds_of(in_empty_home))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import velocirl
-from velocirl.bench.comparison import Comparison, UnavailableError, ratio, value
+from velocirl.bench.arithmetic import phase_facts
+from velocirl.bench.comparison import Comparison, ratio, value
 from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.peers.process import Peer
-from velocirl.bench.processes import run_python
 from velocirl.bench.registry import benchmark
-from velocirl.bench.units import SECONDS, STEPS, Unit
+from velocirl.bench.resident import told_once
+from velocirl.bench.units import MEGABYTES, SECONDS, STEPS
 
 GAME = "TicTacToe-v1"
 COPIES, STEPS_PER_CALL = 64, 4_000_000
@@ -26,15 +26,6 @@ SETTINGS: dict[str, Any] = {
     "exploration_schedule": "constant",
     "seed": 0,
 }
-MEGABYTES = Unit("MB", False, "{number} MB")
-STATISTICS = Path("/proc/self/statm")
-RESIDENT = """
-import gc, os, pathlib, sys
-
-def resident():
-    gc.collect()
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-"""
 # A first agent brings compiled code; what a second one adds is a table, copies and their bookkeeping.
 MEMORY = """
 import velocirl
@@ -42,21 +33,21 @@ empty = resident()
 first = velocirl.QLearning({game!r}, **{settings!r}).learn(16_384)
 before = resident()
 second = velocirl.QLearning({game!r}, **{settings!r}).learn({steps})
-print({figure})
+print(({figure}) / 1e6)
 """
 PEER_MEMORY = """
 from velocirl.bench.peers import {program}
 before = resident()
 learner = {program}.Learner()
 learner.run({steps})
-print(resident() - before)
+print((resident() - before) / 1e6)
 """
 
 
 def velocirl_training(steps: int = STEPS_PER_CALL, **settings: Any) -> Timed:
     """Steps of an agent that trains on."""
     agent = velocirl.QLearning(GAME, **{**SETTINGS, **settings})
-    return Timed(lambda: agent.learn(steps), amount=steps)
+    return Timed(lambda: agent.learn(steps), amount=steps, facts=lambda: phase_facts(agent))
 
 
 def velocirl_whole_training(**settings: Any) -> Timed:
@@ -80,25 +71,17 @@ def numpy_fleet_training() -> Peer:
     return Peer("numpy_q_learning", "fleet_training", COPIES, steps, needs="numpy", amount=steps)
 
 
-def measured_once(script: str) -> Counted:
-    """A process tells its figure; it stands in every round."""
-    if not STATISTICS.exists():
-        raise UnavailableError(f"needs {STATISTICS}, which only Linux has")
-    figure = float(run_python(RESIDENT + script))
-    return Counted(lambda: figure)
-
-
 def velocirl_memory(figure: str = "resident() - before", **settings: Any) -> Counted:
     """What a million steps add to a process whose code is loaded."""
-    return measured_once(MEMORY.format(game=GAME, settings={**SETTINGS, **settings}, steps=1_000_000, figure=figure))
+    return told_once(MEMORY.format(game=GAME, settings={**SETTINGS, **settings}, steps=1_000_000, figure=figure))
 
 
 def peer_memory(program: str) -> Counted:
     """What a table and 20,000 steps of a peer add to its process."""
-    return measured_once(PEER_MEMORY.format(program=program, steps=20_000))
+    return told_once(PEER_MEMORY.format(program=program, steps=20_000))
 
 
-@benchmark(category="tabular")
+@benchmark(category="training")
 def q_learning() -> Comparison:
     """Q-learning of TicTacToe, training steps on one core.
 
@@ -112,11 +95,11 @@ def q_learning() -> Comparison:
     return Comparison(
         unit=STEPS,
         contestants={
+            dense: lambda: velocirl_training(storage="dense"),
+            sparse: lambda: velocirl_training(storage="sparse"),
             lists: list_training,
             numpy: numpy_training,
             fleet: numpy_fleet_training,
-            sparse: lambda: velocirl_training(storage="sparse"),
-            dense: lambda: velocirl_training(storage="dense"),
         },
         claims=(
             value(dense, at_least=FEWEST_STEPS),
@@ -125,10 +108,11 @@ def q_learning() -> Comparison:
             ratio(dense, fleet),
             ratio(sparse, numpy),
         ),
+        peers=(lists, numpy, fleet),
     )
 
 
-@benchmark(category="tabular")
+@benchmark(category="training")
 def q_learning_million() -> Comparison:
     """A million training steps of Q-learning, from an agent's making to its end.
 
@@ -145,7 +129,7 @@ def q_learning_million() -> Comparison:
     )
 
 
-@benchmark(category="tabular")
+@benchmark(category="memory")
 def q_learning_memory() -> Comparison:
     """Memory of Q-learning beyond the process.
 
@@ -164,4 +148,5 @@ def q_learning_memory() -> Comparison:
             "numba and compiled code, once": lambda: velocirl_memory("before - empty", storage="dense"),
         },
         claims=(value(dense, at_most=MOST_MEGABYTES), value(sparse, at_most=MOST_MEGABYTES)),
+        peers=("Python lists", "NumPy"),
     )

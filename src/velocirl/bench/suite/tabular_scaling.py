@@ -23,7 +23,7 @@ from velocirl.bench.samplers import require_cores
 from velocirl.bench.suite.tabular import GAME, SETTINGS, velocirl_training
 from velocirl.bench.units import STEPS
 
-STEPS_PER_CALL = 50_000_000  # in which threads and ranks meet many times
+STEPS_PER_CALL = 20_000_000  # in which threads and ranks meet many times
 LEAST_BY_THREADS, LEAST_BY_PROCESSES, LEAST_BY_RANKS = 1.5, 1.6, 1.6
 SLOW, SLOW_SECONDS, SLOW_STEPS = "VelocirlSlowWalk-v0", 20e-6, 4000
 RANKS_SCRIPT = """
@@ -112,7 +112,7 @@ def scaling(one: str, two: str, make: Callable[[int], Any], at_least: float) -> 
     return Comparison(unit=STEPS, contestants=contestants, claims=(ratio(two, one, at_least=at_least),))
 
 
-@benchmark(category="tabular")
+@benchmark(category="scaling")
 def q_learning_threads() -> Comparison:
     """Q-learning of TicTacToe by threads that learn into one table.
 
@@ -131,7 +131,7 @@ def q_learning_threads() -> Comparison:
     )
 
 
-@benchmark(category="tabular")
+@benchmark(category="scaling")
 def q_learning_processes() -> Comparison:
     """Q-learning of a Gymnasium environment whose step takes 20 us of Python, by processes that share a table.
 
@@ -140,7 +140,7 @@ def q_learning_processes() -> Comparison:
     return scaling("1 process", "2 processes", processes_training, LEAST_BY_PROCESSES)
 
 
-@benchmark(category="tabular")
+@benchmark(category="scaling", standard=False)
 def q_learning_ranks() -> Comparison:
     """Q-learning of TicTacToe by MPI ranks, which bring their tables together every 100,000 steps of each.
 

@@ -7,6 +7,7 @@ from dataclasses import astuple
 
 import velocirl
 from velocirl.bench.comparison import Comparison, UnavailableError, ratio
+from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
@@ -25,7 +26,8 @@ def network_training(work: Work) -> Timed:
     if importlib.util.find_spec("torch") is None:
         raise UnavailableError("torch is not installed")
     agent = velocirl.PPO("CartPole-v1", **settings(work, network=NETWORK, threads=THREADS))
-    return Timed(lambda: agent.learn(work.steps), amount=work.steps)
+    cost = Cost(operations=work.operations / work.steps, cores=THREADS)
+    return Timed(lambda: agent.learn(work.steps), amount=work.steps, cost=cost)
 
 
 def hand_written_training(work: Work) -> Peer:
@@ -43,10 +45,11 @@ def comparison(work: Work) -> Comparison:
             NATIVE: lambda: velocirl_training(work, threads=THREADS),
         },
         claims=(ratio(OURS, BY_HAND), ratio(NATIVE, OURS)),
+        peers=(BY_HAND,),
     )
 
 
-@benchmark(category="torch_ppo")
+@benchmark(category="training", standard=False)
 def torch_ppo_4_epochs() -> Comparison:
     """Training PPO with a network of torch on CartPole-v1, 4096 copies x 32 steps, 4 epochs, minibatches of 16384.
 
@@ -58,7 +61,7 @@ def torch_ppo_4_epochs() -> Comparison:
     return comparison(FOUR_EPOCHS)
 
 
-@benchmark(category="torch_ppo")
+@benchmark(category="training", standard=False)
 def torch_ppo_1_epoch() -> Comparison:
     """Training PPO with a network of torch on CartPole-v1, 4096 copies x 32 steps, 1 epoch, minibatches of 16384.
 

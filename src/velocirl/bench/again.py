@@ -1,0 +1,61 @@
+"""A run beside a baseline; what seems to have become worse is measured again before it is called so.
+
+Something that slowed the machine for half a minute has gone by then, and something that slowed the code has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from velocirl.bench.registry import Benchmark
+from velocirl.bench.regression import DOUBTFUL, Compared, Thresholds, compare
+from velocirl.bench.results import Measured, Report, Result
+from velocirl.bench.session import Watcher, run_benchmarks
+
+AGAIN = 2  # times, at most
+
+
+def compare_and_confirm(
+    baseline: Report,
+    report: Report,
+    benchmarks: Sequence[Benchmark],
+    thresholds: Thresholds,
+    watcher: Watcher,
+    *,
+    peers: bool,
+) -> tuple[Report, Compared]:
+    """The run, with the further samples of what was in doubt, and what became of every figure."""
+    compared = compare(baseline, report, thresholds)
+    for _ in range(AGAIN):
+        doubtful = {change.benchmark for change in compared.changes if change.severity in DOUBTFUL}
+        chosen = [one for one in benchmarks if one.name in doubtful]
+        if not chosen or not report.complete:
+            break
+        again = run_benchmarks(chosen, report.settings, report.machine, watcher, report.command, peers=peers)
+        further = {result.name: result for result in again.results if not result.error}
+        results = [together(one, further[one.name]) if one.name in further else one for one in report.results]
+        report = replace(report, results=results, complete=again.complete)
+        compared = compare(baseline, report, thresholds)
+    return report, compared
+
+
+def together(first: Result, second: Result) -> Result:
+    """The samples of a benchmark that was measured twice, as if it had been once."""
+    more = {one.name: one for one in second.contestants}
+    return replace(
+        first,
+        contestants=tuple(_joined(one, more.get(one.name)) for one in first.contestants),
+        reference=first.reference + second.reference,
+        reference_by_processor=first.reference_by_processor + second.reference_by_processor,
+        seconds=first.seconds + second.seconds,
+        company=max(first.company, second.company),
+        interrupted=first.interrupted or second.interrupted,
+    )
+
+
+def _joined(one: Measured, other: Measured | None) -> Measured:
+    if other is None or not one.samples or not other.samples:
+        return one
+    known = one.by_processor + other.by_processor if one.by_processor and other.by_processor else ()
+    return replace(one, samples=one.samples + other.samples, by_processor=known)

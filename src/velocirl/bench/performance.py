@@ -1,0 +1,81 @@
+"""Measuring from Python, without a file of benchmarks: a function at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from velocirl.bench.files import write_whole
+from velocirl.bench.machine import Machine, this_machine
+from velocirl.bench.measuring import THOROUGH, Settings, Timed, measure, synchronise
+from velocirl.bench.results import Measured, Report, Result
+from velocirl.bench.terminal import show_result
+from velocirl.bench.units import RATE, SECONDS, Unit
+
+
+@dataclass
+class PerformanceBenchmark:
+    """Measures functions of your own as `velocirl bench` measures its own, and keeps what it found."""
+
+    settings: Settings = THOROUGH
+    results: list[Result] = field(default_factory=list)
+    _machine: Machine = field(default_factory=this_machine, repr=False)
+    _started: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"), repr=False)
+
+    def measure(
+        self,
+        func: Callable[[], object],
+        name: str,
+        category: str = "custom",
+        iterations: int | None = None,
+        warmup: int | None = None,
+        *,
+        amount: float | None = None,
+        unit: Unit | None = None,
+        **metadata: str | float | int | bool | None,
+    ) -> Result:
+        """Time a function: seconds per call or, where a call does an `amount` of work, that amount per second.
+
+        With `iterations`, exactly so many calls are timed, each for itself, after `warmup` calls that are not; without
+        them, as many as give samples of 0.1 s. A GPU is waited for. `metadata` stands beside the result.
+        """
+        for word, number, least in (("iterations", iterations, 1), ("warmup", warmup, 0)):
+            if number is not None and number < least:
+                raise ValueError(f"{word} must be at least {least}, got {number}")
+        if any(result.name == name for result in self.results):
+            raise ValueError(f"{name!r} was measured already; give this one another name")
+        timed = Timed(func, amount)
+        start = time.perf_counter()
+        if iterations is None:
+            for _ in range(warmup or 0):
+                func()
+            samples = measure({name: timed}, self.settings, lambda _: None)[name]
+        else:
+            for _ in range(1 if warmup is None else warmup):
+                func()
+            synchronise()
+            samples = [timed.sample() for _ in range(iterations)]
+        shown = unit or (SECONDS if amount is None else RATE)
+        measured = Measured(name, tuple(samples), timed.iterations)
+        seconds = time.perf_counter() - start
+        result = Result(name, category, name, "", shown, (measured,), (), seconds, metadata=metadata)
+        self.results.append(result)
+        return result
+
+    def report(self) -> Report:
+        """All that was measured, with the machine that it was measured on."""
+        return Report("PerformanceBenchmark().measure(...)", self._started, self._machine, self.settings, self.results)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON, as `velocirl bench --json` does; `--compare` takes it as a baseline."""
+        write_whole(Path(path), self.report().as_json())
+
+    def show(self) -> None:
+        """Print what was measured."""
+        for result in self.results:
+            show_result(Console(highlight=False), result)

@@ -1,0 +1,47 @@
+"""Where the time of a training benchmark went, as its result carries it: entries such as `phase:rollout/policy`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from velocirl.bench.results import Result
+from velocirl.training.phases import ORDER, is_top, shares
+
+PREFIX = "phase:"
+MOST = 1e12  # seconds, or whatever they are given in
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the time that has no parts of its own, or what the parts of a phase leave."""
+
+    path: str
+    share: float
+    rest: bool = False  # of a phase whose parts are told too
+
+
+def phases_of(result: Result) -> dict[str, float]:
+    """The share of all time by path; empty where a result does not tell, or not of anything positive."""
+    told = {
+        key.removeprefix(PREFIX): float(value)
+        for key, value in result.metadata.items()
+        if key.startswith(PREFIX) and isinstance(value, int | float) and 0.0 <= value < MOST
+    }
+    return shares(told) if any(is_top(path) and share > 0.0 for path, share in told.items()) else {}
+
+
+def segments(phases: dict[str, float]) -> list[Segment]:
+    """All the time, cut into what is not told in parts; in the order in which training goes."""
+    known = [path for path in ORDER if path in phases]
+    found = []
+    for top in filter(is_top, [*known, *(path for path in phases if path not in ORDER)]):
+        parts = [path for path in (*known, *(path for path in phases if path not in ORDER)) if _within(path, top)]
+        together = sum(phases[path] for path in parts)
+        scale = min(1.0, phases[top] / together) if together > 0.0 else 0.0
+        found += [Segment(path, phases[path] * scale) for path in parts]
+        found.append(Segment(top, phases[top] - together * scale, rest=bool(parts)))
+    return [segment for segment in found if segment.share > 1e-9]
+
+
+def _within(path: str, top: str) -> bool:
+    return path.startswith(f"{top}/") and path.count("/") == 1

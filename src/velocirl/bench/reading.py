@@ -1,0 +1,58 @@
+"""Reports that were written, read back: checked before they are believed, and nothing of them is ever executed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from velocirl.bench.results import FORMAT, Report
+from velocirl.training.state_file import parse_json
+
+MOST_BYTES = 64 * 2**20
+
+
+class DamagedReportError(ValueError):
+    """A file that is no report of a benchmark run; the message names the file and what is wrong with it."""
+
+
+def read_report(path: Path) -> Report:
+    """The report in a file that `Report.as_json` made."""
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise DamagedReportError(f"{path} is no report of benchmarks: {size} bytes are too many")
+    try:
+        content = parse_json(path.read_bytes())
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            found = content.get("format") if isinstance(content, dict) else None
+            raise ValueError(f"it is of format {found!r}, not {FORMAT}: measure again")
+        report = msgspec.convert(content, Report)
+        _check(report)
+    except (ValueError, RecursionError) as error:  # what msgspec refuses is a ValueError too
+        raise DamagedReportError(f"{path} is no report of benchmarks: {error}") from error
+    return report
+
+
+def _check(report: Report) -> None:
+    """What types do not say."""
+    machine = report.machine
+    numbers = [machine.load, float(machine.memory_bytes % 2**64), *(result.seconds for result in report.results)]
+    numbers += [result.company for result in report.results]
+    if not all(map(math.isfinite, numbers)) or not 0 <= machine.memory_bytes < 2**60 or not 0 < machine.cores < 2**20:
+        raise ValueError("a number is larger than any machine")
+    for result in report.results:
+        names = [one.name for one in result.contestants]
+        if len(set(names)) != len(names):
+            raise ValueError(f"{result.name} has a contestant twice")
+        rounds = [series for one in result.contestants for series in (one.samples, one.by_processor)]
+        times = result.reference, result.reference_by_processor
+        if len(set(map(len, (*rounds, *times))) - {0}) > 1:
+            raise ValueError(f"{result.name} has contestants with different numbers of rounds")
+        if not all(math.isfinite(figure) for series in (*rounds, *times) for figure in series):
+            raise ValueError(f"{result.name} has a sample that is not finite")
+        if any(time <= 0.0 for series in times for time in series):
+            raise ValueError(f"{result.name} has a time that is not positive")
+    names = [result.name for result in report.results]
+    if len(set(names)) != len(names):
+        raise ValueError("a benchmark is there twice")

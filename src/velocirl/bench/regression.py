@@ -1,0 +1,233 @@
+"""Whether something became slower or larger since a baseline, beyond noise.
+
+A change is called by the raw samples of both runs. Every sample is taken together with a fixed piece of work (see
+`reference`), and stands for how often that work could have been done in its place: so the speed of the machine at that
+time cancels. Of the samples of a run the faster half counts: neighbours on a machine only ever slow something down.
+What other programs take of the processors is told apart by the processor's time, which they do not change: what took
+longer by the clock but not by the processor waited, and unless the machine was all ours, it may have waited for them.
+Where they took too much of it, nothing is called at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.bench.company import ALONE, TOO_MUCH
+from velocirl.bench.results import Measured, Report, Result
+from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate, spread
+from velocirl.bench.units import Unit
+
+Severity = Literal["none", "improved", "warning", "failure", "inconclusive"]
+SURE = 0.9  # the share of pairs of samples, one of each run, in which the later one must be worse
+FASTER = 0.5  # the part of a run's samples that counts
+FEWEST = 3  # samples from which something is concluded
+DOUBTFUL = ("warning", "failure", "inconclusive")
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From which change on it is told of, and from which on it fails; shares of the figure before."""
+
+    warn: float = 0.05
+    fail: float = 0.10
+    memory: float = 0.20
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.warn <= self.fail < 1.0:
+            raise ValueError(
+                f"a warning comes before a failure, both between 0% and 100%, got {self.warn} and {self.fail}"
+            )
+        if not self.memory > 0.0:
+            raise ValueError(f"memory must be allowed to grow by more than 0%, got {self.memory}")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one figure since the baseline."""
+
+    benchmark: str
+    contestant: str
+    unit: Unit
+    before: Estimate | None
+    after: Estimate | None
+    ratio: Estimate  # of how good it is: below 1 it became worse
+    severity: Severity
+    by: Literal["figures", "peers"]
+    reason: str = ""
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is a regression."""
+        return self.severity in ("warning", "failure")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run beside a baseline."""
+
+    changes: Sequence[Change]
+    other_machine: bool  # the baseline is of another one: only ratios to peers are compared
+    missing: Sequence[str] = ()  # of the baseline's benchmarks, among those that were to be measured
+    new: Sequence[str] = ()
+
+    @property
+    def regressions(self) -> list[Change]:
+        """What became worse."""
+        return [change for change in self.changes if change.worse]
+
+    @property
+    def failed(self) -> bool:
+        """Whether something became worse by as much as is not allowed."""
+        return any(change.severity == "failure" for change in self.changes)
+
+
+def compare(before: Report, after: Report, thresholds: Thresholds) -> Compared:
+    """Every figure of ours in both runs."""
+    other_machine = before.machine.identity != after.machine.identity
+    earlier = {result.name: result for result in before.results}
+    changes: list[Change] = []
+    for result in after.results:
+        base = earlier.get(result.name)
+        if base is not None and base.unit == result.unit:
+            changes += _peer_changes(base, result, thresholds) if other_machine else _changes(base, result, thresholds)
+    return Compared(
+        changes,
+        other_machine,
+        missing=[name for name in earlier if name not in {result.name for result in after.results if not result.error}],
+        new=[result.name for result in after.results if result.name not in earlier],
+    )
+
+
+def _changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
+    """On the same machine: figures beside figures."""
+    changes = []
+    company = max(base.company, result.company)
+    for name, before, after in _pairs(base, result):
+        samples = _goodness(base, before.samples, base.reference), _goodness(result, after.samples, result.reference)
+        change = _change(result, name, before, after, samples, thresholds, "figures")
+        if change.severity in DOUBTFUL and before.by_processor and after.by_processor:
+            samples = (
+                _goodness(base, before.by_processor, base.reference_by_processor),
+                _goodness(result, after.by_processor, result.reference_by_processor),
+            )
+            by_processor = _change(result, name, before, after, samples, thresholds, "figures")
+            change = _weighed(change, by_processor, alone=company < ALONE)
+        if change.worse and result.unit.is_speed and company > TOO_MUCH:
+            reason = f"other programs kept {company:.1f} cores busy: too many to conclude from"
+            change = replace(change, severity="inconclusive", reason=reason)
+        changes.append(change)
+    return changes
+
+
+def _weighed(by_clock: Change, by_processor: Change, *, alone: bool) -> Change:
+    """The kinder of two views on a change for the worse, unless the machine was ours alone: then it is the clock's."""
+    if by_processor.worse and by_clock.worse:
+        return max(by_clock, by_processor, key=lambda change: change.ratio.median)
+    if by_processor.worse or not by_clock.worse:  # by one of them only, and not surely by the clock
+        return replace(by_clock, severity="inconclusive", reason=f"by the clock: {by_clock.reason}")
+    if alone:
+        return replace(by_clock, reason=f"{by_clock.reason}; not in the processor's time, so it waits longer")
+    reason = (
+        f"the processor's time changed by {by_processor.ratio.median - 1.0:+.1%} only: others may have been at work"
+    )
+    return replace(by_clock, severity="inconclusive", reason=reason)
+
+
+def _peer_changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
+    """On different machines: how we stand to a peer, beside how we stood to it."""
+    peers = [(name, before, after) for name, before, after in _pairs(base, result, peers=True)]
+    changes = []
+    for name, before, after in _pairs(base, result):
+        for peer, peer_before, peer_after in peers:
+            samples = _ratio(before, peer_before, base.unit), _ratio(after, peer_after, base.unit)
+            change = _change(result, f"{name} / {peer}", before, after, samples, thresholds, "peers")
+            changes.append(change)
+    return changes
+
+
+def _pairs(base: Result, result: Result, *, peers: bool = False) -> list[tuple[str, Measured, Measured]]:
+    earlier = {one.name: one for one in base.contestants}
+    both = [(one.name, earlier[one.name], one) for one in result.contestants if one.name in earlier]
+    return [pair for pair in both if pair[2].peer == peers and pair[1].samples and pair[2].samples]
+
+
+def _goodness(result: Result, samples: Sequence[float], reference: Sequence[float]) -> NDArray[np.float64]:
+    """Samples, more of which is better: of speed, in units of the reference."""
+    figures = np.asarray(samples, np.float64)
+    good = figures if result.unit.more_is_better else 1.0 / np.maximum(figures, 1e-300)
+    return good * np.asarray(reference) if result.unit.is_speed and len(reference) == len(good) else good
+
+
+def _ratio(ours: Measured, peer: Measured, unit: Unit) -> NDArray[np.float64]:
+    rounds = min(len(ours.samples), len(peer.samples))
+    ratio = np.asarray(ours.samples[:rounds]) / np.asarray(peer.samples[:rounds])
+    return ratio if unit.more_is_better else 1.0 / ratio
+
+
+def _change(
+    result: Result,
+    name: str,
+    before: Measured,
+    after: Measured,
+    samples: tuple[NDArray[np.float64], NDArray[np.float64]],
+    thresholds: Thresholds,
+    by: Literal["figures", "peers"],
+) -> Change:
+    found = ratio_of(*samples)
+    severity, reason = judge_change(found, *samples, result.unit, thresholds)
+    return Change(result.name, name, result.unit, before.estimate, after.estimate, found, severity, by, reason)
+
+
+def ratio_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Estimate:
+    """How much better the later samples are, with a bootstrap interval."""
+    generator = np.random.default_rng(0)
+
+    def resampled(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+        return samples[generator.integers(0, len(samples), (RESAMPLES, len(samples)))]
+
+    ratios = _faster(resampled(after)) / _faster(resampled(before))
+    tail = 50.0 * (1.0 - CONFIDENCE)
+    low, high = np.percentile(ratios, (tail, 100.0 - tail))
+    return Estimate(float(_faster(after[None])[0] / _faster(before[None])[0]), float(low), float(high))
+
+
+def _faster(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of the better part of each row."""
+    count = max(1, round(FASTER * samples.shape[1]))
+    return np.sort(samples, axis=1)[:, -count:].mean(axis=1)
+
+
+def worse_share(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """The share of pairs in which the later sample is the worse one, ties counted half: the size of an effect."""
+    difference = after[:, None] - before[None]
+    return float(((difference < 0) + 0.5 * (difference == 0)).mean())
+
+
+def judge_change(
+    ratio: Estimate,
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    unit: Unit,
+    thresholds: Thresholds,
+) -> tuple[Severity, str]:
+    """What a change amounts to, and why it is not more."""
+    if min(len(before), len(after)) < FEWEST:
+        return "inconclusive", f"fewer than {FEWEST} samples"
+    warn, fail = thresholds.warn, thresholds.fail
+    if unit.is_memory:  # what grew by a fifth is five sixths as good
+        warn = fail = 1.0 - 1.0 / (1.0 + thresholds.memory)
+    share = worse_share(before, after)
+    if ratio.median <= 1.0 - warn:
+        sure = ratio.high < 1.0 and share >= SURE
+        if not sure:
+            noise = max(spread(before.tolist()), spread(after.tolist()))
+            return "inconclusive", f"{share:.0%} of the samples are worse, and the spread is {noise:.0%}"
+        return ("failure" if ratio.median <= 1.0 - fail else "warning"), f"{share:.0%} of the samples are worse"
+    if ratio.median >= 1.0 / (1.0 - warn) and ratio.low > 1.0 and share <= 1.0 - SURE:
+        return "improved", f"{1.0 - share:.0%} of the samples are better"
+    return "none", ""

@@ -1,0 +1,1 @@
+"""Which settings train fastest on this machine without learning worse."""

@@ -1,0 +1,110 @@
+"""The settings that are tried: every shape of learning, with every way to run it here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from velocirl.bench.tuning.shapes import Changes, distance, doublings, shapes_of, without
+from velocirl.training.agent import Agent
+from velocirl.training.device_choice import no_cuda
+
+REFERENCE = "reference"
+BOUND_TO_DEVICE = {
+    "device",
+    "precision",
+    "compile",
+    "overlap",
+}  # settings that hold on one device, maybe not on another
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings beside those of the reference."""
+
+    learning: Mapping[str, Any] = field(default_factory=dict)  # what differs and may change what is learnt
+    running: Mapping[str, Any] = field(default_factory=dict)  # what differs and cannot: where it is computed
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # where it is computed, whether that differs or not
+    distance: float = 0.0  # how far `learning` leads away from the reference
+
+    @property
+    def name(self) -> str:
+        """What differs, as one would write it."""
+        changes = {**self.learning, **self.running}
+        return " ".join(f"{name}={_word(value)}" for name, value in changes.items()) or REFERENCE
+
+    @property
+    def shape(self) -> str:
+        """What differs and may change what is learnt."""
+        return Candidate(self.learning).name
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether nothing differs."""
+        return not self.learning and not self.running
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether only that differs which cannot change what is learnt."""
+        return not self.learning
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What to give to an agent so that it is this one."""
+        return {**self.fixed, **self.learning, **self.running}
+
+
+def candidates_for(agent: Agent, fixed: Iterable[str], total_steps: int | None, cores: int) -> list[Candidate]:
+    """The reference first, then what is near to it, then the rest; what is in `fixed` is never changed.
+
+    Without `total_steps`, nothing that could change what is learnt.
+    """
+    names = set(fixed)
+    shapes: list[Changes] = [{}]
+    if total_steps is not None:
+        shapes += without(shapes_of(agent, total_steps, cores), names)
+    now = _place(agent)
+    found = []
+    for shape, place in product(shapes, _places(agent, names, cores)):
+        copies = shape.get("num_envs", getattr(agent.config, "num_envs", 1))
+        # No thread or worker without a copy of its own: it would be another name for what is there already.
+        if max(place.get("threads") or 1, place.get("workers") or 1) > copies and place != now:
+            continue
+        running = {name: value for name, value in place.items() if now[name] != value}
+        found.append(Candidate(shape, running, place, distance(agent.config, shape)))
+    return sorted(found, key=lambda one: (one.distance, len(one.running), len(one.learning)))
+
+
+def _place(agent: Agent) -> Changes:
+    """Where an agent computes; for one with a table that is a part of how it learns."""
+    names = () if hasattr(agent.config, "runtime") else ("threads", "device", "workers")
+    return {name: getattr(agent.config, name) for name in names if hasattr(agent.config, name)}
+
+
+def _places(agent: Agent, fixed: set[str], cores: int) -> list[Changes]:
+    """Where it could compute as well."""
+    now = _place(agent)
+    if not now:
+        return [{}]
+    native = agent.source.native is not None
+    devices = [now["device"]]
+    if BOUND_TO_DEVICE.isdisjoint(fixed):
+        usable = native and no_cuda() is None
+        devices += [other for other in ("cpu", "cuda") if other != now["device"] and (other == "cpu" or usable)]
+    threads = [now["threads"]] if "threads" in fixed else doublings(cores)
+    workers = [now["workers"]]
+    if not native and "workers" not in fixed:
+        workers += [count for count in doublings(cores) if count > 1]
+    found = [now]
+    for device, count, processes in product(devices, threads, workers):
+        # On a GPU the threads of the CPU do next to nothing.
+        place = {"threads": now["threads"] if device == "cuda" else count, "device": device, "workers": processes}
+        if place not in found:
+            found.append(place)
+    return found
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else str(value)

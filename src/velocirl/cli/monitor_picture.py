@@ -1,0 +1,188 @@
+"""A run that is being watched, as a person sees it: a panel that moves in a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from velocirl.cli.runs import COLORS
+from velocirl.training.curve import sparkline
+from velocirl.training.display import NARROWEST, WIDEST
+from velocirl.training.phases import tree_lines
+from velocirl.training.pulse_file import PulseState
+from velocirl.training.words import (
+    in_lines,
+    printable,
+    say_bytes,
+    say_count,
+    say_figure,
+    say_gauge,
+    say_phases,
+    say_seconds,
+    say_vitals,
+)
+
+if TYPE_CHECKING:
+    from velocirl.cli.monitor import Sight
+
+SPARKS = 40  # characters of a curve of the last minutes
+BAR = 20  # characters of a phase that takes all the time
+OLD = 5.0  # seconds after which it is said how old a pulse is
+
+
+def show_live(console: Console, sights: Iterable[Sight]) -> None:
+    """A panel that moves until the run ends, and then how it did."""
+    sight = None
+    with Live(console=console, auto_refresh=False) as live:
+        for sight in sights:
+            live.update(panel(console, sight), refresh=True)
+    if sight is not None and not sight.running:
+        console.print(ending(sight), soft_wrap=True, markup=False)
+
+
+def show_lines(console: Console, sights: Iterable[Sight]) -> None:
+    """A line for each moment, and at the end how it ended."""
+    for sight in sights:
+        if sight.running or sight.pulse is not None:
+            console.print(line(sight), soft_wrap=True, markup=False)
+        if not sight.running:
+            console.print(ending(sight), soft_wrap=True, markup=False)
+
+
+def show(console: Console, sight: Sight) -> None:
+    """One picture."""
+    if console.is_terminal:
+        console.print(panel(console, sight))
+    else:
+        for part in _parts(console, sight, WIDEST):
+            console.print(part)
+    if not sight.running:
+        console.print(ending(sight), soft_wrap=True, markup=False)
+
+
+def panel(console: Console, sight: Sight) -> Panel:
+    """All that is known of a run at one moment."""
+    width = min(console.width, WIDEST)
+    parts = Group(*_parts(console, sight, width - 4))
+    return Panel(parts, title=_title(sight), title_align="left", box=box.ROUNDED, border_style="dim", width=width)
+
+
+def line(sight: Sight) -> str:
+    """The same in one line, as far as it fits."""
+    pulse = sight.pulse
+    if pulse is None:
+        return _no_pulse(sight)
+    left, mean = sight.seconds_left, pulse.mean_return
+    gauges = [say_gauge(name, value) for name, value in pulse.gauges.items()]
+    said = [
+        f"{pulse.steps:>12,} steps {pulse.progress:>4.0%}",
+        f"{say_count(pulse.steps_per_second)}/s",
+        *([] if left is None else [f"{say_seconds(left)} left"]),
+        *([] if mean is None else [f"return {say_figure(mean)}"]),
+        *say_vitals(pulse.vitals),
+        *gauges,
+        *say_phases(pulse.phases),
+        *_heard(sight),
+    ]
+    return "  ".join(said)
+
+
+def ending(sight: Sight) -> str:
+    """How a run ended, and what can be done then."""
+    name, pulse = printable(sight.path.name), sight.pulse
+    steps = "" if pulse is None else f" after {pulse.steps:,} steps"
+    mean = "" if pulse is None or pulse.mean_return is None else f"; return {say_figure(pulse.mean_return)}"
+    missing = " (it has no pulse)" if pulse is None else ""
+    if sight.status == "finished":
+        return f"{name} has finished{steps}{mean}{missing}"
+    how = "was interrupted" if sight.status == "interrupted" else f"has {sight.status}"
+    return f"{name} {how}{steps}{mean}{missing}: go on with `velocirl resume {name}`"
+
+
+def _title(sight: Sight) -> Text:
+    description = sight.description
+    what = f"  {printable(description.algorithm)}  seed {description.seed}"
+    return Text.assemble((printable(description.environment), "bold"), what, (f"  {printable(sight.path.name)}", "dim"))
+
+
+def _parts(console: Console, sight: Sight, width: int) -> list[Any]:
+    pulse = sight.pulse
+    if pulse is None:
+        return [*([] if console.is_terminal else [_title(sight)]), Text(_no_pulse(sight))]
+    plain, wide = console.options.ascii_only, width >= NARROWEST
+    parts = [*_progress(sight, pulse, width, wide), "", _figures(sight, pulse, wide, plain)]
+    if pulse.phases:
+        parts += ["", _phases(pulse, wide, plain)]
+    if pulse.gauges:
+        parts += ["", Text(in_lines([say_gauge(name, value) for name, value in pulse.gauges.items()], width))]
+    return parts if console.is_terminal else [_title(sight), *parts]
+
+
+def _progress(sight: Sight, pulse: PulseState, width: int, wide: bool) -> list[Any]:
+    """A bar and what is to be said of it, beside it or, where there is no room, below."""
+    left = sight.seconds_left
+    said = [f"{say_count(pulse.steps)} of {say_count(pulse.total)} steps", f"{say_count(pulse.steps_per_second)}/s"]
+    text = "   ".join([*said, *([] if left is None else [f"{say_seconds(left)} left"])])
+    total, done = max(pulse.total - pulse.start, 1), max(pulse.steps - pulse.start, 0)
+    bar = ProgressBar(total=total, completed=min(done, total), width=max(8, width - 8 - (len(text) if wide else 0)))
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_row(bar, f"{pulse.progress:>4.0%}", *([Text(text, no_wrap=True)] if wide else []))
+    return [row] if wide else [row, Text(text, no_wrap=True)]
+
+
+def _figures(sight: Sight, pulse: PulseState, wide: bool, plain: bool) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="cyan", no_wrap=True)
+    vitals, history = pulse.vitals, pulse.history
+
+    def add(name: str, value: str | Text, curve: list[float] | None = None) -> None:
+        table.add_row(name, value, sparkline(curve, SPARKS, ascii_only=plain) if curve and wide else "")
+
+    add("status", Text(sight.status, COLORS.get(sight.status, "red")))
+    for heard in _heard(sight):
+        add("", heard)
+    if pulse.mean_return is not None:
+        add("return", Text(say_figure(pulse.mean_return), "bold"))
+    add("steps/s", say_count(pulse.steps_per_second), [one.steps_per_second for one in history])
+    add("CPU", f"{vitals.cpu_percent:.0f}%", [one.cpu_percent for one in history])
+    add("memory", say_bytes(vitals.memory_bytes), [float(one.memory_bytes) for one in history])
+    if vitals.gpu_percent is not None:
+        add("GPU", f"{vitals.gpu_percent:.0f}%")
+    if vitals.gpu_memory_bytes is not None:
+        add("GPU memory", say_bytes(vitals.gpu_memory_bytes))
+    return table
+
+
+def _phases(pulse: PulseState, wide: bool, plain: bool) -> Table:
+    """Where the time goes, as a tree."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="cyan", no_wrap=True)
+    block = "#" if plain else "█"
+    for depth, name, share, _ in tree_lines(pulse.phases):
+        bar = block * round(BAR * min(max(share, 0.0), 1.0)) if wide else ""
+        table.add_row(Text("  " * depth + printable(name), "dim" if depth else ""), f"{share:.1%}", bar)
+    return table
+
+
+def _heard(sight: Sight) -> list[str]:
+    """That nothing new has come for a while, where that is so."""
+    if not sight.running or sight.age is None or sight.age < OLD:
+        return []
+    return [f"last heard of {say_seconds(sight.age)} ago"]
+
+
+def _no_pulse(sight: Sight) -> str:
+    yet = " yet" if sight.running else ""
+    return f"{printable(sight.path.name)} is {sight.status} and has no pulse{yet}"

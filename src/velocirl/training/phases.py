@@ -1,0 +1,51 @@
+"""Where the time of training goes: seconds by path, in which `update/forward` is a part of `update`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+
+# Parents before their parts, in the order in which they happen.
+ORDER = (
+    "rollout", "rollout/policy", "rollout/environment", "rollout/buffer",
+    "estimate",
+    "update", "update/sample", "update/gather", "update/target", "update/forward", "update/loss", "update/critic",
+    "update/backward", "update/actor", "update/optimiser", "update/waiting",
+)  # fmt: skip
+
+
+def is_top(path: str) -> bool:
+    """Whether this is a phase of its own, not a part of one."""
+    return "/" not in path
+
+
+def shares(phases: Mapping[str, float]) -> dict[str, float]:
+    """The share of all phases together that each one has, and each part of one."""
+    total = sum(seconds for path, seconds in phases.items() if is_top(path))
+    return {path: seconds / total if total > 0 else 0.0 for path, seconds in phases.items()}
+
+
+def tree_lines(phases: Mapping[str, float]) -> list[tuple[int, str, float, float]]:
+    """Depth, name, seconds and share of all time of each phase, its parts after it; names not known come last."""
+    share_of = shares(phases)
+    places = {path: place for place, path in enumerate((*ORDER, *(path for path in phases if path not in ORDER)))}
+
+    def order(path: str) -> list[int]:
+        parts = path.split("/")
+        return [places.get("/".join(parts[: depth + 1]), len(places)) for depth in range(len(parts))]
+
+    return [
+        (path.count("/"), path.rpartition("/")[2], phases[path], share_of[path]) for path in sorted(phases, key=order)
+    ]
+
+
+def add(phases: MutableMapping[str, float], path: str, seconds: float) -> None:
+    """Count seconds of a phase."""
+    phases[path] = phases.get(path, 0.0) + seconds
+
+
+def add_parts(phases: MutableMapping[str, float], parent: str, seconds: float, parts: Mapping[str, float]) -> None:
+    """Count seconds of the parts of a phase that took `seconds`, which they may not exceed together."""
+    together = sum(parts.values())
+    scale = max(seconds, 0.0) / together if together > max(seconds, 0.0) else 1.0
+    for name, spent in parts.items():
+        add(phases, f"{parent}/{name}", spent * scale)

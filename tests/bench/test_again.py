@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+from planted_samples import MACHINE, report_of
+
+from velocirl.bench import Counted
+from velocirl.bench.again import AGAIN, compare_and_confirm, together
+from velocirl.bench.measuring import QUICK
+from velocirl.bench.registry import Benchmark
+from velocirl.bench.regression import Thresholds
+from velocirl.bench.session import run_benchmarks
+
+
+class Silent:
+    def begin(self, benchmark): ...
+    def advance(self, share): ...
+    def finish(self, result): ...
+
+
+def planted(*medians):
+    """A benchmark that gives one figure each time it is made, the last one ever after."""
+    left, made = list(medians), []
+
+    def define():
+        """Title."""
+        made.append(left.pop(0) if len(left) > 1 else left[0])
+        return Counted(lambda: made[-1])
+
+    return Benchmark("test", define), made
+
+
+def compared(benchmark):
+    base = run_benchmarks([benchmark], QUICK, MACHINE, Silent(), "")
+    report = run_benchmarks([benchmark], QUICK, MACHINE, Silent(), "")
+    return compare_and_confirm(base, report, [benchmark], Thresholds(), Silent(), peers=True)
+
+
+def test_what_was_worse_for_a_moment_only_is_not_called():
+    benchmark, made = planted(100.0, 80.0, 100.0)
+    report, found = compared(benchmark)
+    assert made[:3] == [100.0, 80.0, 100.0]
+    assert not found.regressions
+    assert set(report.results[0].contestants[0].samples) == {80.0, 100.0}
+
+
+def test_what_stays_worse_is_called_after_it_was_measured_again():
+    benchmark, made = planted(100.0, 80.0)
+    report, found = compared(benchmark)
+    assert len(made) == 2 + AGAIN
+    assert [change.severity for change in found.regressions] == ["failure"]
+    assert len(report.results[0].contestants[0].samples) >= 3 * QUICK.fewest_rounds
+
+
+def test_what_is_as_before_is_not_measured_again():
+    benchmark, made = planted(100.0)
+    compared(benchmark)
+    assert made == [100.0, 100.0]
+
+
+def test_two_measurements_are_joined_round_by_round():
+    benchmark, _ = planted(1.0, 2.0)
+    first, second = (run_benchmarks([benchmark], QUICK, MACHINE, Silent(), "").results[0] for _ in range(2))
+    both = together(first, second)
+    rounds = len(first.reference) + len(second.reference)
+    assert len(both.reference) == len(both.contestants[0].samples) == rounds
+    assert both.contestants[0].samples[0] == 1.0
+    assert both.contestants[0].samples[-1] == 2.0
+
+
+def test_an_interrupted_run_is_compared_as_far_as_it_came():
+    benchmark, made = planted(100.0, 80.0)
+    base, report = (run_benchmarks([benchmark], QUICK, MACHINE, Silent(), "") for _ in range(2))
+    report = replace(report, complete=False)
+    after, found = compare_and_confirm(base, report, [benchmark], Thresholds(), Silent(), peers=True)
+    assert after == report
+    assert found.failed
+    assert len(made) == 2
+
+
+def test_a_benchmark_that_fails_the_second_time_keeps_what_it_had():
+    calls = []
+
+    def define():
+        """Title."""
+        calls.append(1)
+        if len(calls) > 2:
+            raise RuntimeError("gone")
+        return Counted(lambda: 100.0 if len(calls) == 1 else 80.0)
+
+    benchmark = Benchmark("test", define)
+    report, found = compared(benchmark)
+    assert found.failed
+    assert not report.failures
+
+
+@pytest.mark.parametrize("peers", [True, False])
+def test_a_report_without_results_has_no_changes(peers):
+    report = report_of()
+    assert compare_and_confirm(report, report, [], Thresholds(), Silent(), peers=peers)[1].changes == []
