@@ -4,7 +4,7 @@ import pytest
 from planted_samples import MACHINE, report_of
 
 from velocirl.bench import Counted
-from velocirl.bench.again import AGAIN, compare_and_confirm, together
+from velocirl.bench.again import AGAIN, compare_and_confirm, measure_twice, together
 from velocirl.bench.measuring import QUICK
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.regression import Thresholds
@@ -97,3 +97,12 @@ def test_a_benchmark_that_fails_the_second_time_keeps_what_it_had():
 def test_a_report_without_results_has_no_changes(peers):
     report = report_of()
     assert compare_and_confirm(report, report, [], Thresholds(), Silent(), peers=peers)[1].changes == []
+
+
+def test_a_baseline_is_measured_twice():
+    benchmark, made = planted(80.0, 100.0)
+    report = run_benchmarks([benchmark], QUICK, MACHINE, Silent(), "")
+    twice = measure_twice(report, [benchmark], Silent(), peers=True)
+    assert made == [80.0, 100.0]
+    assert set(twice.results[0].contestants[0].samples) == {80.0, 100.0}
+    assert measure_twice(replace(report, complete=False), [benchmark], Silent(), peers=True).results == report.results

@@ -214,7 +214,8 @@ def test_cartpole():
     """Of 500; seed 0, 400000 steps by 64 copies, an update of 256 transitions for each step of them."""
     config = {
         "num_envs": 64, "batch_size": 256, "learning_rate": 1e-3, "train_every": 64, "gradient_steps": 2,
-        "learning_starts": 5000, "target_every": 100, "gamma": 0.98, "n_step": 3, "seed": 0, "buffer_size": 100_000,
+        "learning_starts": 5000, "target_every": 100, "tau": 1.0, "gamma": 0.98, "n_step": 3, "seed": 0,
+        "buffer_size": 100_000,
     }  # fmt: skip
     agent = DQN("CartPole-v1", network="mlp(64, 64)", device="cuda", **config).learn(400_000)
     assert velocirl.evaluate(agent, episodes=100, seed=1).mean_return >= 400

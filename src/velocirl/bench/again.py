@@ -1,4 +1,4 @@
-"""A run beside a baseline; what seems to have become worse is measured again before it is called so.
+"""Measuring again: a baseline twice, and what seems to have become worse before it is called so.
 
 Something that slowed the machine for half a minute has gone by then, and something that slowed the code has not.
 """
@@ -14,6 +14,14 @@ from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.session import Watcher, run_benchmarks
 
 AGAIN = 2  # times, at most
+
+
+def measure_twice(report: Report, benchmarks: Sequence[Benchmark], watcher: Watcher, *, peers: bool) -> Report:
+    """The same run with everything measured a second time, some minutes later: what a baseline is made of.
+
+    A baseline of a slow minute would hide what becomes slower later.
+    """
+    return _measure_again(report, benchmarks, watcher, peers=peers) if report.complete else report
 
 
 def compare_and_confirm(
@@ -32,12 +40,16 @@ def compare_and_confirm(
         chosen = [one for one in benchmarks if one.name in doubtful]
         if not chosen or not report.complete:
             break
-        again = run_benchmarks(chosen, report.settings, report.machine, watcher, report.command, peers=peers)
-        further = {result.name: result for result in again.results if not result.error}
-        results = [together(one, further[one.name]) if one.name in further else one for one in report.results]
-        report = replace(report, results=results, complete=again.complete)
+        report = _measure_again(report, chosen, watcher, peers=peers)
         compared = compare(baseline, report, thresholds)
     return report, compared
+
+
+def _measure_again(report: Report, chosen: Sequence[Benchmark], watcher: Watcher, *, peers: bool) -> Report:
+    again = run_benchmarks(chosen, report.settings, report.machine, watcher, report.command, peers=peers)
+    further = {result.name: result for result in again.results if not result.error}
+    results = [together(one, further[one.name]) if one.name in further else one for one in report.results]
+    return replace(report, results=results, complete=again.complete)
 
 
 def together(first: Result, second: Result) -> Result:

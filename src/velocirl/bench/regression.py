@@ -1,8 +1,8 @@
 """Whether something became slower or larger since a baseline, beyond noise.
 
-A change is called by the raw samples of both runs. Every sample is taken together with a fixed piece of work (see
-`reference`), and stands for how often that work could have been done in its place: so the speed of the machine at that
-time cancels. Of the samples of a run the faster half counts: neighbours on a machine only ever slow something down.
+A change is called by the raw samples of both runs, of which the fastest quarter counts: neighbours on a machine only
+ever slow something down. In every round a fixed piece of work is timed too (see `reference`), and figures stand for how
+often it could have been done in their place: so the speed of the machine cancels, from one run to another.
 What other programs take of the processors is told apart by the processor's time, which they do not change: what took
 longer by the clock but not by the processor waited, and unless the machine was all ours, it may have waited for them.
 Where they took too much of it, nothing is called at all.
@@ -23,8 +23,8 @@ from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate, spread
 from velocirl.bench.units import Unit
 
 Severity = Literal["none", "improved", "warning", "failure", "inconclusive"]
-SURE = 0.9  # the share of pairs of samples, one of each run, in which the later one must be worse
-FASTER = 0.5  # the part of a run's samples that counts
+SURE = 0.75  # the share of pairs of samples, one of each run, in which the later one must be worse: a large effect
+FASTEST = 0.25  # the part of a run's samples that counts
 FEWEST = 3  # samples from which something is concluded
 DOUBTFUL = ("warning", "failure", "inconclusive")
 
@@ -160,7 +160,10 @@ def _goodness(result: Result, samples: Sequence[float], reference: Sequence[floa
     """Samples, more of which is better: of speed, in units of the reference."""
     figures = np.asarray(samples, np.float64)
     good = figures if result.unit.more_is_better else 1.0 / np.maximum(figures, 1e-300)
-    return good * np.asarray(reference) if result.unit.is_speed and len(reference) == len(good) else good
+    if not result.unit.is_speed or not reference:
+        return good
+    # Of the whole run, not of each round: so short a piece of work is disturbed more than what it stands beside.
+    return good / _fastest(1.0 / np.asarray(reference, np.float64)[None])
 
 
 def _ratio(ours: Measured, peer: Measured, unit: Unit) -> NDArray[np.float64]:
@@ -190,15 +193,15 @@ def ratio_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Estimat
     def resampled(samples: NDArray[np.float64]) -> NDArray[np.float64]:
         return samples[generator.integers(0, len(samples), (RESAMPLES, len(samples)))]
 
-    ratios = _faster(resampled(after)) / _faster(resampled(before))
+    ratios = _fastest(resampled(after)) / _fastest(resampled(before))
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(ratios, (tail, 100.0 - tail))
-    return Estimate(float(_faster(after[None])[0] / _faster(before[None])[0]), float(low), float(high))
+    return Estimate(float(_fastest(after[None])[0] / _fastest(before[None])[0]), float(low), float(high))
 
 
-def _faster(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of the better part of each row."""
-    count = max(1, round(FASTER * samples.shape[1]))
+def _fastest(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of the best part of each row."""
+    count = max(1, round(FASTEST * samples.shape[1]))
     return np.sort(samples, axis=1)[:, -count:].mean(axis=1)
 
 

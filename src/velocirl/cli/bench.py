@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from velocirl.bench.again import compare_and_confirm
+from velocirl.bench.again import compare_and_confirm, measure_twice
 from velocirl.bench.baselines import check_baseline, load_baseline, save_baseline
 from velocirl.bench.files import require_writable, write_whole
 from velocirl.bench.history import History
@@ -49,7 +49,7 @@ def bench(arguments: Sequence[str]) -> None:
     console, machine = make_console(), this_machine()
     show_machine(console, machine)
     settings, peers = (QUICK if "quick" in given else THOROUGH), "peers" in given
-    with TerminalWatcher(console, len(benchmarks)) as watcher:
+    with TerminalWatcher(console, len(benchmarks) * (2 if "save" in given else 1)) as watcher:
         report = run_benchmarks(
             benchmarks,
             settings,
@@ -59,6 +59,8 @@ def bench(arguments: Sequence[str]) -> None:
             peers=peers,
             peaks=watcher.remembering(measure_peaks),
         )
+        if "save" in given:
+            report = measure_twice(report, benchmarks, watcher, peers=peers)
         compared = None
         if baseline is not None:
             report, compared = compare_and_confirm(baseline, report, benchmarks, thresholds, watcher, peers=peers)
