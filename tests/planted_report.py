@@ -7,8 +7,8 @@ import numpy as np
 
 from velocirl.bench.comparison import difference, ratio, value
 from velocirl.bench.cost import Cost
-from velocirl.bench.history import History
-from velocirl.bench.history_rows import points_of
+from velocirl.bench.history.rows import points_of
+from velocirl.bench.history.runs import History
 from velocirl.bench.judging import judge
 from velocirl.bench.machine import Machine
 from velocirl.bench.measuring import THOROUGH

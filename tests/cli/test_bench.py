@@ -8,7 +8,7 @@ import pytest
 
 from velocirl.bench import registry
 from velocirl.bench.baselines import baseline_path
-from velocirl.bench.history import History
+from velocirl.bench.history.runs import History
 from velocirl.bench.reading import read_report
 from velocirl.cli.main import main
 

@@ -8,8 +8,8 @@ import pytest
 from past_runs import ELSEWHERE, HERE, commit, planted_report, planted_result, stepping
 from rich.console import Console
 
-from velocirl.bench import history as history_module
-from velocirl.bench.history import History, default_path
+from velocirl.bench.history import runs as history_module
+from velocirl.bench.history.runs import History, default_path
 from velocirl.cli import bench_history as command
 from velocirl.cli.main import main
 from velocirl.training.curve import BLANK

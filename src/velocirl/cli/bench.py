@@ -10,18 +10,18 @@ from typing import Any
 from velocirl.bench.again import compare_and_confirm, measure_twice
 from velocirl.bench.baselines import check_baseline, load_baseline, save_baseline
 from velocirl.bench.files import require_writable, write_whole
-from velocirl.bench.history import History
+from velocirl.bench.history.runs import History
 from velocirl.bench.machine import this_machine
-from velocirl.bench.markdown import read_or_new, write_section
 from velocirl.bench.measuring import QUICK, THOROUGH
 from velocirl.bench.peak_measuring import measure_peaks
 from velocirl.bench.reading import read_report
 from velocirl.bench.registry import CATEGORIES, Benchmark, find_benchmarks
 from velocirl.bench.regression import Compared, Thresholds
+from velocirl.bench.reports.markdown import read_or_new, write_section
+from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary
+from velocirl.bench.reports.terminal_compared import show_compared
 from velocirl.bench.results import Report
 from velocirl.bench.session import run_benchmarks
-from velocirl.bench.terminal import TerminalWatcher, new_table, show_machine, show_summary
-from velocirl.bench.terminal_compared import show_compared
 from velocirl.cli.bench_command import bench_parser, spelled
 from velocirl.cli.bench_history import bench_history
 from velocirl.cli.console import make_console
@@ -91,7 +91,7 @@ def _write(
     if "json" in given:
         write_whole(given["json"], report.as_json(**({} if compared is None else {"compared": asdict(compared)})))
     if "html" in given:
-        from velocirl.bench.html import write_html
+        from velocirl.bench.reports.html import write_html
 
         changes = () if compared is None else compared.changes
         write_html(given["html"], report, changes=changes, baseline=baseline, history=history)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from velocirl.bench.files import require_writable
-from velocirl.bench.history import History, default_path
-from velocirl.bench.history_rows import Identity, describe
-from velocirl.bench.trends import Trend, trend
+from velocirl.bench.history.rows import Identity, describe
+from velocirl.bench.history.runs import History, default_path
+from velocirl.bench.history.trends import Trend, trend
 from velocirl.cli.bench_history_words import as_plain, say_change, say_day, say_last_change
 from velocirl.cli.console import make_console
 from velocirl.cli.parsing import Parser, whole_number
@@ -128,7 +128,7 @@ def _show_table(console: Console, trends: list[Trend]) -> None:
     """A line for each benchmark, by machine."""
     from rich.markup import escape
 
-    from velocirl.bench.terminal import new_table
+    from velocirl.bench.reports.terminal import new_table
 
     for machine in dict.fromkeys(one.machine for one in trends):
         console.print(describe(machine), style="bold", markup=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from velocirl.bench.trends import Trend
+from velocirl.bench.history.trends import Trend
 from velocirl.cli.bench_history_words import say_commit, say_ratio
 from velocirl.training.curve import BLUE, FAINT, INK
 from velocirl.training.state_file import write_whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from velocirl.bench.trends import Trend
+from velocirl.bench.history.trends import Trend
 from velocirl.bench.units import PREFIXES
 from velocirl.training.curve import terminal_plot
 

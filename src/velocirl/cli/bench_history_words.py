@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from velocirl.bench.history_rows import Point, describe
-from velocirl.bench.trends import ChangePoint, Trend
+from velocirl.bench.history.rows import Point, describe
+from velocirl.bench.history.trends import ChangePoint, Trend
 
 CHANGED = " with changes"  # what bench.machine writes behind a commit whose files were edited
 COMMIT_DIGITS = 10

@@ -10,7 +10,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.markup import escape
 
-from velocirl.bench.terminal import new_table
+from velocirl.bench.reports.terminal import new_table
 from velocirl.cli.console import make_console
 from velocirl.cli.doctor_probes import Finding, Probe, probes
 from velocirl.cli.parsing import Parser

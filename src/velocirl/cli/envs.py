@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from velocirl.bench.terminal import new_table
+from velocirl.bench.reports.terminal import new_table
 from velocirl.cli.console import make_console
 from velocirl.cli.parsing import Parser
 from velocirl.engine import registry

@@ -32,7 +32,7 @@ def runs(arguments: Sequence[str]) -> None:
         return
     from rich.markup import escape
 
-    from velocirl.bench.terminal import new_table
+    from velocirl.bench.reports.terminal import new_table
     from velocirl.cli.console import make_console
 
     console = make_console()

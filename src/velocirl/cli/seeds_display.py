@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from velocirl.bench.terminal import new_table
+from velocirl.bench.reports.terminal import new_table
 from velocirl.cli.seed_processes import SeedProcess
 from velocirl.training.display import LINE_EVERY
 from velocirl.training.seeds import Summary

@@ -90,7 +90,7 @@ def best_action(agent: TabularAgent, values: NDArray[Any]) -> int | None:
 
 def show_states(console: Console, agent: TabularAgent, numbers: Sequence[int]) -> None:
     """A line for each of these states."""
-    from velocirl.bench.terminal import new_table
+    from velocirl.bench.reports.terminal import new_table
 
     separate = agent.actions <= MOST_COLUMNS
     table = new_table(console)

@@ -11,7 +11,7 @@ from typing import Any
 
 from velocirl.bench.files import require_writable
 from velocirl.bench.machine import this_machine
-from velocirl.bench.terminal import show_machine
+from velocirl.bench.reports.terminal import show_machine
 from velocirl.bench.tuning.document import document_of
 from velocirl.bench.tuning.tuner import Plan, Tuner
 from velocirl.cli.console import make_console

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from velocirl.bench.machine import Machine
+from velocirl.bench.reports.terminal import new_table
 from velocirl.bench.statistics import Estimate
-from velocirl.bench.terminal import new_table
 from velocirl.bench.tuning.choosing import ACCEPTED, IS_REFERENCE, UNCLEAR, UNTRIED, WORSE, Choice, Verdict
 from velocirl.bench.tuning.evidence import Measured, speed_ratio
 from velocirl.bench.tuning.tuner import Tuner

@@ -1,0 +1,1 @@
+"""All runs so far, in a SQLite file: trends, and where they changed."""

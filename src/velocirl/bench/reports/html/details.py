@@ -1,0 +1,88 @@
+"""Every benchmark in full: all contestants, targets, notes and warnings, and each sample as a dot."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from velocirl.bench.reports.html.markup import Markup, joined, pill, table, tag
+from velocirl.bench.reports.html.scales import Scale
+from velocirl.bench.reports.html.svg import strip
+from velocirl.bench.reports.html.words import VERDICTS, section, share_note, with_code
+from velocirl.bench.results import Finding, Measured, Report, Result
+
+LEAST = 0.02  # samples that differ by less look alike
+MOST_COLUMNS = 5
+
+
+def detail_section(report: Report) -> Markup:
+    """One block for each benchmark, measured or not."""
+    if not report.results:
+        return section("benchmarks", "Every benchmark", "Nothing was measured.")
+    lead = "Raw spread and all samples. Contestants of a table took turns in the same run."
+    find = tag(
+        "p",
+        tag("label", "Show ", tag("input", type="search", placeholder="name or category", id="find")),
+        class_="find",
+        hidden=True,
+    )
+    return section("benchmarks", "Every benchmark", lead, find, *(_block(report, result) for result in report.results))
+
+
+def _block(report: Report, result: Result) -> Markup:
+    name = joined(with_code(result.title), tag("small", f" {result.name}, {result.category}, {result.seconds:.0f} s"))
+    parts = [tag("h3", name)]
+    if result.error:
+        parts.append(tag("p", tag("b", "Ended by an error: "), result.error, class_="note bad"))
+    if result.notes:
+        parts.append(tag("p", with_code(result.notes), class_="notes"))
+    parts += [tag("p", warning, class_="note fair") for warning in result.warnings]
+    if result.contestants:
+        parts.append(_contestants(report, result))
+    if result.findings:
+        parts.append(_findings(result.findings))
+    return tag(
+        "article", *parts, class_="card block", data_find=f"{result.name} {result.category} {result.title}".lower()
+    )
+
+
+def _contestants(report: Report, result: Result) -> Markup:
+    """All of them; samples as what they differ by from their median, so that spreads can be compared."""
+    farthest = max((abs(share) for one in result.contestants for share in deviations(one)), default=0.0)
+    scale = Scale(-max(farthest, LEAST), max(farthest, LEAST), 1.0, 99.0)
+    limits = [share_note(report, result, one) for one in result.contestants]
+    columns = ["median", "95% interval", "spread", *(["of the limit"] if any(limits) else []), "samples"]
+    rows = [
+        _row(result, one, limit, scale, len(columns)) for one, limit in zip(result.contestants, limits, strict=True)
+    ]
+    headings = ["contestant", *columns, f"each, within {scale.high:.0%} of the median"]
+    return table(headings, rows, numeric=set(range(1, len(columns) + 1)), class_="sortable contestants")
+
+
+def deviations(one: Measured) -> list[float]:
+    """By what share of the median each sample differs from it."""
+    middle = median(one.samples) if one.samples else 0.0
+    shares = [sample / middle - 1.0 if middle else 0.0 for sample in one.samples]
+    return [share if math.isfinite(share) else 0.0 for share in shares]
+
+
+def _row(result: Result, one: Measured, limit: str, scale: Scale, columns: int) -> list[str]:
+    found = one.estimate
+    name = joined(one.name, tag("small", " peer")) if one.peer else one.name
+    if found is None:
+        return [name, tag("span", one.unavailable, class_="absent"), *[""] * columns]
+    spread = pill(f"{one.spread:.1%}", "fair") if one.noisy else f"{one.spread:.1%}"
+    limits = [limit.partition(" ")[0]] if columns == MOST_COLUMNS else []
+    figures = [tag("b", result.unit.say(found.median)), result.unit.say_interval(found), spread, *limits]
+    drawing = strip(f"samples of {one.name}", deviations(one), scale)
+    return [name, *figures, f"{len(one.samples)} x {one.iterations:,}", drawing]
+
+
+def _findings(findings: tuple[Finding, ...]) -> Markup:
+    rows = []
+    for finding in findings:
+        found = finding.estimate
+        measured, interval = (finding.unit.say(found.median), finding.unit.say_interval(found)) if found else ("", "")
+        verdict = pill(finding.verdict, VERDICTS.get(finding.verdict, "plain")) if finding.verdict else ""
+        rows.append([finding.statement, measured, interval, finding.says_target, verdict])
+    return table(["claim", "measured", "95% interval", "target", "verdict"], rows, numeric={1, 2}, class_="findings")

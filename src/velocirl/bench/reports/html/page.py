@@ -1,0 +1,42 @@
+"""The frame of the page: one file that asks nothing of anybody else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+
+from velocirl.bench.reports.html.markup import Markup, escaped, joined, tag
+
+ICON = "data:,"  # so that no browser asks for one
+
+
+def whole_page(title: str, parts: dict[str, tuple[str, Markup]], head: Markup) -> str:
+    """The whole file: a head, then the parts by the name of their section, each with what the navigation calls it."""
+    style, script = _resource("page.css"), _resource("page.js")
+    shown = {name: part for name, part in parts.items() if part[1]}
+    links = [tag("a", words, href=f"#{name}") for name, (words, _) in shown.items()]
+    body = joined(head, tag("nav", *links, aria_label="sections"), tag("main", *(part for _, part in shown.values())))
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:;"
+        " base-uri 'none'; form-action 'none'"
+    )
+    return (
+        "<!doctype html>\n"
+        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
+        f'<link rel="icon" href="{ICON}">\n'
+        f"<title>{escaped(title)}</title>\n<style>{style}</style>\n</head>\n"
+        f"<body>\n{body}\n<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _resource(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """What a browser compares an inline style or script with."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,59 @@
+"""Where the time of training goes."""
+
+from __future__ import annotations
+
+from velocirl.bench.reports.html.markup import Markup, tag
+from velocirl.bench.reports.html.svg import chart, stacked
+from velocirl.bench.reports.html.words import section, with_code
+from velocirl.bench.reports.phase_shares import Segment, phases_of, segments
+from velocirl.bench.results import Report
+
+SHADES = 7  # of each colour, in the style sheet
+COLOURS = {"rollout": "blue", "estimate": "amber", "update": "violet"}
+
+
+def phase_section(report: Report) -> Markup:
+    """A bar for each training benchmark that counted its phases."""
+    told = [(result, phases_of(result)) for result in report.results]
+    cards = [_card(result.title, segments(phases)) for result, phases in told if phases]
+    if not cards:
+        return Markup()
+    lead = "Counted while training ran: blue is collecting experience, violet the update."
+    return section("phases", "Where training spends its time", lead, tag("div", *cards, class_="cards"))
+
+
+def _card(title: str, parts: list[Segment]) -> Markup:
+    kinds = _kinds(parts)
+    drawn = [(_name(part), part.share, kind) for part, kind in zip(parts, kinds, strict=True)]
+    key = [
+        tag(
+            "li",
+            chart("", 10.0, tag("rect", width=10, height=10, rx=2), class_=f"swatch {kind}"),
+            f" {name} ",
+            tag("b", f"{share:.1%}"),
+        )
+        for name, share, kind in drawn
+    ]
+    return tag(
+        "article",
+        tag("header", tag("h4", with_code(title))),
+        stacked(title, drawn),
+        tag("ul", *key, class_="legend"),
+        class_="card",
+    )
+
+
+def _kinds(parts: list[Segment]) -> list[str]:
+    """A colour for each phase, a shade for each of its parts."""
+    seen: dict[str, int] = {}
+    kinds = []
+    for part in parts:
+        top = part.path.partition("/")[0]
+        shade = seen.get(top, 0)
+        seen[top] = shade + 1
+        kinds.append(f"{COLOURS.get(top, 'grey')}-{shade % SHADES}")
+    return kinds
+
+
+def _name(part: Segment) -> str:
+    return f"{part.path}, the rest" if part.rest else part.path

@@ -1,0 +1,127 @@
+"""Charts as inline SVG. Widths are shares of the place they get, so that text keeps its size on a narrow screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from velocirl.bench.reports.html.markup import Markup, joined, percent, tag
+from velocirl.bench.reports.html.scales import Scale, linear
+from velocirl.bench.statistics import Estimate
+
+BAR, LINES = 16.0, 190.0  # heights
+ROOM = 0.1  # of the level of a line chart, that it shows on both sides at least
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on a line chart where something began."""
+
+    at: int  # the index of the first point behind it
+    kind: str  # good or bad
+    title: str
+
+
+def chart(label: str, height: float, *parts: str, class_: str = "chart") -> Markup:
+    """The frame of a chart; `label` is read to those who do not see it."""
+    return tag("svg", *parts, class_=class_, role="img", aria_label=label, width="100%", height=height)
+
+
+def horizontal(x1: float, x2: float, y: float, class_: str) -> Markup:
+    """A line from left to right."""
+    return tag("line", x1=percent(x1), x2=percent(x2), y1=y, y2=y, class_=class_)
+
+
+def vertical(x: float, y1: float, y2: float, class_: str) -> Markup:
+    """A line from top to bottom."""
+    return tag("line", x1=percent(x), x2=percent(x), y1=y1, y2=y2, class_=class_)
+
+
+def box(begin: float, end: float, y: float, height: float, class_: str, title: str = "") -> Markup:
+    """A rectangle between two places, whichever is first; never so narrow that it is not seen."""
+    left, width = min(begin, end), max(abs(end - begin), 0.2)
+    inner = (tag("title", title),) if title else ()
+    return tag("rect", *inner, x=percent(left), y=y, width=percent(width), height=height, class_=class_)
+
+
+def whisker(scale: Scale, found: Estimate, middle: float, half: float) -> Markup:
+    """The interval of an estimate: a line with two ends."""
+    low, high = scale(found.low), scale(found.high)
+    ends = joined(*(vertical(x, middle - half, middle + half, "whisker") for x in (low, high)))
+    return joined(horizontal(low, high, middle, "whisker"), ends)
+
+
+def bar(label: str, found: Estimate, scale: Scale, kind: str, target: float | None = None) -> Markup:
+    """A figure from zero (on a logarithmic scale from one) with its interval and, where there is one, its target."""
+    origin = scale(1.0 if scale.logarithmic else 0.0)
+    back = box(scale.begin, scale.end, 3.0, BAR - 6.0, "track")
+    front = box(origin, scale(found.median), 3.0, BAR - 6.0, f"bar {kind}")
+    middle = vertical(origin, 0.0, BAR, "origin") if scale.logarithmic else ""
+    goal = "" if target is None else tag("g", tag("title", "target"), vertical(scale(target), 0.0, BAR, "target"))
+    interval = whisker(scale, found, BAR / 2, 4.0)
+    return chart(label, BAR, back, front, interval, middle, goal, class_="chart bar-chart")
+
+
+def axis(scale: Scale, say: Callable[[float], str], about: int = 5) -> Markup:
+    """The figures below a column of bars."""
+    parts = []
+    for tick in scale.ticks(about):
+        at = scale(tick)
+        anchor = "start" if at < 4.0 else "end" if at > 96.0 else "middle"
+        parts += [vertical(at, 0.0, 4.0, "grid"), tag("text", say(tick), x=percent(at), y=16, text_anchor=anchor)]
+    return chart("axis", 20.0, *parts, class_="chart axis")
+
+
+def strip(label: str, samples: Sequence[float], scale: Scale) -> Markup:
+    """What every sample differs by as a dot, and a line where that is nothing."""
+    dots = [tag("circle", cx=percent(scale(one)), cy=BAR / 2, r=2.6, class_="sample") for one in samples]
+    line = horizontal(scale.begin, scale.end, BAR / 2, "grid")
+    return chart(label, BAR, line, *dots, vertical(scale(0.0), 1.0, BAR - 1.0, "median"), class_="chart strip")
+
+
+def stacked(label: str, parts: Sequence[tuple[str, float, str]]) -> Markup:
+    """Shares of a whole beside one another: a name, a share and a class of each."""
+    drawn, begin = [], 0.0
+    for name, share, kind in parts:
+        end = min(begin + 100.0 * share, 100.0)
+        drawn.append(box(begin, end, 0.0, 30.0, f"segment {kind}", f"{name}: {share:.1%}"))
+        if share >= 0.09:
+            place = percent((begin + end) / 2)
+            drawn.append(tag("text", f"{share:.0%}", x=place, y=20, text_anchor="middle", class_="inside"))
+        begin = end
+    return chart(label, 30.0, *drawn, class_="chart stacked")
+
+
+def line_chart(
+    label: str,
+    points: Sequence[tuple[Estimate, str]],
+    marks: Sequence[Mark],
+    say: Callable[[float], str],
+) -> Markup:
+    """Estimates in order, each with a title, their intervals, and marks where something began."""
+    across = Scale(0.0, max(len(points) - 1.0, 1.0), 14.0, 97.0)
+    bounds = [value for found, _ in points for value in (found.low, found.median, found.high)]
+    level = sorted(found.median for found, _ in points)[len(points) // 2]
+    # Noise of a hundredth shall look like noise.
+    up = linear([*bounds, (1.0 - ROOM) * level, (1.0 + ROOM) * level], LINES - 12.0, 14.0)
+    parts = [*_levels(up, say)]
+    for mark in marks:
+        x = (across(mark.at - 1.0) + across(float(mark.at))) / 2.0
+        parts.append(tag("g", tag("title", mark.title), vertical(x, 6.0, LINES - 4.0, f"mark {mark.kind}")))
+    places = [(across(float(place)), up(found.median)) for place, (found, _) in enumerate(points)]
+    for (x1, y1), (x2, y2) in pairwise(places):
+        parts.append(tag("line", x1=percent(x1), x2=percent(x2), y1=y1, y2=y2, class_="path"))
+    for (x, y), (found, title) in zip(places, points, strict=True):
+        parts.append(vertical(x, up(found.low), up(found.high), "whisker"))
+        parts.append(tag("circle", tag("title", title), cx=percent(x), cy=y, r=3.5, class_="point"))
+    return chart(label, LINES, *parts)
+
+
+def _levels(up: Scale, say: Callable[[float], str]) -> list[Markup]:
+    """Horizontal lines at round figures, each with its figure on it."""
+    parts = []
+    for tick in up.ticks(4):
+        y = up(tick)
+        parts += [horizontal(0.0, 100.0, y, "grid"), tag("text", say(tick), x=0, y=y - 3.0)]
+    return parts

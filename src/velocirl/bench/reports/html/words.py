@@ -1,0 +1,47 @@
+"""How figures and classes are put on the page."""
+
+from __future__ import annotations
+
+from velocirl.bench.reports.html.markup import Markup, joined, tag
+from velocirl.bench.reports.roofline import share_in
+from velocirl.bench.results import MET, MISSED, NOT_MEASURED, UNDECIDED, Measured, Report, Result
+from velocirl.bench.units import Unit
+
+VERDICTS = {MET: "good", MISSED: "bad", UNDECIDED: "fair", NOT_MEASURED: "plain"}
+BOUNDS = {"arithmetic": "of peak arithmetic", "memory": "of peak bandwidth"}
+
+
+def section(name: str, title: str, lead: str, *parts: str) -> Markup:
+    """A part of the page that the navigation knows."""
+    told = tag("p", lead, class_="lead") if lead else ""
+    return tag("section", tag("h2", title), told, *parts, id=name)
+
+
+def with_code(text: str) -> Markup:
+    """A text in which what stands between backquotes is code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one is open
+        return joined(text)
+    return joined(*(tag("code", part) if place % 2 else part for place, part in enumerate(parts)))
+
+
+def figure_row(name: str, value: str, note: str, drawing: str) -> Markup:
+    """A name and a figure above a drawing as wide as both."""
+    words = joined(tag("span", name, class_="name"), tag("span", tag("b", value), *_note(note), class_="value"))
+    return tag("div", tag("div", words, class_="words"), drawing, class_="figure-row")
+
+
+def share_note(report: Report, result: Result, one: Measured) -> str:
+    """How much of the machine's limit was reached, where that is known."""
+    share = share_in(result, one, report.peaks)
+    return "" if share is None else f"{share.of_peak:.0%} {BOUNDS[share.bound]}"
+
+
+def plain(unit: Unit, value: float) -> str:
+    """A figure for an axis: as short as its unit allows, 35.6M rather than 35.6M steps/s."""
+    said = unit.say(value)
+    return said.removesuffix(f" {unit.name}") if unit.name.endswith("/s") else said
+
+
+def _note(note: str) -> list[Markup]:
+    return [tag("small", f" {note}")] if note else []

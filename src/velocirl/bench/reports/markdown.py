@@ -1,0 +1,149 @@
+"""A run as a section of a Markdown file, beside what people wrote there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from velocirl.bench.files import with_section, write_whole
+from velocirl.bench.machine import BUSY_FROM
+from velocirl.bench.reports.absent import absences, is_absent
+from velocirl.bench.reports.kpis import readings
+from velocirl.bench.reports.recommendations import recommend
+from velocirl.bench.reports.roofline import share_in
+from velocirl.bench.results import Report, Result
+from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+OPENING = re.compile(r"<(?=[A-Za-z/!?])")  # of a tag or a comment
+NEW_FILE = f"# Benchmarks\n\n{BEGIN}\n{END}\n"
+
+
+def write_section(path: Path, report: Report) -> None:
+    """Put the report between the markers of the file; all that stands outside them stays as it is."""
+    write_whole(path, with_section(read_or_new(path), BEGIN, END, section(report)))
+
+
+def read_or_new(path: Path) -> str:
+    """The file's text, or that of a new one; refused where the section's place in it is not clear."""
+    text = path.read_text(encoding="utf-8") if path.exists() else NEW_FILE
+    if BEGIN not in text and END not in text:
+        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n" if text.strip() else NEW_FILE
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"{path}: expected one {BEGIN} and after it one {END}, or neither of them")
+    return text
+
+
+def section(report: Report) -> str:
+    """The whole run: where and how it was measured, key figures, all targets, each benchmark, what to do next."""
+    lines = ["## Measured by `velocirl bench`", "", *_circumstances(report)]
+    lines += ["", "### Key figures", "", *_key_figures(report), "", "### Targets", "", *_targets(report)]
+    for result in report.results:
+        if not is_absent(result):
+            lines += _benchmark(report, result)
+    found = recommend(report)
+    if found:
+        lines += ["", "### What to do next", ""]
+        lines += [f"- {_line(one.text)} ({_line(one.measurement)})" for one in found]
+    return "\n".join(lines)
+
+
+def _circumstances(report: Report) -> list[str]:
+    machine = report.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    gpu = f", {machine.gpu}" if machine.gpu else ""
+    facts = {
+        "Command": f"`{report.command}`, {report.started}",
+        "Machine": f"{machine.processor}, {machine.cores} cores, {machine.memory_bytes / 2**30:.0f} GiB{gpu},"
+        f" {machine.system}, load average {machine.load:.2f} before the run",
+        "Versions": versions,
+        "Commit": machine.commit,
+    }
+    warnings = [] if report.complete else ["only a part of the run: it was interrupted"]
+    return [
+        *(f"- {name}: {_line(fact)}" for name, fact in facts.items() if fact),
+        "",
+        f"Contestants of a table took turns in the same run. Figures are medians of samples of about"
+        f" {report.settings.sample_seconds:g} s (or one call), with {CONFIDENCE:.0%} bootstrap intervals; a ratio or a"
+        " difference is taken in every round, so that what slowed the whole machine cancels. The spread is the"
+        " interquartile range over the median. A target is met or missed where the whole interval is on that side of"
+        f" it, else undecided; where figures are noisy, which is a spread above {NOISY_FROM:.0%}, or the machine was"
+        f" busy, which is a load average above {BUSY_FROM:g} per core before the run, it is met if every round reached"
+        " it, else undecided.",
+        *_warned([*warnings, *machine.warnings]),
+    ]
+
+
+def _key_figures(report: Report) -> list[str]:
+    rows = [
+        (
+            f"{reading.indicator.name}, {reading.indicator.what}",
+            f"{reading.says_measured} ({reading.benchmark})" if reading.estimate else "",
+            reading.says_target,
+            reading.says_alert,
+            f"**{reading.status}**" if reading.estimate else reading.status,
+        )
+        for reading in readings(report)
+    ]
+    return _table(("figure", "measured", "target", "alert", ""), rows, "lrrrl")
+
+
+def _targets(report: Report) -> list[str]:
+    rows = []
+    for result in report.results:
+        for finding in () if is_absent(result) else result.findings:
+            found = finding.estimate
+            measured, interval = (
+                (finding.unit.say(found.median), finding.unit.say_interval(found)) if found else ("", "")
+            )
+            verdict = f"**{finding.verdict}**" if finding.verdict else ""
+            rows.append((result.title, finding.statement, finding.says_target, measured, interval, verdict))
+    missing = [f"{', '.join(names)}: {reason}" for reason, names in absences(report.results).items()]
+    return [
+        *_table(("benchmark", "figure", "target", "measured", "interval", "verdict"), rows, "lllrrl"),
+        *([f"\nNot measured here: {_line('. '.join(missing))}."] if missing else []),
+        *(f"\n> **Error** in {_line(result.name)}: {_line(result.error)}" for result in report.failures),
+    ]
+
+
+def _benchmark(report: Report, result: Result) -> list[str]:
+    return [
+        *("", f"### {_line(result.title)}", ""),
+        *([_line(result.notes), ""] if result.notes else []),
+        *([f"> **Error:** {_line(result.error)}", ""] if result.error else []),
+        *(_contestants(report, result) if result.contestants else []),
+        *_warned(result.warnings),
+    ]
+
+
+def _contestants(report: Report, result: Result) -> list[str]:
+    """A column more where it is known how near to the machine's limit something came."""
+    shares = [share_in(result, one, report.peaks) for one in result.contestants]
+    more = any(shares)
+    rows = []
+    for one, share in zip(result.contestants, shares, strict=True):
+        found = one.estimate
+        limit = (f"{share.of_peak:.0%} of {share.bound}" if share else "",) if more else ()
+        if found is None:
+            rows.append((one.name, one.unavailable, "", "", "", *limit))
+        else:
+            interval, samples = result.unit.say_interval(found), f"{len(one.samples)} x {one.iterations:,} calls"
+            rows.append((one.name, result.unit.say(found.median), interval, f"{one.spread:.1%}", samples, *limit))
+    headings = ("", "median", "interval", "spread", "samples", *(("of the limit",) if more else ()))
+    return _table(headings, rows, "lrrrr" + "r" * more)
+
+
+def _warned(warnings: Iterable[str]) -> list[str]:
+    return [f"\n> **Warning:** {_line(warning)}" for warning in warnings]
+
+
+def _table(headings: Iterable[str], rows: Iterable[Iterable[str]], alignments: str) -> list[str]:
+    marks = ["---:" if alignment == "r" else "---" for alignment in alignments]
+    written = [[_line(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(cells)} |" for cells in (headings, marks, *written)]
+
+
+def _line(text: str) -> str:
+    """Text in one line that starts no HTML: no comment of a file of somebody else's ends this section."""
+    return OPENING.sub("&lt;", " ".join(text.split()))

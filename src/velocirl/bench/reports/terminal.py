@@ -1,0 +1,198 @@
+"""A run as a person sees it in a terminal: progress while it goes, a table when a benchmark is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from velocirl.bench.machine import Machine
+from velocirl.bench.peaks import Peaks
+from velocirl.bench.registry import Benchmark
+from velocirl.bench.reports.roofline import share_in
+from velocirl.bench.results import MET, MISSED, NOT_MEASURED, UNDECIDED, Measured, Report, Result
+
+COLORS = {MET: "green", MISSED: "red", UNDECIDED: "yellow", NOT_MEASURED: "dim"}
+
+
+class TerminalWatcher:
+    """Shows how a run goes; without a terminal, a line when a benchmark begins and its table when it is done."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._total = total
+        self._begun = 0
+        self._began = time.perf_counter()
+        self._done: list[float] = []  # seconds of each
+        self._peaks: Peaks | None = None
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[left]}[/dim]"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=1.0, left="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def remembering(self, measure: Callable[[], Peaks]) -> Callable[[], Peaks]:
+        """Measure the machine's limits as `measure` does, and show the results that follow beside them."""
+
+        def peaks() -> Peaks:
+            self._progress.update(self._task, description="the machine's limits")
+            self._peaks = measure()
+            return self._peaks
+
+        return peaks
+
+    def begin(self, benchmark: Benchmark) -> None:
+        """Name the benchmark that begins."""
+        self._begun += 1
+        self._began = time.perf_counter()
+        place = f"{self._begun}/{self._total}" if self._begun <= self._total else "again"
+        self._progress.reset(self._task, description=f"{place} {escape(benchmark.name)}", left=self._left())
+        if not self._console.is_terminal:
+            self._console.print(f"measuring {place} {benchmark.title}", markup=False)
+
+    def advance(self, share: float) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=share, left=self._left())
+
+    def finish(self, result: Result) -> None:
+        """Show what was measured."""
+        self._done.append(result.seconds)
+        show_result(self._console, result, self._peaks)
+
+    def _left(self) -> str:
+        seconds = seconds_left(self._done, self._total - self._begun, time.perf_counter() - self._began)
+        return "" if seconds is None else f"about {say_duration(seconds)} left"
+
+
+def seconds_left(done: Sequence[float], following: int, elapsed: float) -> float | None:
+    """How long the rest will take if it is like what is done: the present benchmark, and those that follow it."""
+    if not done or following < 0:
+        return None
+    each = sum(done) / len(done)
+    return max(each - elapsed, 0.0) + following * each
+
+
+def say_duration(seconds: float) -> str:
+    """Seconds as one says them: 40 s, 3 min, 1 h 20 min."""
+    minutes = round(seconds / 60.0)
+    if seconds < 90.0:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def show_machine(console: Console, machine: Machine) -> None:
+    """What the figures were taken on, in two lines."""
+    memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    gpu = f", {machine.gpu}" if machine.gpu else ""
+    text = f"{machine.processor}, {machine.cores} cores, {memory}{gpu}, load {machine.load:.2f}"
+    console.print(text, markup=False)
+    console.print(versions, style="dim", markup=False)
+    show_warnings(console, machine.warnings)
+
+
+def show_result(console: Console, result: Result, peaks: Peaks | None = None) -> None:
+    """The table of one benchmark, what was claimed, how noisy it was, and what ended it early."""
+    if console.is_terminal:
+        console.print(result.title, style="bold", markup=False)
+    reasons = list(dict.fromkeys(one.unavailable for one in result.contestants))
+    if any(one.samples for one in result.contestants):
+        console.print(_contestants(console, result, peaks))
+        _show_findings(console, result)
+    elif reasons and not result.error:
+        console.print(f"not measured: {'; '.join(reasons)}", style="dim", markup=False)
+    if result.error:
+        show_error(console, f"error: {result.error}")
+    show_warnings(console, result.warnings)
+    console.print()
+
+
+def _contestants(console: Console, result: Result, peaks: Peaks | None) -> Table:
+    table = new_table(console)
+    table.add_column("")
+    shares = [share_in(result, one, peaks) for one in result.contestants]
+    for heading in ("median", "95% interval", "spread", *(("of the limit",) if any(shares) else ())):
+        table.add_column(heading, justify="right")
+    for one, share in zip(result.contestants, shares, strict=True):
+        limit = (f"{share.of_peak:.0%} of {share.bound}",) if share is not None else ()
+        table.add_row(escape(one.name), *_figures(result, one), *limit)
+    return table
+
+
+def _figures(result: Result, one: Measured) -> tuple[str, ...]:
+    found = one.estimate
+    if found is None:
+        return (f"[dim]{escape(one.unavailable)}[/dim]",)
+    figure, interval = result.unit.say(found.median), result.unit.say_interval(found)
+    return escape(figure), interval, f"{one.spread:.1%}"
+
+
+def _show_findings(console: Console, result: Result) -> None:
+    for finding in result.findings:
+        measured = finding.unit.say(finding.estimate.median) if finding.estimate else ""
+        parts = (f"[bold]{escape(measured)}[/bold]" if measured else "", escape(finding.says_target))
+        said = ", ".join(part for part in (*parts, colored(finding.verdict)) if part)
+        console.print(f"  {escape(finding.statement)}: {said}")
+
+
+def show_summary(console: Console, report: Report) -> None:
+    """How many targets were met, the key figures, what is missing, and what to do next."""
+    # Every command that shows a table imports this file; only here are these needed.
+    from velocirl.bench.reports.terminal_summary import show_advice, show_gaps, show_key_figures
+
+    show_key_figures(console, report)
+    show_gaps(console, report)
+    show_advice(console, report)
+    verdicts = [finding.verdict for result in report.results for finding in result.findings]
+    counts = [f"{verdicts.count(verdict)} {colored(verdict)}" for verdict in COLORS if verdict in verdicts]
+    seconds = sum(result.seconds for result in report.results)
+    console.print(f"targets: {', '.join(counts) or 'none'} ({seconds:.0f} s)")
+
+
+def new_table(console: Console) -> Table:
+    """A table for people in a terminal, plain columns for programs elsewhere."""
+    if console.is_terminal:
+        return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def colored(verdict: str) -> str:
+    """A verdict in its colour, as rich's markup."""
+    color = COLORS.get(verdict, "dim")
+    return f"[{color}]{escape(verdict)}[/{color}]" if verdict else ""
+
+
+def show_error(console: Console, text: str) -> None:
+    """An error in one line; in a terminal it ends where the line does."""
+    if console.is_terminal:
+        console.print(text, style="red", markup=False, no_wrap=True, overflow="ellipsis")
+    else:
+        console.print(text, style="red", markup=False, soft_wrap=True)
+
+
+def show_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """A line for each."""
+    for warning in warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False)
