@@ -113,9 +113,9 @@ BUGS = (
     Bug(
         "vtrace computed once and then left",
         "training/updating.py",
-        "            reestimate(plan, work, own, loss_settings, discount)\n            shuffle(own, unit)\n",
+        "            reestimate(plan, work, own, loss_settings, discount)\n            since = lap(",
         "            if own.units[0] == 0 and own.units[1] == 1:\n"
-        "                reestimate(plan, work, own, loss_settings, discount)\n            shuffle(own, unit)\n",
+        "                reestimate(plan, work, own, loss_settings, discount)\n            since = lap(",
         (f"{UPDATING}::test_vtrace_follows_the_policy",),
     ),
     Bug(
@@ -264,9 +264,8 @@ BUGS = (
     Bug(
         "threads go on with old parameters",
         "training/updating.py",
-        "                meet(common.meeting, thread, threads, meetings)\n"
-        "                pack(plan, common.parameters, work)\n",
-        "                meet(common.meeting, thread, threads, meetings)\n",
+        "                since = lap(counters, WAITING, since, timed)\n                pack(plan, common.parameters, work)\n",
+        "                since = lap(counters, WAITING, since, timed)\n",
         (TEN_UPDATES,),
     ),
     Bug(

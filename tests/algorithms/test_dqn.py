@@ -41,7 +41,7 @@ def transitions(agent):
     return agent._machine.buffer.rows[: len(agent._machine.buffer)]
 
 
-@pytest.mark.parametrize("name", slow_but({"squared", "soft target", "two phases"}, OPTIONS))
+@pytest.mark.parametrize("name", slow_but({"soft target", "two phases"}, OPTIONS))
 def test_identity(name):
     """Perfect 16, random 4: each observation says what to do."""
     config = {"learning_starts": 200, "learning_rate": 5e-3, "batch_size": 32}

@@ -79,7 +79,7 @@ def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     assert_same_state(resumed.state(), whole.state())
 
 
-@pytest.mark.parametrize("priority", ["none", "proportional"])
+@pytest.mark.parametrize("priority", ["none", pytest.param("proportional", marks=pytest.mark.slow)])
 def test_a_torch_learner_goes_on_as_a_native_one(priority, tmp_path):
     """And back again: parameters, frozen network, optimiser, memory, copies of the environment and random streams."""
     torched = build("mlp", priority=priority).learn(2000, lambda agent: agent.steps < 1000)

@@ -313,6 +313,7 @@ def test_identity_with_modules(network):
     assert learnt("Identity-v0", 40_000, network=network, **{**IDENTITY, "learning_rate": 1e-2}) >= 14
 
 
+@pytest.mark.slow
 def test_a2c():
     """Perfect 16, random 4; seed 0, 60000 steps."""
     config = {"num_envs": 32, "gamma": 0.0, "optimiser": "adam", "learning_rate": 3e-3, "entropy_coefficient": 0.01}
@@ -345,7 +346,7 @@ def test_environments_of_gymnasium(workers):
     "network",
     [
         pytest.param(None, marks=pytest.mark.slow),
-        "mlp(32)",
+        pytest.param("mlp(32)", marks=pytest.mark.slow),
         {"symbol": "mlp(16)", "then": "mlp(16)"},
         pytest.param({"then": "mlp(16) gru(16)"}, marks=pytest.mark.slow),
     ],

@@ -79,6 +79,7 @@ def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     assert_same(resumed.state().arrays, whole.state().arrays, whole.state().arrays)
 
 
+@pytest.mark.slow
 def test_a_torch_learner_goes_on_as_a_native_one(tmp_path):
     torched = SAC("IdentityContinuous-v0", **{**SMALL, **LAYERS}).learn(2000, lambda agent: agent.steps < 1000)
     native = SAC.load(torched.save(tmp_path / "torch"), **NATIVE)

@@ -76,6 +76,7 @@ def test_the_actor_is_delayed_and_its_frozen_copy_follows():
     assert torch.count_nonzero(learner.network.parameters) > 0
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_is_the_same_as_uninterrupted(tmp_path):
     config = {**SMALL, "network": "cnn(4) mlp(16)", "noise_correlation": 0.5}
     whole = TD3(shades, **config).learn(2500)

@@ -132,7 +132,7 @@ def test_mistakes_are_one_line_and_nothing_is_measured(refused, here, arguments,
     assert list(here.glob("*.toml")) == []
 
 
-@pytest.mark.parametrize("stage", ["measuring speed", "measuring learning"])
+@pytest.mark.parametrize("stage", ["measuring speed", pytest.param("measuring learning", marks=pytest.mark.slow)])
 def test_an_interrupt_shows_what_there_is_and_writes_no_settings(here, command, stage):
     words = ["tune", "CartPole-v1", "--budget", "6", "--json", "all.json", "--threads", "1", "--steps", "5000"]
     process = subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

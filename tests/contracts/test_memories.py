@@ -61,6 +61,7 @@ def test_an_episode_that_ends_in_its_last_step_is_over():
     np.testing.assert_array_equal(rows["ended"], np.where(ends, TERMINATED, GOES_ON))
 
 
+@pytest.mark.slow
 def test_what_follows_n_steps_is_valued_where_they_end():
     slowly = {"learning_rate": 1e-12, "learning_rate_schedule": "constant"}  # so that the network stays as it is
     agent = DQN("CartPole-v1", **SMALL, **slowly, n_step=3, double=False, dueling=False).learn(1024)

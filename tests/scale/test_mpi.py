@@ -124,6 +124,7 @@ tell(digest=digest(agent), double=digest(double), steps=agent.steps, heard=heard
 """
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_wait_learn_as_one(tmp_path):
     """At the end all have the common table, and every step was counted once."""
     first, second = tell_of(2, tmp_path, ASYNCHRONOUS)
@@ -173,6 +174,7 @@ tell(**facts)
 """
 
 
+@pytest.mark.slow
 def test_a_callback_of_the_first_rank_stops_all_and_they_can_go_on(tmp_path):
     told = tell_of(2, tmp_path, STOPPING)
     for runtime in BOTH:

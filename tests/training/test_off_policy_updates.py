@@ -75,7 +75,11 @@ def trained(threads, **config):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
-    "config", [{"double": False, "dueling": False}, {"double": True, "dueling": True, "priority": "proportional"}]
+    "config",
+    [
+        pytest.param({"double": False, "dueling": False}, marks=pytest.mark.slow),
+        {"double": True, "dueling": True, "priority": "proportional"},
+    ],
 )
 def test_ten_updates_against_torch(threads, config):
     agent = trained(threads, tau=0.5, **config)

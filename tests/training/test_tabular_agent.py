@@ -65,7 +65,11 @@ def assert_same_state(found, expected):
 
 @pytest.mark.parametrize(
     ("settings", "share"),
-    [({}, 0.99), ({"storage": "sparse"}, 0.99), ({"dtype": "float64", "n_step": 2}, 0.98)],
+    [
+        ({}, 0.99),
+        ({"storage": "sparse"}, 0.99),
+        pytest.param({"dtype": "float64", "n_step": 2}, 0.98, marks=pytest.mark.slow),
+    ],
     ids=["dense", "sparse", "two steps in double precision"],
 )
 def test_tic_tac_toe_is_learnt(settings, share):

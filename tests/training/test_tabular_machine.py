@@ -88,7 +88,9 @@ def test_workers_share_the_rounds_of_a_pace():
         assert ends[0] == pytest.approx(ends[1])
 
 
-@pytest.mark.parametrize("settings", [{}, {"storage": "sparse"}], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "settings", [{}, pytest.param({"storage": "sparse"}, marks=pytest.mark.slow)], ids=["dense", "sparse"]
+)
 def test_threads_learn_as_well_as_one_core(settings):
     everything = np.array([oracle.cells_of(code) for code in range(oracle.CODES)])
     model, _, plan = oracle.exact()

@@ -128,7 +128,7 @@ def test_the_first_rollout_is_that_of_the_native_learner(name, short_pole):
     assert list(torched.recent_lengths) == list(native.recent_lengths)
 
 
-@pytest.mark.parametrize("name", slow_but({"TicTacToe-v1"}, ENVIRONMENTS))
+@pytest.mark.parametrize("name", slow_but((), ENVIRONMENTS))
 def test_gradients_are_those_of_the_native_learner(name, short_pole):
     native, torched = both(found(name, short_pole), **PLAIN)
     before = native.parameters.copy()
