@@ -1,6 +1,6 @@
 """Whether something became slower or larger since a baseline, beyond noise.
 
-A change is called by the raw samples of both runs, of which the fastest quarter counts: neighbours on a machine only
+A change is called by the raw samples of both runs, of which the fastest count: neighbours on a machine only
 ever slow something down. In every round a fixed piece of work is timed too (see `reference`), and figures stand for how
 often it could have been done in their place: so the speed of the machine cancels, from one run to another.
 What other programs take of the processors is told apart by the processor's time, which they do not change: what took
@@ -23,8 +23,9 @@ from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate, spread
 from velocirl.bench.units import Unit
 
 Severity = Literal["none", "improved", "warning", "failure", "inconclusive"]
-SURE = 0.75  # the share of pairs of samples, one of each run, in which the later one must be worse: a large effect
-FASTEST = 0.25  # the part of a run's samples that counts
+SURE = 0.75  # the share of pairs of them, one of each run, in which the later one must be worse: a large effect
+FASTEST = 0.15  # the part of a run's samples that makes its figure
+FASTER = 0.5  # and the part that is compared one by one
 FEWEST = 3  # samples from which something is concluded
 DOUBTFUL = ("warning", "failure", "inconclusive")
 
@@ -211,6 +212,10 @@ def worse_share(before: NDArray[np.float64], after: NDArray[np.float64]) -> floa
     return float(((difference < 0) + 0.5 * (difference == 0)).mean())
 
 
+def _faster(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.sort(samples)[-max(1, round(FASTER * len(samples))) :]
+
+
 def judge_change(
     ratio: Estimate,
     before: NDArray[np.float64],
@@ -224,13 +229,13 @@ def judge_change(
     warn, fail = thresholds.warn, thresholds.fail
     if unit.is_memory:  # what grew by a fifth is five sixths as good
         warn = fail = 1.0 - 1.0 / (1.0 + thresholds.memory)
-    share = worse_share(before, after)
+    share = worse_share(_faster(before), _faster(after))
     if ratio.median <= 1.0 - warn:
         sure = ratio.high < 1.0 and share >= SURE
         if not sure:
             noise = max(spread(before.tolist()), spread(after.tolist()))
-            return "inconclusive", f"{share:.0%} of the samples are worse, and the spread is {noise:.0%}"
-        return ("failure" if ratio.median <= 1.0 - fail else "warning"), f"{share:.0%} of the samples are worse"
+            return "inconclusive", f"{share:.0%} of the faster samples are worse, and the spread is {noise:.0%}"
+        return ("failure" if ratio.median <= 1.0 - fail else "warning"), f"{share:.0%} of the faster samples are worse"
     if ratio.median >= 1.0 / (1.0 - warn) and ratio.low > 1.0 and share <= 1.0 - SURE:
-        return "improved", f"{1.0 - share:.0%} of the samples are better"
+        return "improved", f"{1.0 - share:.0%} of the faster samples are better"
     return "none", ""
