@@ -264,7 +264,8 @@ BUGS = (
     Bug(
         "threads go on with old parameters",
         "training/updating.py",
-        "                since = lap(counters, WAITING, since, timed)\n                pack(plan, common.parameters, work)\n",
+        "                since = lap(counters, WAITING, since, timed)\n"
+        "                pack(plan, common.parameters, work)\n",
         "                since = lap(counters, WAITING, since, timed)\n",
         (TEN_UPDATES,),
     ),

@@ -35,6 +35,7 @@ def test_the_memory_has_whole_groups(name):
     assert len(small.machine.buffer.rows) == 600
 
 
+@pytest.mark.slow
 @by_algorithm
 def test_errors_become_priorities(name):
     """Those of the last batch are there; what came since, in a step without an update, has the greatest so far."""
