@@ -6,8 +6,8 @@ Every action leads to one of two states, at random; some are illegal, some end t
 import numpy as np
 
 from velocirl import Discrete, Environment, float32, int8, int32, random, record
-from velocirl.planning.models import TabularModel
-from velocirl.planning.random_models import random_model
+from velocirl.tabular.planning.models import TabularModel
+from velocirl.tabular.planning.random_models import random_model
 
 STATES, ACTIONS, LIMIT = 6, 3, 20
 PAIRS = 18

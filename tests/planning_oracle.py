@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from scipy.optimize import linprog
 
-from velocirl.planning.models import TabularModel
+from velocirl.tabular.planning.models import TabularModel
 
 TAXI = next(name for name in ("Taxi-v4", "Taxi-v3") if name in gymnasium.registry)  # of whichever Gymnasium
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from velocirl.engine import random
-from velocirl.training.tabular_loop import Pace
+from velocirl.tabular.loop import Pace
 
 
 @dataclass

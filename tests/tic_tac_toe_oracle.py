@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
-from velocirl.planning.exploring import explore_model
-from velocirl.planning.policy_evaluation import evaluate_policy
-from velocirl.planning.value_iteration import value_iteration
+from velocirl.tabular.planning.exploring import explore_model
+from velocirl.tabular.planning.policy_evaluation import evaluate_policy
+from velocirl.tabular.planning.value_iteration import value_iteration
 
 CODES = 3**9
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]

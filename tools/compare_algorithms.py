@@ -27,8 +27,8 @@ import velocirl
 from velocirl.algorithms import load_algorithms
 from velocirl.bench.files import with_section, write_whole
 from velocirl.engine.registry import find
+from velocirl.runs.processor import processor
 from velocirl.training.agent import ALGORITHMS
-from velocirl.training.processor import processor
 
 SEEDS, PEER_SEEDS, EPISODES = 5, 3, 100
 BEGIN, END = "<!-- comparison:begin -->", "<!-- comparison:end -->"

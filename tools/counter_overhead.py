@@ -3,9 +3,9 @@
     python tools/counter_overhead.py
 
 All learn from the same seed and so do the same work, in one process, in turns. As where `velocirl bench` looks for
-regressions, the fastest samples count. Two agents without counters are measured beside the one that has them: what they
-differ by is what this machine can tell apart. Agents are made anew several times, since where their arrays lie in memory
-matters as much. Processor time instead of wall time (--processor) says more where other programs are running.
+regressions, the fastest samples count. Two agents without counters are measured beside the one that has them: what
+they differ by is what this machine can tell apart. Agents are made anew several times, since where their arrays lie in
+memory matters as much. Processor time instead of wall time (--processor) says more where other programs are running.
 """
 
 from __future__ import annotations

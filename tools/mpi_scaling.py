@@ -32,7 +32,7 @@ import numpy as np
 from velocirl import Discrete, Environment, int32, random, record
 from velocirl.bench.files import with_section, write_whole
 from velocirl.engine.cpu import available_cores
-from velocirl.training.processor import processor
+from velocirl.runs.processor import processor
 
 BEGIN, END = "<!-- mpi:begin -->", "<!-- mpi:end -->"
 RANKS = (1, 2, 4)
@@ -49,7 +49,7 @@ PERIODS = (100_000, 1_000_000)
 
 def measure_rank() -> None:
     """What one rank of a job does; the first one prints what was found."""
-    from velocirl.scale.mpi_world import world
+    from velocirl.tabular.runtimes.mpi_world import world
 
     comm = world()
     found = {"ranks": comm.size, **measure_game(comm), "sizes": [measure_size(comm, size) for size in SIZES]}
@@ -62,7 +62,7 @@ def measure_rank() -> None:
 def measure_game(comm: Any) -> dict[str, Any]:
     """Steps of all ranks per second, TicTacToe, and how many values have moved by the time they meet."""
     from velocirl.algorithms.tabular.q_learning import QLearning
-    from velocirl.scale import mpi
+    from velocirl.tabular.runtimes import mpi
 
     learning: list[float] = []
     moved: list[int] = []
@@ -97,9 +97,9 @@ def measure_game(comm: Any) -> dict[str, Any]:
 
 def measure_size(comm: Any, size: int) -> dict[str, Any]:
     """What it takes to merge tables of so many values: to find what moved, to exchange a list, to exchange sums."""
-    from velocirl.scale import mpi_exchange
-    from velocirl.tables.merging import Replica
-    from velocirl.tables.value_table import ValueTable
+    from velocirl.tabular.runtimes import mpi_exchange
+    from velocirl.tabular.tables.merging import Replica
+    from velocirl.tabular.tables.value_table import ValueTable
 
     replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True))
     rng, rows = np.random.default_rng(comm.rank), replica.table.arrays.rows

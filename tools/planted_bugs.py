@@ -33,7 +33,7 @@ MAPPED, MACHINE, RECURRENT = (
 TEN_UPDATES = f"{UPDATING}::test_ten_updates_by_torch[Counter-v0-changes0]"
 DQN, DQN_LOSS, SAC_LOSS = (f"tests/algorithms/test_{name}.py" for name in ("dqn", "dqn_loss", "sac_loss"))
 N_STEP, SEGMENTS = "tests/buffers/test_n_step.py", "tests/buffers/test_segments.py"
-TWINS, MEMORY_FILES = "tests/training/test_actor_critic_update.py", "tests/training/test_memory_files.py"
+TWINS, MEMORY_FILES = "tests/training/test_actor_critic_update.py", "tests/runs/test_memory_files.py"
 OFF_POLICY = "tests/training/test_torch_off_policy.py"
 CONTRACTS, MEMORIES = "tests/contracts/test_algorithms.py", "tests/contracts/test_memories.py"
 RESUME = f"{AGENT}::test_going_on_from_a_file_is_going_on[choices]"
@@ -677,7 +677,7 @@ BUGS = (
     ),
     Bug(
         "segments of older checkpoints removed",
-        "training/checkpoints.py",
+        "runs/checkpoints.py",
         "(one for some in self._segments.values() for one in some)",
         "self._segments[path]",
         (f"{MEMORY_FILES}::test_every_checkpoint_that_is_kept_comes_back_exactly",),

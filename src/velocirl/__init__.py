@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from velocirl.algorithms.tabular.q_lambda import QLambda
     from velocirl.algorithms.tabular.q_learning import QLearning
     from velocirl.algorithms.tabular.sarsa import SARSA
-    from velocirl.planning.models import TabularModel
-    from velocirl.planning.policy_iteration import policy_iteration
-    from velocirl.planning.value_iteration import value_iteration
-    from velocirl.training.callbacks import Callback, Checkpoint, EarlyStopping, Evaluate, StopOnReward
+    from velocirl.runs.callback import Callback
+    from velocirl.tabular.planning.models import TabularModel
+    from velocirl.tabular.planning.policy_iteration import policy_iteration
+    from velocirl.tabular.planning.value_iteration import value_iteration
+    from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
     from velocirl.training.faults import NumericalError
 
@@ -43,10 +44,11 @@ _FOR_TRAINING = {
     "velocirl.algorithms.tabular.q_lambda": ("QLambda",),
     "velocirl.algorithms.tabular.q_learning": ("QLearning",),
     "velocirl.algorithms.tabular.sarsa": ("SARSA",),
-    "velocirl.planning.models": ("TabularModel",),
-    "velocirl.planning.policy_iteration": ("policy_iteration",),
-    "velocirl.planning.value_iteration": ("value_iteration",),
-    "velocirl.training.callbacks": ("Callback", "Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
+    "velocirl.tabular.planning.models": ("TabularModel",),
+    "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
+    "velocirl.tabular.planning.value_iteration": ("value_iteration",),
+    "velocirl.runs.callback": ("Callback",),
+    "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
     "velocirl.training.faults": ("NumericalError",),
 }

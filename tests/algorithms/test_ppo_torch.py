@@ -12,7 +12,7 @@ from torch import nn
 
 import velocirl
 from velocirl import A2C, PPO
-from velocirl.training.state_file import read_state, write_state
+from velocirl.runs.state_file import read_state, write_state
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "threads": 1, "seed": 1, "device": "cpu",
          "activation": "tanh"}  # fmt: skip

@@ -8,9 +8,9 @@ from tabular_cases import CASES, GAMMA, OPTIMAL, made, table_of
 
 import velocirl
 from velocirl import SARSA, QLearning
-from velocirl.planning.backups import Backup
-from velocirl.planning.policy_evaluation import evaluate_policy
-from velocirl.planning.value_iteration import value_iteration
+from velocirl.tabular.planning.backups import Backup
+from velocirl.tabular.planning.policy_evaluation import evaluate_policy
+from velocirl.tabular.planning.value_iteration import value_iteration
 
 FALLING = {"learning_rate": 0.5, "learning_rate_schedule": "exponential(end=3e-5)", "exploration_schedule": "constant"}
 STEPS = 8_000_000

@@ -9,7 +9,7 @@ from tabular_oracle import Watch
 
 from velocirl import QLearning
 from velocirl.optim.schedules import schedule_from
-from velocirl.planning.value_iteration import value_iteration
+from velocirl.tabular.planning.value_iteration import value_iteration
 from velocirl.training.agent import Agent
 
 TOTAL = 50_000

@@ -14,7 +14,7 @@ from velocirl.bench.comparison import UnavailableError
 from velocirl.bench.peak_measuring import measure_peaks
 from velocirl.bench.peers.process import Peer
 from velocirl.engine.cpu import available_cores
-from velocirl.training.processor import output_of
+from velocirl.runs.processor import output_of
 
 
 def best(call, attempts=5):

@@ -8,8 +8,8 @@ import pytest
 
 from velocirl.cli.main import main
 from velocirl.engine import directories
-from velocirl.training import recording
-from velocirl.training.runs import open_run
+from velocirl.runs import recording
+from velocirl.runs.directory import open_run
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from velocirl.cli.main import main; main()"]
 SMALL = [

@@ -12,7 +12,7 @@ from velocirl.bench.history import runs as history_module
 from velocirl.bench.history.runs import History, default_path
 from velocirl.cli import bench_history as command
 from velocirl.cli.main import main
-from velocirl.training.curve import BLANK
+from velocirl.runs.curve import BLANK
 
 
 @pytest.fixture(autouse=True)

@@ -16,16 +16,16 @@ from velocirl.cli import monitor as module
 from velocirl.cli.main import main
 from velocirl.cli.monitor import as_json, look, watch
 from velocirl.cli.monitor_picture import show, show_lines, show_live
-from velocirl.training.pulse_file import NAME, PulseState, Sample, read_pulse, write_pulse
-from velocirl.training.runs import Plan, create_run, open_run
-from velocirl.training.vitals import Vitals
+from velocirl.monitor.heartbeat_file import NAME, HeartbeatState, Sample, read_heartbeat, write_heartbeat
+from velocirl.monitor.resource_use import ResourceUse
+from velocirl.runs.directory import Plan, create_run, open_run
 
 PLAN = Plan(total_steps=1_000_000, checkpoint_every=100_000)
-STATE = PulseState(
+STATE = HeartbeatState(
     time=0.0, pid=12, status="running", steps=450_000, start=0, total=1_000_000, steps_per_second=50_000.0,
     mean_return=123.4,
     phases={"update": 0.75, "rollout": 0.25, "rollout/policy": 0.2, "update/forward": 0.5},
-    vitals=Vitals(cpu_percent=180.4, memory_bytes=350_000_000, gpu_percent=55.0, gpu_memory_bytes=2 * 10**9),
+    resources=ResourceUse(cpu_percent=180.4, memory_bytes=350_000_000, gpu_percent=55.0, gpu_memory_bytes=2 * 10**9),
     gauges={"queue/length": 1.0, "drops": 12.0, "waiting_seconds": 2.5},
     history=[Sample(1000.0 * n, float(n), 10**6 * n) for n in range(100)],
 )  # fmt: skip
@@ -69,7 +69,7 @@ def training(command, small, tmp_path):
     arguments = ["train", "CartPole-v1", *small, "--total-steps", "10B", "--run-dir", str(where), "--quiet"]
     process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: (where / NAME).exists() and read_pulse(where).steps > 0)
+        wait_for(lambda: (where / NAME).exists() and read_heartbeat(where).steps > 0)
         yield where, process
     finally:
         process.kill()
@@ -82,12 +82,12 @@ def test_a_training_is_watched_until_it_is_killed(training, capsys):
     first = json.loads(capsys.readouterr().out)
     assert (first["status"], first["pid"], first["total_steps"]) == ("running", process.pid, 10**10)
     assert (first["run"], first["environment"], first["algorithm"], first["seed"]) == ("live", "CartPole-v1", "ppo", 3)
-    assert first["vitals"]["memory_bytes"] == pytest.approx(psutil.Process(process.pid).memory_info().rss, rel=0.2)
-    assert first["vitals"]["cpu_percent"] > 0.0
+    assert first["resources"]["memory_bytes"] == pytest.approx(psutil.Process(process.pid).memory_info().rss, rel=0.2)
+    assert first["resources"]["cpu_percent"] > 0.0
     assert sum(share for path, share in first["phases"].items() if "/" not in path) == pytest.approx(1.0, abs=0.01)
     assert first["steps_per_second"] > 0.0
     assert first["seconds_left"] == pytest.approx((10**10 - first["steps"]) / first["steps_per_second"], rel=0.01)
-    wait_for(lambda: read_pulse(where).steps > first["steps"])
+    wait_for(lambda: read_heartbeat(where).steps > first["steps"])
     main(["monitor", "--once", "--json"])  # the newest that is running
     later = json.loads(capsys.readouterr().out)
     assert later["path"] == str(where)
@@ -119,7 +119,7 @@ def test_a_training_that_is_stopped_says_so_in_lines(training):
         r"live has stopped after ([\d,]+) steps; return [\d.]+: go on with `velocirl resume live`", last
     )
     assert int(ended[1].replace(",", "")) >= steps
-    assert read_pulse(where).status == "stopped"
+    assert read_heartbeat(where).status == "stopped"
 
 
 def test_a_run_that_has_finished(train, capsys):
@@ -133,7 +133,7 @@ def test_a_run_that_has_finished(train, capsys):
 
 
 def test_the_whole_picture_in_a_terminal(run):
-    write_pulse(run.path, state())
+    write_heartbeat(run.path, state())
     console = terminal(100)
     show(console, look(run.path))
     picture = shown(console)
@@ -158,7 +158,7 @@ def test_the_whole_picture_in_a_terminal(run):
 
 @pytest.mark.parametrize("width", [30, 40, 64, 80, 200])
 def test_the_picture_fits_any_terminal(width, run):
-    write_pulse(run.path, state(gauges={f"queue/{n}": n for n in range(64)}))
+    write_heartbeat(run.path, state(gauges={f"queue/{n}": n for n in range(64)}))
     console = terminal(width)
     show(console, look(run.path))
     assert max(map(len, shown(console).splitlines())) <= width
@@ -167,15 +167,15 @@ def test_the_picture_fits_any_terminal(width, run):
 
 def test_the_panel_moves_and_says_how_it_ended(run, monkeypatch):
     monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
-    write_pulse(run.path, state())
+    write_heartbeat(run.path, state())
     sights = watch(run.path, 1.0)
 
     def going_on():
         yield next(sights)
-        write_pulse(run.path, state(steps=900_000))
+        write_heartbeat(run.path, state(steps=900_000))
         yield next(sights)
         run.set_status("finished")
-        write_pulse(run.path, state(steps=1_000_000, status="finished"))
+        write_heartbeat(run.path, state(steps=1_000_000, status="finished"))
         yield from sights
 
     console = terminal()
@@ -187,49 +187,49 @@ def test_the_panel_moves_and_says_how_it_ended(run, monkeypatch):
     assert "\x1b[?25h" in console.file.getvalue()  # the cursor is back
 
 
-def test_the_last_pulse_is_waited_for(run, monkeypatch):
-    write_pulse(run.path, state())
+def test_the_last_heartbeat_is_waited_for(run, monkeypatch):
+    write_heartbeat(run.path, state())
     run.set_status("finished")
     slept = []
 
     def sleep(seconds):
         slept.append(seconds)
-        write_pulse(run.path, state(steps=1_000_000, status="finished"))
+        write_heartbeat(run.path, state(steps=1_000_000, status="finished"))
 
     monkeypatch.setattr(module.time, "sleep", sleep)
-    assert [sight.pulse.steps for sight in watch(run.path, 1.0)] == [1_000_000]
+    assert [sight.heartbeat.steps for sight in watch(run.path, 1.0)] == [1_000_000]
     assert slept == [module.ENDING]
 
 
-def test_a_pulse_that_is_old_is_said_to_be(run, capsys):
-    write_pulse(run.path, state(time=time.time() - 300.0))
+def test_a_heartbeat_that_is_old_is_said_to_be(run, capsys):
+    write_heartbeat(run.path, state(time=time.time() - 300.0))
     main(["monitor", str(run.path), "--once"])
     assert "last heard of 5:0" in capsys.readouterr().out
 
 
-def test_before_the_first_pulse_there_is_none_yet(run, capsys):
+def test_before_the_first_heartbeat_there_is_none_yet(run, capsys):
     main(["monitor", "--once"])
-    assert "watched is running and has no pulse yet" in capsys.readouterr().out
+    assert "watched is running and has no heartbeat yet" in capsys.readouterr().out
     main(["monitor", "--once", "--json"])
     said = json.loads(capsys.readouterr().out)
-    assert (said["status"], said["steps"], said["total_steps"], said["vitals"]) == ("running", None, 1_000_000, None)
+    assert (said["status"], said["steps"], said["total_steps"], said["resources"]) == ("running", None, 1_000_000, None)
     console = terminal(40)
     show(console, look(run.path))
-    assert "has no pulse yet" in " ".join(shown(console).replace("│", " ").split())
+    assert "has no heartbeat yet" in " ".join(shown(console).replace("│", " ").split())
 
 
-def test_a_run_of_an_older_version_has_no_pulse(tmp_path, capsys):
+def test_a_run_of_an_older_version_has_no_heartbeat(tmp_path, capsys):
     create_run(tmp_path / "old", "CartPole-v1", "ppo", {}, 7, plan=PLAN).set_status("finished")
     main(["monitor", str(tmp_path / "old")])
-    assert capsys.readouterr().out == "old has finished (it has no pulse)\n"
+    assert capsys.readouterr().out == "old has finished (it has no heartbeat)\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--once"], ["--json"]])
-def test_a_damaged_pulse_is_one_clear_error_and_stays_as_it_was(arguments, run, refused):
+def test_a_damaged_heartbeat_is_one_clear_error_and_stays_as_it_was(arguments, run, refused):
     (run.path / NAME).write_text('{"format": 1, "\x1b[2J\\u001b[2J": 3}')
     before = (run.path / NAME).read_bytes()
     message = refused("monitor", run.path, *arguments)
-    assert f"{run.path / NAME} is no pulse of a run: " in message
+    assert f"{run.path / NAME} is no heartbeat of a run: " in message
     assert message.rstrip("\n").isprintable()
     assert (run.path / NAME).read_bytes() == before
 
@@ -238,7 +238,7 @@ def test_names_that_would_steer_a_terminal_are_spelled_out(tmp_path, capsys):
     evil = "\x1b]0;gone\x07\x1b[2J"
     run = create_run(tmp_path / f"run{evil}", f"Cart{evil}", f"ppo{evil}", {}, 7, plan=PLAN)
     with run.hold():
-        write_pulse(run.path, state(phases={f"rollout{evil}": 0.5}, gauges={f"drops{evil}": 3.0}))
+        write_heartbeat(run.path, state(phases={f"rollout{evil}": 0.5}, gauges={f"drops{evil}": 3.0}))
         sight = look(run.path)
         for console in (terminal(200), Console(file=io.StringIO(), width=200)):
             show(console, sight)
@@ -254,7 +254,7 @@ def test_names_that_would_steer_a_terminal_are_spelled_out(tmp_path, capsys):
 
 
 def test_plain_characters_where_there_are_no_others(run):
-    write_pulse(run.path, state())
+    write_heartbeat(run.path, state())
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     show(Console(file=file, width=100), look(run.path))
     file.flush()
@@ -278,7 +278,7 @@ def test_mistakes(run, refused):
 
 
 def test_an_interrupt_ends_it_without_a_word(run, command):
-    write_pulse(run.path, state())
+    write_heartbeat(run.path, state())
     with subprocess.Popen(
         [*command, "monitor", "watched", "--interval", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watcher:

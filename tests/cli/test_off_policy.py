@@ -14,17 +14,17 @@ from same_runs import timeless
 from velocirl.buffers.replay_storage import allocate_rows
 from velocirl.cli.main import main
 from velocirl.cli.seeds import _side_by_side
-from velocirl.training import memory_files
-from velocirl.training.groups import open_group
-from velocirl.training.metrics import STEP
-from velocirl.training.runs import open_run
+from velocirl.runs import memory_files
+from velocirl.runs.directory import open_run
+from velocirl.runs.groups import open_group
+from velocirl.runs.metrics import STEP
 
 SMALL = ["--algorithm", "dqn", "--num-envs", "8", "--learning-starts", "100", "--train-every", "16", "--batch-size",
          "16", "--hidden", "16", "16", "--buffer-size", "20000", "--threads", "1", "--seed", "3"]  # fmt: skip
 # The memory is in segments, however small it is.
 COMMAND = [
     sys.executable, "-W", "error", "-c",
-    "from velocirl.training import memory_files; memory_files.LARGE = 1;"
+    "from velocirl.runs import memory_files; memory_files.LARGE = 1;"
     " from velocirl.cli.main import main; main()",
 ]  # fmt: skip
 

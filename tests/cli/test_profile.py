@@ -12,7 +12,7 @@ from velocirl.bench.profiling.tree import PYTHON
 from velocirl.cli import profile_session
 from velocirl.cli.main import main
 from velocirl.cli.profile import claim
-from velocirl.training.runs import list_runs, open_run
+from velocirl.runs.directory import list_runs, open_run
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import pytest
 from same_runs import assert_same, timeless
 
 from velocirl.cli.main import main
-from velocirl.training.metrics import STEP
-from velocirl.training.runs import list_runs, open_run
+from velocirl.runs.directory import list_runs, open_run
+from velocirl.runs.metrics import STEP
 
 LONG = ["--total-steps", "65536", "--checkpoint-every", "5000"]  # 512 iterations
 

@@ -7,7 +7,7 @@ import pytest
 
 from velocirl.cli.main import main
 from velocirl.cli.runs import say_age
-from velocirl.training.runs import Plan, create_run
+from velocirl.runs.directory import Plan, create_run
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from scipy import stats
 from velocirl.cli.main import main
 from velocirl.cli.seed_processes import SeedProcess
 from velocirl.cli.seeds_display import SeedsDisplay
-from velocirl.training.groups import open_group
-from velocirl.training.metrics import STEP
-from velocirl.training.runs import open_run
+from velocirl.runs.directory import open_run
+from velocirl.runs.groups import open_group
+from velocirl.runs.metrics import STEP
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from velocirl.cli.main import main; main()"]
 WITHOUT_PICTURES = """

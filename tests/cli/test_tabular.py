@@ -11,10 +11,10 @@ from same_runs import assert_same, timeless
 
 import velocirl
 from velocirl.cli.main import main
+from velocirl.runs.directory import open_run
+from velocirl.runs.groups import open_group
+from velocirl.tabular.config import TabularConfig
 from velocirl.training.agent import Agent
-from velocirl.training.groups import open_group
-from velocirl.training.runs import open_run
-from velocirl.training.tabular_config import TabularConfig
 
 LAKE = ["train", "FrozenLake-v1", "--algorithm", "q-learning", "--seed", "3"]
 

@@ -16,9 +16,9 @@ from velocirl.cli.main import main
 from velocirl.cli.parsing import whole_number
 from velocirl.cli.settings import as_toml, descriptions, read_request
 from velocirl.cli.train import _plan, build, solved_at
-from velocirl.training.checkpoints import Checkpoints
-from velocirl.training.metrics import STEP
-from velocirl.training.runs import list_runs, open_run
+from velocirl.runs.checkpoints import Checkpoints
+from velocirl.runs.directory import list_runs, open_run
+from velocirl.runs.metrics import STEP
 
 NOT_A_NUMBER = """
 from math import inf
@@ -392,7 +392,7 @@ def test_neither_pictures_nor_torch_are_imported_to_train(run_script, tmp_path, 
     arguments = ["train", "CartPole-v1", *small, "--total-steps", "256", "--run-dir", str(tmp_path / "run"), "--quiet"]
     script.write_text(
         "import sys\n"
-        "from velocirl.training import recording\n"
+        "from velocirl.runs import recording\n"
         "recording.draw_curve, recording.available = (lambda *_: False), (lambda: False)\n"
         "from velocirl.cli.main import main\n"
         f"main({arguments!r})\n"

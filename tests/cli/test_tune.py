@@ -13,7 +13,7 @@ from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.cli.main import main
 from velocirl.cli.settings import read_request
 from velocirl.engine.cpu import available_cores
-from velocirl.training.runs import open_run
+from velocirl.runs.directory import open_run
 
 GRID = ["GridWorld-v0", "--algorithm", "q-learning"]
 BRIEF = ["--budget", "1", "--seeds", "2"]

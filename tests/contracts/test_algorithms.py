@@ -12,11 +12,11 @@ from choosing import slow_but
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
 from velocirl.algorithms import load_algorithms
-from velocirl.training import memory_files
+from velocirl.runs import memory_files
+from velocirl.runs.checkpoints import Checkpoints
+from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import ALGORITHMS, Agent
-from velocirl.training.checkpoints import Checkpoints
 from velocirl.training.off_policy_agent import OffPolicyAgent
-from velocirl.training.tabular_agent import TabularAgent
 
 load_algorithms()
 

@@ -13,8 +13,8 @@ import velocirl
 from velocirl import DQN, Checkpoint, NumericalError
 from velocirl.algorithms.online.sac import SAC
 from velocirl.algorithms.online.td3 import TD3
+from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
-from velocirl.training.checkpoints import Checkpoints
 
 torch = pytest.importorskip("torch")
 

@@ -12,8 +12,8 @@ from fragile import fragile
 
 import velocirl
 from velocirl import PPO, Checkpoint, Evaluate, NumericalError
+from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
-from velocirl.training.checkpoints import Checkpoints
 
 torch = pytest.importorskip("torch")
 

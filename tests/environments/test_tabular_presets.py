@@ -11,10 +11,10 @@ from tic_tac_toe_oracle import CODES, cells_of, outcome_of_policy, value_of_poli
 import velocirl
 from velocirl.algorithms import load_algorithms
 from velocirl.engine import registry
-from velocirl.tables.states import states_of
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.config import TabularConfig
+from velocirl.tabular.tables.states import states_of
 from velocirl.training.agent import ALGORITHMS
-from velocirl.training.tabular_agent import TabularAgent
-from velocirl.training.tabular_config import TabularConfig
 
 load_algorithms()
 # What the best policies that do not look at the clock earn, less what 2000 episodes may be off by.

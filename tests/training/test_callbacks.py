@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from velocirl import PPO, Callback, Checkpoint, EarlyStopping, Evaluate, Evaluation, StopOnReward
+from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training import callbacks
 from velocirl.training.callbacks import as_callbacks
-from velocirl.training.checkpoints import Checkpoints
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
          "shared": True, "activation": "tanh"}  # fmt: skip

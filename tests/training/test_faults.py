@@ -7,7 +7,7 @@ import pytest
 from fragile import fragile
 
 from velocirl import PPO, Checkpoint, NumericalError
-from velocirl.training.checkpoints import Checkpoints
+from velocirl.runs.checkpoints import Checkpoints
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
          "shared": True, "activation": "tanh"}  # fmt: skip

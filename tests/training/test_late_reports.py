@@ -9,7 +9,7 @@ import pytest
 from fragile import fragile
 
 from velocirl import PPO, Checkpoint, NumericalError
-from velocirl.training.checkpoints import Checkpoints
+from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.torch_device import CPUDevice
 
 SMALL = {"num_envs": 32, "horizon": 16, "minibatch_size": 10**9, "epochs": 1, "seed": 5, "threads": 1}

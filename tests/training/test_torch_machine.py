@@ -13,8 +13,8 @@ from torch import nn
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, int32, random, record
 from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine import registry
+from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
-from velocirl.training.checkpoints import Checkpoints
 from velocirl.training.mapped_updating import FAULT, PLACE, STOPPED
 
 SMALL = {

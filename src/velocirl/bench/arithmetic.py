@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from velocirl.engine.lifecycle import Copies
+from velocirl.monitor.phases import shares
 from velocirl.training.agent import Agent
-from velocirl.training.phases import shares
 
 # What a step reads and writes whatever happens in it; random streams and ends of episodes come on top now and then.
 READ = ("state", "params", "elapsed", "total", "action")

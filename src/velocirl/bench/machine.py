@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from velocirl.engine.cpu import available_cores
-from velocirl.training.processor import output_of, processor
+from velocirl.runs.processor import output_of, processor
 
 PACKAGES = (
     "velocirl",

@@ -15,7 +15,7 @@ from velocirl.bench.peaks import Peak, Peaks
 from velocirl.bench.peers.process import Peer
 from velocirl.engine.cpu import available_cores
 from velocirl.engine.threads import run_together
-from velocirl.training.processor import output_of
+from velocirl.runs.processor import output_of
 
 ATTEMPTS, PASSES = 5, 20  # of which the best counts: whatever else runs only ever slows
 FEW_CORES = 2  # as many as most benchmarks of training use

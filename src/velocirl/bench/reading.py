@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from velocirl.bench.results import FORMAT, Report
-from velocirl.training.state_file import parse_json
+from velocirl.runs.state_file import parse_json
 
 MOST_BYTES = 64 * 2**20
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from velocirl.bench.history.trends import Trend
 from velocirl.cli.bench_history_words import say_commit, say_ratio
-from velocirl.training.curve import BLUE, FAINT, INK
-from velocirl.training.state_file import write_whole
+from velocirl.runs.curve import BLUE, FAINT, INK
+from velocirl.runs.state_file import write_whole
 
 MOST_TRENDS = 24
 GREEN, RED = "#2f8f5b", "#c23b3b"

@@ -14,7 +14,7 @@ from velocirl.cli.parsing import Parser, number
 from velocirl.cli.train import prepare_visibly, solved_at
 from velocirl.engine import registry
 from velocirl.engine.environment import COMPILED
-from velocirl.training.display import Display, say_count, say_figure, say_seconds
+from velocirl.monitor.display import Display, say_count, say_figure, say_seconds
 
 ENVIRONMENT = "CartPole-v1"
 SEED = 0

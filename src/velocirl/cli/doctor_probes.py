@@ -20,9 +20,9 @@ from typing import Any, Literal
 import velocirl
 from velocirl.engine.cpu import available_cores
 from velocirl.engine.directories import cache_directory, data_directory
-from velocirl.training.groups import group_paths
-from velocirl.training.processor import processor
-from velocirl.training.runs import list_runs
+from velocirl.runs.directory import list_runs
+from velocirl.runs.groups import group_paths
+from velocirl.runs.processor import processor
 
 CHILDREN = Path(__file__).with_name("doctor_children.py")
 PATIENCE = 120.0  # seconds for a probe in a process of its own; a first import of torch may take many

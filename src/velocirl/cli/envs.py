@@ -17,7 +17,7 @@ from velocirl.cli.console import make_console
 from velocirl.cli.parsing import Parser
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
-from velocirl.training.display import say_count
+from velocirl.monitor.display import say_count
 
 
 def envs(arguments: Sequence[str]) -> None:

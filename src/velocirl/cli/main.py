@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging
 from velocirl.engine.naming import nearest
-from velocirl.training.recording import RecordingError
-from velocirl.training.runs import RunBusyError
+from velocirl.runs.directory import RunBusyError
+from velocirl.runs.recording import RecordingError
 
 DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
 COMMANDS = {  # each a function of that name in a module of that name, imported when it is called
@@ -85,7 +85,7 @@ def _complain(error: Exception, code: int) -> int:
     if debugging():
         raise error
     from velocirl.cli.console import make_console
-    from velocirl.training.words import printable
+    from velocirl.monitor.words import printable
 
     message = printable(" ".join(str(error).split()))  # it may quote a file that comes from somebody else
     line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
@@ -96,7 +96,7 @@ def _complain(error: Exception, code: int) -> int:
 def _end(code: int) -> NoReturn:
     """Exit; where other ranks of an MPI job would wait for this one, they end too."""
     if "mpi4py.MPI" in sys.modules:
-        from velocirl.scale.mpi_world import abort
+        from velocirl.tabular.runtimes.mpi_world import abort
 
         abort(code=code)
     sys.exit(code)

@@ -11,11 +11,11 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser
 from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
+from velocirl.runs.checkpoints import NoCheckpointError
+from velocirl.runs.memory_files import read_checkpoint
+from velocirl.runs.state_file import State
+from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import Agent, algorithm_from
-from velocirl.training.checkpoints import NoCheckpointError
-from velocirl.training.memory_files import read_checkpoint
-from velocirl.training.state_file import State
-from velocirl.training.tabular_agent import TabularAgent
 
 load_algorithms()
 

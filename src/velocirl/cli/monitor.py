@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from velocirl.cli.parsing import Parser, number
-from velocirl.training.pulse_file import PulseState, read_pulse
-from velocirl.training.runs import RunDescription, RunNotFoundError, RunSummary, _read, list_runs
+from velocirl.monitor.heartbeat_file import HeartbeatState, read_heartbeat
+from velocirl.runs.directory import RunDescription, RunNotFoundError, RunSummary, _read, list_runs
 
 INTERVAL = 1.0  # seconds
 SHORTEST, LONGEST = 0.1, 3600.0
-ENDING = 0.2  # seconds after which who says that it has ended has written its last pulse too
+ENDING = 0.2  # seconds after which who says that it has ended has written its last heartbeat too
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Sight:
     path: Path
     description: RunDescription
     status: str  # of a run that was killed it is "interrupted"
-    pulse: PulseState | None
-    age: float | None  # seconds since the pulse
+    heartbeat: HeartbeatState | None
+    age: float | None  # seconds since the heartbeat
 
     @property
     def running(self) -> bool:
@@ -38,7 +38,7 @@ class Sight:
     @property
     def seconds_left(self) -> float | None:
         """How long it will take."""
-        return self.pulse.seconds_left if self.pulse is not None and self.running else None
+        return self.heartbeat.seconds_left if self.heartbeat is not None and self.running else None
 
 
 def monitor(arguments: Sequence[str]) -> None:
@@ -69,8 +69,10 @@ def look(path: Path) -> Sight:
     """The run in a directory as it stands now; nothing there is touched."""
     description = _read(path)
     status = RunSummary(path.name, path, description).status
-    pulse = read_pulse(path)
-    return Sight(path, description, status, pulse, None if pulse is None else max(time.time() - pulse.time, 0.0))
+    heartbeat = read_heartbeat(path)
+    return Sight(
+        path, description, status, heartbeat, None if heartbeat is None else max(time.time() - heartbeat.time, 0.0)
+    )
 
 
 def watch(path: Path, interval: float) -> Iterator[Sight]:
@@ -78,7 +80,7 @@ def watch(path: Path, interval: float) -> Iterator[Sight]:
     while (sight := look(path)).running:
         yield sight
         time.sleep(interval)
-    if sight.pulse is not None and sight.pulse.status == "running" and sight.status != "interrupted":
+    if sight.heartbeat is not None and sight.heartbeat.status == "running" and sight.status != "interrupted":
         time.sleep(ENDING)
         sight = look(path)
     yield sight
@@ -86,7 +88,7 @@ def watch(path: Path, interval: float) -> Iterator[Sight]:
 
 def as_json(sight: Sight) -> dict[str, Any]:
     """One line of JSON; what is not known is null."""
-    description, pulse = sight.description, sight.pulse
+    description, heartbeat = sight.description, sight.heartbeat
     left = sight.seconds_left
     return {
         "run": sight.path.name,
@@ -95,18 +97,18 @@ def as_json(sight: Sight) -> dict[str, Any]:
         "algorithm": description.algorithm,
         "seed": description.seed,
         "status": sight.status,
-        "time": pulse and pulse.time,
+        "time": heartbeat and heartbeat.time,
         "age_seconds": None if sight.age is None else round(sight.age, 3),
-        "pid": pulse and pulse.pid,
-        "steps": pulse and pulse.steps,
-        "total_steps": pulse.total if pulse else description.plan and description.plan.total_steps,
-        "progress": pulse and round(pulse.progress, 4),
-        "steps_per_second": pulse and pulse.steps_per_second,
+        "pid": heartbeat and heartbeat.pid,
+        "steps": heartbeat and heartbeat.steps,
+        "total_steps": heartbeat.total if heartbeat else description.plan and description.plan.total_steps,
+        "progress": heartbeat and round(heartbeat.progress, 4),
+        "steps_per_second": heartbeat and heartbeat.steps_per_second,
         "seconds_left": None if left is None else round(left, 1),
-        "return": pulse and pulse.mean_return,
-        "phases": pulse and pulse.phases,
-        "vitals": pulse and msgspec.to_builtins(pulse.vitals),
-        "gauges": pulse and pulse.gauges,
+        "return": heartbeat and heartbeat.mean_return,
+        "phases": heartbeat and heartbeat.phases,
+        "resources": heartbeat and msgspec.to_builtins(heartbeat.resources),
+        "gauges": heartbeat and heartbeat.gauges,
     }
 
 

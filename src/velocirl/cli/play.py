@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from velocirl.cli.models import add_model, find_table
 from velocirl.cli.parsing import Parser, one_of
 from velocirl.cli.table_board import EMPTY, GAME, MINE, SHOWN, STYLES, THEIRS, winner
-from velocirl.training.tabular_agent import TabularAgent
+from velocirl.tabular.agent import TabularAgent
 
 if TYPE_CHECKING:
     from rich.console import Console

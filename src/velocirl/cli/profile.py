@@ -18,7 +18,7 @@ from velocirl.cli.profile_session import SECONDS, ProfileSession
 from velocirl.cli.settings import Request, read_request
 from velocirl.cli.train import build
 from velocirl.engine.naming import nearest
-from velocirl.scale.mpi_world import RUNTIMES
+from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 
 WHAT = ("train",)
 OPTIONS = ("--output", "--lines", "--no-flame")

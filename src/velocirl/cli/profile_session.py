@@ -25,13 +25,14 @@ from velocirl.cli.settings import Request
 from velocirl.cli.train import CHECKPOINTS, DEFAULT_TOTAL_STEPS, build, write_config
 from velocirl.engine.cpu import available_cores
 from velocirl.engine.directories import cache_directory
+from velocirl.runs.callback import Callback
+from velocirl.runs.directory import Plan, create_run
+from velocirl.runs.processor import processor
+from velocirl.runs.recording import RunRecorder
 from velocirl.training.agent import Agent
-from velocirl.training.callbacks import Callback, Evaluate, StopOnReward
+from velocirl.training.callbacks import Evaluate, StopOnReward
 from velocirl.training.config import as_plain
 from velocirl.training.device_choice import no_cuda
-from velocirl.training.processor import processor
-from velocirl.training.recording import RunRecorder
-from velocirl.training.runs import Plan, create_run
 
 SECONDS = 8.0  # of training, unless it is said for how many steps
 FLAME_SECONDS = 3.0

@@ -13,11 +13,11 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.train import conduct, write_config
-from velocirl.scale.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
+from velocirl.runs.checkpoints import Checkpoint, Checkpoints
+from velocirl.runs.directory import Run, RunDescription, RunNotFoundError, list_runs, open_run
+from velocirl.runs.groups import Group, find_group, is_group, open_group
+from velocirl.tabular.runtimes.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
 from velocirl.training.agent import Agent, Goal
-from velocirl.training.checkpoints import Checkpoint, Checkpoints
-from velocirl.training.groups import Group, find_group, is_group, open_group
-from velocirl.training.runs import Run, RunDescription, RunNotFoundError, list_runs, open_run
 
 load_algorithms()
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.cli.parsing import Parser
-from velocirl.training.curve import RETURN
-from velocirl.training.groups import find_group, is_group, open_group, status_of
-from velocirl.training.metrics import STEP, DamagedMetricsError
-from velocirl.training.runs import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
-from velocirl.training.seeds import summarise
+from velocirl.runs.curve import RETURN
+from velocirl.runs.directory import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
+from velocirl.runs.groups import find_group, is_group, open_group, status_of
+from velocirl.runs.metrics import STEP, DamagedMetricsError
+from velocirl.runs.seeds import summarise
 
 COLUMNS = ("name", "environment", "algorithm", "status", "steps", "return", "age", "path")
 COLORS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "yellow"}

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Self
 
-from velocirl.training.curve import RETURN
-from velocirl.training.metrics import STEP
-from velocirl.training.signals import StopSignals
+from velocirl.runs.curve import RETURN
+from velocirl.runs.metrics import STEP
+from velocirl.runs.signals import StopSignals
 
 LOOK_EVERY = 0.1  # seconds between two looks at signals and the display
 PATIENCE = 10.0  # seconds for a process to save itself, where nobody waits for it any more

@@ -19,12 +19,12 @@ from velocirl.cli.seeds_together import can_learn_together, conduct_together
 from velocirl.cli.settings import Request
 from velocirl.cli.train import CONFIG, _plan, build, config_text
 from velocirl.engine.cpu import available_cores
+from velocirl.runs.directory import is_held
+from velocirl.runs.groups import Group, create_group
+from velocirl.runs.seeds import Summary
+from velocirl.runs.signals import StopSignals
+from velocirl.runs.state_file import write_whole
 from velocirl.training.config import as_plain
-from velocirl.training.groups import Group, create_group
-from velocirl.training.runs import is_held
-from velocirl.training.seeds import Summary
-from velocirl.training.signals import StopSignals
-from velocirl.training.state_file import write_whole
 
 if TYPE_CHECKING:
     from velocirl.cli.seeds_display import SeedsDisplay

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from velocirl.bench.reports.terminal import new_table
 from velocirl.cli.seed_processes import SeedProcess
-from velocirl.training.display import LINE_EVERY
-from velocirl.training.seeds import Summary
-from velocirl.training.words import say_count, say_figure, say_seconds
+from velocirl.monitor.display import LINE_EVERY
+from velocirl.monitor.words import say_count, say_figure, say_seconds
+from velocirl.runs.seeds import Summary
 
 STYLES = {"finished": "green", "running": "", "stopped": "yellow", "interrupted": "yellow", "failed": "red"}
 BAR = 24  # columns

@@ -12,20 +12,22 @@ from velocirl.algorithms.online.ppo_together import cannot_share, learn_together
 from velocirl.cli.environment_files import Chosen
 from velocirl.cli.seed_processes import SeedProcess
 from velocirl.cli.train import build, callbacks_of, write_config
+from velocirl.monitor.heartbeat import EVERY
+from velocirl.monitor.resource_use import ResourceReader
+from velocirl.runs.callback import Callback
+from velocirl.runs.curve import RETURN
+from velocirl.runs.directory import create_run
+from velocirl.runs.groups import Group
+from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.agent import Agent
-from velocirl.training.callbacks import Callback
 from velocirl.training.config import as_plain
-from velocirl.training.curve import RETURN
-from velocirl.training.groups import Group
-from velocirl.training.pulse import EVERY
-from velocirl.training.recording import RunPublisher, RunRecorder
-from velocirl.training.runs import create_run
-from velocirl.training.vitals import VitalsReader
 
 if TYPE_CHECKING:
     from velocirl.cli.seeds_display import SeedsDisplay
 
-PULSE_SECONDS = 0.2  # between the pulses of two agents, so that those of many take no time that is worth mentioning
+HEARTBEAT_SECONDS = (
+    0.2  # between the heartbeats of two agents, so that those of many take no time that is worth mentioning
+)
 
 
 def can_learn_together(agent: Agent) -> bool:
@@ -39,7 +41,7 @@ def conduct_together(
 ) -> float:  # fmt: skip
     """Train the agents of a group; `lines` are what the display shows of each. Gives the seconds that it took."""
     began = time.monotonic()
-    vitals, every = VitalsReader(), max(EVERY, len(lines) * PULSE_SECONDS)
+    resources, every = ResourceReader(), max(EVERY, len(lines) * HEARTBEAT_SECONDS)
     plan = group.description.plan
     agents: list[Any] = []
     callbacks: list[list[Callback]] = []
@@ -54,7 +56,7 @@ def conduct_together(
             )  # fmt: skip
             write_config(run, chosen)
             held.enter_context(run.hold())
-            own, recorder = callbacks_of(run, vitals, as_json=as_json, seed=line.seed, pulse_every=every)
+            own, recorder = callbacks_of(run, resources, as_json=as_json, seed=line.seed, heartbeat_every=every)
             agents.append(agent)
             recorders.append(recorder)
             callbacks.append([*own, _Line(line, display), RunPublisher(recorder)])
@@ -67,7 +69,7 @@ def conduct_together(
                     line.state, line.error = "failed", str(error)
             raise
         finally:
-            vitals.close()
+            resources.close()
     return time.monotonic() - began
 
 

@@ -12,7 +12,7 @@ from velocirl.cli.models import add_model, find_table
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.table_grid import Grid, find_grid
 from velocirl.cli.table_picture import make_picture, show_picture, write_picture
-from velocirl.training.tabular_agent import TabularAgent
+from velocirl.tabular.agent import TabularAgent
 
 TOP = 20
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from velocirl.training.tabular_agent import TabularAgent
+    from velocirl.tabular.agent import TabularAgent
 
 GAME = "TicTacToe-v1"
 EMPTY, MINE, THEIRS = 0, 1, 2

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.tables.states import decode
+from velocirl.tabular.tables.states import decode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from velocirl.training.tabular_agent import TabularAgent
+    from velocirl.tabular.agent import TabularAgent
 
 MOST_COLUMNS = 9  # of actions; more are not shown one by one
 

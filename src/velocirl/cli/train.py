@@ -12,16 +12,17 @@ import gymnasium
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.settings import Request, as_toml, read_request
 from velocirl.engine.directories import cache_directory
-from velocirl.scale.mpi_world import RUNTIMES, follows
+from velocirl.monitor.heartbeat import EVERY, Heartbeat
+from velocirl.monitor.resource_use import ResourceReader
+from velocirl.runs.callback import Callback
+from velocirl.runs.curve import RETURN
+from velocirl.runs.directory import Plan, Run, create_run
+from velocirl.runs.recording import RunPublisher, RunRecorder, interrupted
+from velocirl.runs.state_file import write_whole
+from velocirl.tabular.runtimes.mpi_world import RUNTIMES, follows
 from velocirl.training.agent import Agent
-from velocirl.training.callbacks import Callback, Evaluate, StopOnReward
+from velocirl.training.callbacks import Evaluate, StopOnReward
 from velocirl.training.config import as_plain
-from velocirl.training.curve import RETURN
-from velocirl.training.pulse import EVERY, Pulse
-from velocirl.training.recording import RunPublisher, RunRecorder, interrupted
-from velocirl.training.runs import Plan, Run, create_run
-from velocirl.training.state_file import write_whole
-from velocirl.training.vitals import VitalsReader
 from velocirl.vector.making import GYMNASIUM
 
 if TYPE_CHECKING:
@@ -100,23 +101,23 @@ def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, q
 
     The caller holds the run.
     """
-    vitals = VitalsReader()
-    callbacks, recorder = callbacks_of(run, vitals, as_json=as_json)
+    resources = ResourceReader()
+    callbacks, recorder = callbacks_of(run, resources, as_json=as_json)
     try:
         if as_json or quiet:
             agent.learn(total_steps, [*callbacks, RunPublisher(recorder)])
         else:
-            _learn_visibly(agent, run, total_steps, callbacks, RunPublisher(recorder), vitals)
+            _learn_visibly(agent, run, total_steps, callbacks, RunPublisher(recorder), resources)
     except BaseException as error:
         if run.description.status == "running":  # it ended before training began
             recorder.fail(agent, error)
         raise
     finally:
-        vitals.close()
+        resources.close()
 
 
 def callbacks_of(
-    run: Run, vitals: VitalsReader, *, as_json: bool, seed: int | None = None, pulse_every: float = EVERY
+    run: Run, resources: ResourceReader, *, as_json: bool, seed: int | None = None, heartbeat_every: float = EVERY
 ) -> tuple[list[Callback], RunRecorder]:
     """What a run's plan asks for, and its recorder, which is among them; with a seed, lines of JSON name it."""
     plan = run.description.plan
@@ -133,7 +134,7 @@ def callbacks_of(
         callbacks.append(Evaluate(plan.evaluate_every))
     if plan.target_return is not None:
         callbacks.append(StopOnReward(plan.target_return))
-    callbacks += [recorder, Pulse(run, vitals, pulse_every)]
+    callbacks += [recorder, Heartbeat(run, resources, heartbeat_every)]
     if as_json:
         callbacks.append(_JSONEnds(run, named))
     return callbacks, recorder
@@ -156,16 +157,16 @@ def _learn_visibly(
     total_steps: int | None,
     callbacks: list[Callback],
     publisher: RunPublisher,
-    vitals: VitalsReader,
+    resources: ResourceReader,
 ) -> None:
     from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
-    from velocirl.training.display import Display
+    from velocirl.monitor.display import Display
 
     console = make_console()
     if agent.device_reason:
         console.print(f"on {agent.device_reason}", style="dim", markup=False)
     prepare_visibly(agent, console)
-    display = Display(console, lambda agent, seconds: _ending(agent, run, seconds), vitals)
+    display = Display(console, lambda agent, seconds: _ending(agent, run, seconds), resources)
     try:
         agent.learn(total_steps, [*callbacks, display, publisher])
     finally:
@@ -202,7 +203,7 @@ def _plan(request: Request, agent: Agent, chosen: Chosen) -> Plan:
 def _ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
     from rich.text import Text
 
-    from velocirl.training.words import say_count, say_figure, say_seconds
+    from velocirl.monitor.words import say_count, say_figure, say_seconds
 
     plan = run.description.plan
     word = outcome(agent, None if plan is None else plan.target_return)

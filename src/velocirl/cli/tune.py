@@ -20,10 +20,10 @@ from velocirl.cli.parsing import Parser, number, whole_number
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train import build
 from velocirl.cli.tune_report import TuneProgress, config_text, show_ending, show_table
-from velocirl.scale.mpi_world import RUNTIMES
+from velocirl.runs.state_file import strict_json, write_whole
+from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.config import require
-from velocirl.training.state_file import strict_json, write_whole
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from velocirl.bench.tuning.evidence import Measured, speed_ratio
 from velocirl.bench.tuning.tuner import Tuner
 from velocirl.bench.units import SECONDS, STEPS, significant
 from velocirl.cli.settings import as_toml
+from velocirl.monitor.display import say_figure
 from velocirl.training.agent import Agent
 from velocirl.training.config import as_plain
-from velocirl.training.display import say_figure
 
 COLORS = {ACCEPTED: "green", WORSE: "red", UNCLEAR: "yellow", UNTRIED: "dim", IS_REFERENCE: ""}
 HEADINGS = ("steps/s", "95% interval", "return", "to quality", "times as soon", "95% interval")

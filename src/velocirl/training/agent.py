@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
+from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
-from velocirl.training.callbacks import Callback, Step, as_callbacks
+from velocirl.runs.callback import Callback
+from velocirl.runs.memory_files import ROWS, forget, read_checkpoint, whole
+from velocirl.runs.signals import StopSignals
+from velocirl.runs.state_file import State, write_state
+from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
-from velocirl.training.memory_files import ROWS, forget, read_checkpoint, whole
-from velocirl.training.phases import shares
-from velocirl.training.signals import StopSignals
 from velocirl.training.source import Source
-from velocirl.training.state_file import State, write_state
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself

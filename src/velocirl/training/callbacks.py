@@ -11,32 +11,16 @@ from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
-from velocirl.training.checkpoints import SCORE, Checkpoints
+from velocirl.runs.callback import Callback
+from velocirl.runs.checkpoints import SCORE, Checkpoints
+from velocirl.runs.curve import EVALUATION
 from velocirl.training.config import require
-from velocirl.training.curve import EVALUATION
 from velocirl.training.evaluation import evaluate
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
 Step = Callable[..., Any]  # a function of the agent; if it returns False, training stops
-
-
-class Callback:
-    """Does something at the start, after each iteration and at the end of training; subclasses say what."""
-
-    def start(self, agent: Agent) -> None:
-        """Training begins."""
-
-    def step(self, agent: Agent) -> bool | None:  # noqa: ARG002
-        """An iteration is done, its figures are in `agent.metrics`; returning False stops training."""
-        return None
-
-    def finish(self, agent: Agent) -> None:
-        """Training is over: its end was reached, a callback stopped it, or a signal did."""
-
-    def fail(self, agent: Agent, error: BaseException) -> None:
-        """Training ended with an error."""
 
 
 class Function(Callback):

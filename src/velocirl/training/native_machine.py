@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.returns import Discount
+from velocirl.monitor.phases import add, add_parts
 from velocirl.training.collecting import ENDED, ROLLOUT_COUNTS, Eyes
 from velocirl.training.collectors import Collector
 from velocirl.training.counters import Meter, clear, read
@@ -19,7 +20,6 @@ from velocirl.training.faults import check_journals, check_update
 from velocirl.training.machine import Report
 from velocirl.training.normalising import RunningMoments
 from velocirl.training.on_policy import Learner
-from velocirl.training.phases import add, add_parts
 from velocirl.training.updating import FAULT, GRADIENT_NORM, MINIBATCHES, Schedule
 
 REWARD_LIMIT = 10.0  # of a normalised reward

@@ -17,6 +17,7 @@ from velocirl.buffers.replay import ReplayBuffer, transition_type
 from velocirl.engine import random
 from velocirl.engine.registers import as_rows
 from velocirl.engine.threads import SPACING
+from velocirl.monitor.phases import add, add_parts
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import Plan, Workspace
@@ -47,7 +48,6 @@ from velocirl.training.off_policy import FAULT as FAULTY_UPDATE
 from velocirl.training.off_policy_config import OffPolicyConfig
 from velocirl.training.off_policy_steps import Connected, Crew, connect
 from velocirl.training.pace import Pace
-from velocirl.training.phases import add, add_parts
 
 
 class Updater(Protocol):

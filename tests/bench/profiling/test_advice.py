@@ -9,7 +9,7 @@ from velocirl.bench.profiling import trials
 from velocirl.bench.profiling.advice import RULES, Advice, Facts, advise, with_trial
 from velocirl.bench.profiling.tree import PYTHON
 from velocirl.bench.profiling.trials import try_advice, worth_trying
-from velocirl.training.phases import ORDER
+from velocirl.monitor.phases import ORDER
 
 SETTINGS = {
     "num_envs": 32,

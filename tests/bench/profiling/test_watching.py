@@ -7,7 +7,7 @@ import pytest
 from velocirl import PPO
 from velocirl.bench.profiling import watching
 from velocirl.bench.profiling.watching import CLOCK, Watch, watch_training
-from velocirl.training.callbacks import Callback
+from velocirl.runs.callback import Callback
 
 SMALL = {"num_envs": 8, "horizon": 16, "minibatch_size": 64, "epochs": 1, "threads": 1, "seed": 3}
 

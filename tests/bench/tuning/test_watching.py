@@ -4,7 +4,7 @@ import signal
 import pytest
 
 from velocirl.bench.tuning.watching import Attentive, Deadline
-from velocirl.training.signals import StopSignals
+from velocirl.runs.signals import StopSignals
 
 
 class Heard:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from velocirl.algorithms.online.ppo import PPO
 from velocirl.algorithms.online.ppo_making import schedule_of
 from velocirl.networks.mlp import MLP
+from velocirl.runs.callback import Callback
+from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Goal
-from velocirl.training.callbacks import Callback, as_callbacks
+from velocirl.training.callbacks import as_callbacks
 from velocirl.training.machine import Report
-from velocirl.training.signals import StopSignals
 from velocirl.training.updating import Schedule
 
 BY_COPY = ("fleet.", "policy.")  # arrays with a row for each copy

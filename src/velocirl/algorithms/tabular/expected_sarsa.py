@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from velocirl.tables.exploring import exploring
-from velocirl.tables.rules import Rule, learn_single, single_value
-from velocirl.training.tabular_agent import TabularAgent
-from velocirl.training.tabular_config import TabularConfig
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.config import TabularConfig
+from velocirl.tabular.tables.exploring import exploring
+from velocirl.tabular.tables.rules import Rule, learn_single, single_value
 
 
 class ExpectedSARSA(TabularAgent):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from velocirl.algorithms.tabular.q_learning import best_ahead
-from velocirl.tables.rules import Rule, learn_single, single_value
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.config import TableConfig
+from velocirl.tabular.memory import Memory
+from velocirl.tabular.tables.rules import Rule, learn_single, single_value
+from velocirl.tabular.traces import memory_of_traces
 from velocirl.training.config import require
-from velocirl.training.tabular_agent import TabularAgent
-from velocirl.training.tabular_config import TableConfig
-from velocirl.training.tabular_memory import Memory
-from velocirl.training.tabular_traces import memory_of_traces
 
 
 @dataclass(frozen=True)

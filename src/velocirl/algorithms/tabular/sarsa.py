@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from velocirl.tables.rules import Rule, learn_single, single_value
-from velocirl.training.tabular_agent import TabularAgent
-from velocirl.training.tabular_config import TabularConfig
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.config import TabularConfig
+from velocirl.tabular.tables.rules import Rule, learn_single, single_value
 
 
 class SARSA(TabularAgent):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from velocirl.bench.units import SECONDS
-from velocirl.training.phases import is_top, tree_lines
+from velocirl.monitor.phases import is_top, tree_lines
 
 PYTHON = "Python and callbacks"  # what is left of the time
 UNTOLD = "not told apart"  # all of it, where there are no phases

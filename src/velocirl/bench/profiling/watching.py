@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent
-from velocirl.training.callbacks import Callback
 
 CLOCK = "the time for it is over"  # why training stops, where it goes by the clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from velocirl.bench.results import Result
-from velocirl.training.phases import ORDER, is_top, shares
+from velocirl.monitor.phases import ORDER, is_top, shares
 
 PREFIX = "phase:"
 MOST = 1e12  # seconds, or whatever they are given in

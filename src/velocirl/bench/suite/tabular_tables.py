@@ -15,7 +15,7 @@ from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import BYTES, UPDATES
-from velocirl.tables.value_table import ValueTable
+from velocirl.tabular.tables.value_table import ValueTable
 
 SIDE = 4000
 STORED = 10_000_000

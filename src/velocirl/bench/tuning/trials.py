@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent
-from velocirl.training.callbacks import Callback
 from velocirl.training.evaluation import evaluate
 
 EVALUATIONS = 20  # of a training, at equal distances as far as its iterations allow

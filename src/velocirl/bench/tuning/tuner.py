@@ -14,8 +14,8 @@ from velocirl.bench.tuning.speed import for_speed, glance, in_turns, let_go
 from velocirl.bench.tuning.trials import Trial, run_trial, score
 from velocirl.bench.tuning.watching import Attentive, Deadline, Watcher
 from velocirl.engine.cpu import available_cores
+from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Agent
-from velocirl.training.signals import StopSignals
 
 NEUTRAL_FINALISTS = 3  # ways to run the reference itself that are measured in turns
 FEWEST_FINALISTS, TURN_SECONDS = 5, 0.8  # measured in turns, however short time is; what one of them takes at least

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from velocirl.training.signals import StopSignals
+from velocirl.runs.signals import StopSignals
 
 
 class Watcher(Protocol):

@@ -1,0 +1,100 @@
+"""Figures of training in few characters, as terminals show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from velocirl.monitor.phases import tree_lines
+from velocirl.monitor.resource_use import ResourceUse
+
+UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+GAP = "   "  # between two items of a line
+LEAST_SHARE = 0.005  # of the time, of a part that is named
+SECONDS = "seconds"  # the end of a gauge's name that is a time
+
+
+def say_count(value: float) -> str:
+    """A number in few characters: 950, 12.3k, 1.2M."""
+    for unit, letter in UNITS:
+        if abs(value) >= 0.9995 * unit:
+            return f"{value / unit:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def say_figure(value: float) -> str:
+    """A figure of training in few characters: 475.2, -0.0031, 1.0e-05."""
+    size = abs(value)
+    if size == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
+    if size >= 1e6:
+        return say_count(value)
+    return f"{value:,.1f}" if size >= 10 else f"{value:.3f}" if size >= 0.01 else f"{value:.1e}"
+
+
+def say_seconds(seconds: float) -> str:
+    """A time in few characters: 0.8 s, 42 s, 3:05, 1:02:03."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def say_bytes(count: float) -> str:
+    """An amount of memory in few characters: 512 B, 350 MB, 1.25 GB."""
+    for unit, letters in BYTES:
+        if count >= 0.9995 * unit:
+            return f"{count / unit:.3g} {letters}"
+    return f"{count:.0f} B"
+
+
+def say_resources(resources: ResourceUse) -> list[str]:
+    """What training takes of the machine: CPU 180%, memory 350 MB."""
+    said = [f"CPU {resources.cpu_percent:.0f}%", f"memory {say_bytes(resources.memory_bytes)}"]
+    if resources.gpu_percent is not None:
+        said.append(f"GPU {resources.gpu_percent:.0f}%")
+    if resources.gpu_memory_bytes is not None:
+        said.append(f"GPU memory {say_bytes(resources.gpu_memory_bytes)}")
+    return said
+
+
+def say_gauge(name: str, value: float) -> str:
+    """A gauge in words: queue/length is queue length 1, waiting_seconds is waiting 2.5 s."""
+    words = printable(name).replace("/", " ").replace("_", " ")
+    if words.endswith(SECONDS):
+        return f"{words.removesuffix(SECONDS).rstrip()} {say_seconds(max(value, 0.0))}".lstrip()
+    return f"{words} {say_count(value)}"
+
+
+def say_phases(shares: Mapping[str, float]) -> list[str]:
+    """Where the time goes: each phase, and in brackets its parts that are worth mentioning."""
+    said: list[str] = []
+    parts: list[list[str]] = []
+    for depth, name, share, _ in tree_lines(shares):
+        text = f"{printable(name)} {share:.0%}"
+        if depth == 0 or not said:
+            said.append(text)
+            parts.append([])
+        elif depth == 1 and share >= LEAST_SHARE:
+            parts[-1].append(text)
+    return [text + (f" ({', '.join(within)})" if within else "") for text, within in zip(said, parts, strict=True)]
+
+
+def in_lines(items: Sequence[str], width: int) -> str:
+    """Items side by side, as many in a line as fit."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(GAP) + len(item) <= width:
+            lines[-1] += GAP + item
+        else:
+            lines.append(item)
+    return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """A text without anything that a terminal would obey: control characters are spelled out."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)

@@ -1,0 +1,128 @@
+"""The checkpoints of one run: the newest few, the best one, and what to do when one of them is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from velocirl.buffers.segments import Segment, remove_others
+from velocirl.runs.memory_files import DIRECTORY, forget, read_checkpoint, segments_of, whole, write_checkpoint
+from velocirl.runs.state_file import DamagedStateError, State, read_state, remove_unfinished, write_state
+
+BEST = "best.safetensors"
+DAMAGED = ".damaged"
+NAME = re.compile(r"step_(\d{12,})\.safetensors")
+
+
+SCORE = "best"  # in the document of the best state: {"metric": ..., "score": ...}
+
+
+class NoCheckpointError(FileNotFoundError):
+    """There is nothing to go on from; the message says what was tried."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read, and what was wrong with newer ones."""
+
+    path: Path
+    step: int
+    state: State
+    problems: tuple[str, ...] = ()  # a line for each newer one that was damaged and set aside
+
+
+class Checkpoints:
+    """A directory of checkpoints, of which the newest `keep` stay; an old one goes when a new one is on the disk.
+
+    A large memory (see `memory_files`) lies beside them, in memory/: a checkpoint adds what is new of it.
+    """
+
+    def __init__(self, directory: str | Path, keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1 checkpoint, got {keep}")
+        self.directory = Path(directory)
+        self.keep = keep
+        self._segments: dict[Path, list[Segment]] = {}  # of the memory, by the checkpoint that needs them
+        remove_unfinished(self.directory)
+
+    def steps(self) -> dict[int, Path]:
+        """The file of every step that was saved, oldest first."""
+        if not self.directory.is_dir():
+            return {}
+        found = {path: NAME.fullmatch(path.name) for path in self.directory.iterdir()}
+        return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+
+    def save(self, step: int, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
+        """Save a step, then remove those that are too many. Steps only go forward."""
+        newest = max(self.steps(), default=0)
+        if step < 0:
+            raise ValueError(f"a step is a count from 0, got {step}")
+        if step < newest:
+            raise ValueError(
+                f"{self.directory} has a checkpoint of step {newest}, later than {step}: "
+                "to go another way from an earlier step, start a new run"
+            )
+        path = self.directory / f"step_{step:012d}.safetensors"
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._segments = {one: self._needed_by(one) for one in self.steps().values()}
+        known = next((some for some in reversed(self._segments.values()) if some), [])
+        self._segments[path] = write_checkpoint(path, arrays, document, known)
+        for old in list(self.steps().values())[: -self.keep]:
+            old.unlink(missing_ok=True)
+            self._segments.pop(old, None)
+        remove_others(self.directory / DIRECTORY, (one for some in self._segments.values() for one in some))
+        return path
+
+    def save_best(self, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
+        """Save what is the best so far, without its memory; it stays until a better one takes its place."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_state(self.directory / BEST, whole(forget(arrays)), document)
+        return self.directory / BEST
+
+    def latest(self, *, memory: bool = True) -> Checkpoint:
+        """The newest checkpoint that is whole. Damaged ones are set aside, with a warning, and never used.
+
+        Who only wants to see the agent act does without its memory, whatever state that is in.
+        """
+        problems: list[str] = []
+        tried: set[Path] = set()
+        while left := {step: path for step, path in self.steps().items() if path not in tried}:
+            step = max(left)
+            path = left[step]
+            tried.add(path)
+            try:
+                return Checkpoint(path, step, read_checkpoint(path, memory=memory), tuple(problems))
+            except FileNotFoundError:  # a run that is going on has just removed it, and has newer ones
+                continue
+            except DamagedStateError as error:
+                if not path.exists():  # removed just now, with its memory
+                    continue
+                with contextlib.suppress(OSError):  # where nothing can be renamed, passing it over is enough
+                    path.replace(f"{path}{DAMAGED}")
+                problems.append(f"{error}; it is set aside as {path.name}{DAMAGED}")
+                warnings.warn(problems[-1], stacklevel=2)
+        tail = "".join(f"\n  {problem}" for problem in problems)
+        raise NoCheckpointError(f"there is no usable checkpoint in {self.directory}{tail}")
+
+    def best(self) -> State:
+        """The best state that was saved."""
+        path = self.directory / BEST
+        if not path.exists():
+            raise NoCheckpointError(f"no best state was saved in {self.directory}")
+        return read_state(path)
+
+    def best_score(self, metric: str) -> float | None:
+        """What the best state reached in a metric; None where there is no state, or it was judged by another one."""
+        try:
+            found = self.best().document.get(SCORE, {})
+        except (NoCheckpointError, DamagedStateError):
+            return None
+        return found.get("score") if found.get("metric") == metric else None
+
+    def _needed_by(self, path: Path) -> list[Segment]:
+        return self._segments[path] if path in self._segments else segments_of(path)

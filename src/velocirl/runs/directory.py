@@ -1,0 +1,324 @@
+"""Runs: one private directory for each, and an index by which they are found again."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import os
+import platform
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from velocirl.engine.directories import data_directory
+from velocirl.runs.checkpoints import Checkpoints
+from velocirl.runs.metrics import MetricsLog, Row, read_metrics
+from velocirl.runs.processor import processor
+from velocirl.runs.state_file import parse_json, remove_unfinished, strict_json, write_whole
+
+DESCRIPTION = "run.json"
+INDEX = "runs.jsonl"
+PACKAGES = ("velocirl", "numpy", "numba")
+Status = Literal["running", "finished", "stopped", "failed"]
+
+
+class RunExistsError(FileExistsError):
+    """A new run was asked for where there is something already."""
+
+
+class RunNotFoundError(FileNotFoundError):
+    """No run lies there or goes by that name; the message says which come near."""
+
+
+class DamagedRunError(ValueError):
+    """A run whose description cannot be read; the message names file and fault."""
+
+
+class RunBusyError(RuntimeError):
+    """A run that another process is working on."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a run is trained, beside the configuration of its algorithm; whoever resumes it keeps to this."""
+
+    total_steps: int
+    checkpoint_every: int
+    evaluate_every: int | None = None
+    target_return: float | None = None
+    environment_file: str | None = None  # the Python file that defines the environment, where it is not built in
+
+
+class RunDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a run is of and where it was made: the contents of run.json."""
+
+    format: Literal[1]
+    environment: str
+    algorithm: str
+    seed: int
+    config: dict[str, Any]
+    device: str
+    threads: int | None
+    versions: dict[str, str]
+    processor: str
+    created: Annotated[datetime, msgspec.Meta(tz=True)]
+    status: Status
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run as a list shows it; of a damaged one there is no description, but what is wrong with it."""
+
+    name: str
+    path: Path
+    description: RunDescription | None
+    problem: str = ""
+
+    @property
+    def status(self) -> str:
+        """How the run stands; one that says it is running, though no process works on it, was interrupted."""
+        if self.description is None:
+            return "damaged"
+        status = self.description.status
+        return "interrupted" if status == "running" and not is_held(self.path) else status
+
+
+class Run:
+    """One run directory: run.json, metrics.jsonl, checkpoints/, events/ and learning_curve.png."""
+
+    def __init__(self, path: Path, description: RunDescription) -> None:
+        self.path = path
+        self.description = description
+
+    @property
+    def name(self) -> str:
+        """The name by which the run is found."""
+        return self.path.name
+
+    @property
+    def metrics_path(self) -> Path:
+        """The file of its figures."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events_path(self) -> Path:
+        """The directory of its TensorBoard events, where they are written."""
+        return self.path / "events"
+
+    @property
+    def curve_path(self) -> Path:
+        """The picture of its learning curve."""
+        return self.path / "learning_curve.png"
+
+    def checkpoints(self, keep: int = 3) -> Checkpoints:
+        """Its checkpoints, of which the newest `keep` stay."""
+        return Checkpoints(self.path / "checkpoints", keep)
+
+    def metrics(self) -> MetricsLog:
+        """Its figures, open for appending."""
+        return MetricsLog(self.metrics_path)
+
+    def rows(self) -> list[Row]:
+        """The figures so far, none when it has just begun."""
+        return read_metrics(self.metrics_path) if self.metrics_path.exists() else []
+
+    def set_status(self, status: Status) -> None:
+        """Say how the run stands, on the disk too."""
+        self.description = msgspec.structs.replace(self.description, status=status)
+        self._write()
+
+    def set_plan(self, plan: Plan) -> None:
+        """Say how the run is trained, on the disk too."""
+        self.description = msgspec.structs.replace(self.description, plan=plan)
+        self._write()
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Work on the run while this context lasts; another process that wants to is refused."""
+        with hold_directory(self.path, self.name):
+            yield
+
+    def _write(self) -> None:
+        text = strict_json(msgspec.to_builtins(self.description), indent=2)
+        write_whole(self.path / DESCRIPTION, [f"{text}\n".encode()])
+
+
+def create_run(
+    directory: str | Path | None,
+    environment: str,
+    algorithm: str,
+    config: Mapping[str, Any],
+    seed: int,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    plan: Plan | None = None,
+) -> Run:
+    """A new run in a directory of its own, given or named after what it is; nothing that exists is written over."""
+    created = datetime.now(UTC).replace(microsecond=0)
+    plain = parse_json(strict_json(config))  # what cannot be stored is refused before there is a directory
+    path = claim(Path(directory)) if directory else claim_new(f"{environment}-{algorithm}-{seed}", created)
+    description = RunDescription(
+        format=1,
+        environment=environment,
+        algorithm=algorithm,
+        seed=seed,
+        config=plain,
+        device=device,
+        threads=threads,
+        versions={"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
+        processor=processor(),
+        created=created,
+        status="running",
+        plan=plan,
+    )
+    run = Run(path, description)
+    run._write()
+    if path.parent != _home():
+        _remember(path)
+    return run
+
+
+def open_run(path_or_name: str | Path) -> Run:
+    """The run in a directory, or the one of a name or of the beginning of a name."""
+    path = Path(path_or_name)
+    if not (path / DESCRIPTION).is_file():
+        path = _find(str(path_or_name))
+    path = path.resolve()
+    remove_unfinished(path)
+    return Run(path, _read(path))
+
+
+@contextlib.contextmanager
+def hold_directory(path: Path, name: str) -> Iterator[None]:
+    """Work on what lies in a directory while this context lasts; another process that wants to is refused."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunBusyError(f"{name} is running in another process; wait for it, or stop it first") from None
+        except OSError:  # a file system without locks: nothing can be told, so nothing is refused
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process is working on the run in a directory. Its end, of whatever kind, ends that."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held; or a file system without locks, where what the run says of itself is believed
+        return True
+    else:
+        return False
+    finally:
+        os.close(handle)
+
+
+def list_runs() -> list[RunSummary]:
+    """All runs whose directories are still there, wherever they are; the newest first."""
+    summaries = []
+    for path in _known():
+        try:
+            summaries.append(RunSummary(path.name, path, _read(path)))
+        except DamagedRunError as error:
+            summaries.append(RunSummary(path.name, path, None, str(error)))
+    oldest = datetime.min.replace(tzinfo=UTC)
+    return sorted(
+        summaries, key=lambda run: (run.description.created if run.description else oldest, run.name), reverse=True
+    )
+
+
+def _find(name: str) -> Path:
+    known = list(_known())
+    exact = [path for path in known if path.name == name]
+    matching = exact or [path for path in known if name and path.name.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        listed = "".join(f"\n  {path}" for path in matching)
+        raise RunNotFoundError(f"{name!r} could be any of {len(matching)} runs; give more of its name:{listed}")
+    if name and Path(name).is_dir():
+        raise RunNotFoundError(f"{name} is not a run: it has no {DESCRIPTION}")
+    near = difflib.get_close_matches(name, [path.name for path in known], n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"runs are kept in {_home()}"
+    raise RunNotFoundError(f"there is no run {name!r}: {hint}")
+
+
+def _read(path: Path) -> RunDescription:
+    file = path / DESCRIPTION
+    try:
+        return msgspec.convert(parse_json(file.read_bytes()), RunDescription)
+    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{file} does not describe a run: {error}") from error
+
+
+def _home() -> Path:
+    return (data_directory() / "runs").resolve()
+
+
+def claim(path: Path) -> Path:
+    """Make a directory a run's own: a new one, or one that is empty."""
+    path = path.expanduser().resolve()
+    if (path / DESCRIPTION).exists():
+        raise RunExistsError(f"{path} is a run already: go on with it by `velocirl resume {path}`, or choose another")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunExistsError(f"{path} is not an empty directory: a run needs one of its own")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
+def claim_new(title: str, created: datetime) -> Path:
+    """A new directory in the default place; of several in one second, the later ones are numbered."""
+    home = _home()
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", title).lstrip(".-")
+    name = f"{words}-{created.astimezone():%Y%m%d-%H%M%S}"
+    number = 1
+    while True:
+        path = home / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _remember(path: Path) -> None:
+    """Note a run that lies elsewhere, so that it is listed too."""
+    index = data_directory() / INDEX
+    try:
+        index.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(index, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(handle, f"{strict_json({'path': str(path)})}\n".encode())
+        finally:
+            os.close(handle)
+    except OSError as error:
+        warnings.warn(f"{path} will not be listed among the runs: {index}: {error.strerror}", stacklevel=3)
+
+
+def _known() -> Iterator[Path]:
+    """The directories of runs that are there: those in the default place, then those of the index."""
+    home, index = _home(), data_directory() / INDEX
+    paths = dict.fromkeys(sorted(home.iterdir())) if home.is_dir() else {}
+    for line in index.read_bytes().splitlines() if index.exists() else ():
+        try:
+            paths[Path(msgspec.json.decode(line, type=dict[str, str])["path"])] = None
+        except (msgspec.MsgspecError, KeyError):  # torn by a kill; a run whose line is lost is opened by its path
+            continue
+    return (path for path in paths if (path / DESCRIPTION).is_file())

@@ -1,0 +1,195 @@
+"""Groups: a directory for agents of one configuration and many seeds, each in a run of its own within it."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from velocirl.engine.directories import data_directory
+from velocirl.runs.curve import draw_seeds
+from velocirl.runs.directory import (
+    DESCRIPTION,
+    DamagedRunError,
+    Plan,
+    Run,
+    RunExistsError,
+    RunSummary,
+    claim,
+    claim_new,
+    hold_directory,
+    list_runs,
+    open_run,
+)
+from velocirl.runs.seeds import SeedResult, Summary, aggregate, summarise
+from velocirl.runs.state_file import parse_json, strict_json, write_whole
+
+GROUP = "group.json"
+SUMMARY = "summary.json"
+WAITING = "waiting"
+STATUSES = ("running", "failed", "interrupted", "stopped", WAITING, "finished")
+
+
+class GroupDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the runs of a group have in common: the contents of group.json."""
+
+    format: Literal[1]
+    environment: str
+    algorithm: str
+    seeds: list[int]
+    config: dict[str, Any]  # without a seed
+    plan: Plan
+    created: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class Group:
+    """One group directory: group.json, a run in seed-N for each seed, summary.json and curve.png."""
+
+    def __init__(self, path: Path, description: GroupDescription) -> None:
+        self.path = path
+        self.description = description
+
+    @property
+    def name(self) -> str:
+        """The name by which the group is found."""
+        return self.path.name
+
+    @property
+    def curve_path(self) -> Path:
+        """The picture of its learning curves."""
+        return self.path / "curve.png"
+
+    def run_path(self, seed: int) -> Path:
+        """The directory of the run of a seed."""
+        return self.path / f"seed-{seed}"
+
+    def run(self, seed: int) -> Run | None:
+        """The run of a seed, or None where it has not begun."""
+        path = self.run_path(seed)
+        return open_run(path) if (path / DESCRIPTION).is_file() else None
+
+    def results(self, errors: Mapping[int, str] | None = None) -> list[SeedResult]:
+        """How each seed stands, and its figures; `errors` says why seeds failed, where that is known."""
+        errors = errors or {}
+        found = []
+        for seed in self.description.seeds:
+            run = self.run(seed)
+            if run is None:
+                status = "failed" if seed in errors else WAITING
+                found.append(SeedResult(seed, status, (), errors.get(seed, "")))
+            else:
+                status = RunSummary(run.name, run.path, run.description).status
+                found.append(SeedResult(seed, status, run.rows(), errors.get(seed, "")))
+        return found
+
+    def set_plan(self, plan: Plan) -> None:
+        """Say how the seeds are trained, on the disk too."""
+        self.description = msgspec.structs.replace(self.description, plan=plan)
+        self.write()
+
+    def summary(self) -> Summary | None:
+        """The summary that was written last."""
+        try:
+            return msgspec.convert(parse_json((self.path / SUMMARY).read_bytes()), Summary)
+        except (OSError, ValueError, msgspec.ValidationError):  # it is made anew from the runs
+            return None
+
+    def publish(self, seconds: float, errors: Mapping[int, str] | None = None) -> Summary:
+        """Write the summary and draw the curve, from what the runs say; `seconds` is the time that all of it took."""
+        results = self.results(errors)
+        description = self.description
+        summary = summarise(description.environment, description.algorithm, results, seconds)
+        write_whole(self.path / SUMMARY, [f"{strict_json(msgspec.to_builtins(summary), indent=2)}\n".encode()])
+        title = f"{description.environment}  {description.algorithm}"
+        try:
+            draw_seeds([one.rows for one in results], aggregate(results), self.curve_path, title)
+        except OSError as error:  # it can be drawn from the figures at any later time
+            warnings.warn(f"the picture of the learning curves could not be written: {error}", stacklevel=2)
+        return summary
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Work on the group while this context lasts; another process that wants to is refused."""
+        with hold_directory(self.path, self.name):
+            yield
+
+    def write(self) -> None:
+        """Write the description."""
+        text = strict_json(msgspec.to_builtins(self.description), indent=2)
+        write_whole(self.path / GROUP, [f"{text}\n".encode()])
+
+
+def create_group(
+    directory: str | Path | None,
+    environment: str,
+    algorithm: str,
+    seeds: Sequence[int],
+    config: Mapping[str, Any],
+    plan: Plan,
+) -> Group:
+    """A new group in a directory of its own, given or named after what it is; nothing that exists is written over."""
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(f"a group needs at least one seed, and none of them twice; got {list(seeds)}")
+    created = datetime.now(UTC).replace(microsecond=0)
+    plain = parse_json(strict_json({name: value for name, value in config.items() if name != "seed"}))
+    if directory is None:
+        path = claim_new(f"{environment}-{algorithm}-seeds-{seeds[0]}-{seeds[-1]}", created)
+    else:
+        path = Path(directory).expanduser()
+        if is_group(path):
+            raise RunExistsError(f"{path} is a group of runs already: go on with it by `velocirl resume {path}`")
+        path = claim(path)
+    description = GroupDescription(
+        format=1,
+        environment=environment,
+        algorithm=algorithm,
+        seeds=list(seeds),
+        config=plain,
+        plan=plan,
+        created=created,
+    )
+    group = Group(path, description)
+    group.write()
+    return group
+
+
+def status_of(results: Sequence[SeedResult]) -> str:
+    """How a group stands: as the seed that stands worst, where none is being trained."""
+    found = [one.status for one in results]
+    return next((status for status in STATUSES if status in found), WAITING)
+
+
+def is_group(path: Path) -> bool:
+    """Whether a directory is that of a group."""
+    return (path / GROUP).is_file()
+
+
+def open_group(path: str | Path) -> Group:
+    """The group in a directory."""
+    path = Path(path).resolve()
+    try:
+        return Group(path, msgspec.convert(parse_json((path / GROUP).read_bytes()), GroupDescription))
+    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{path / GROUP} does not describe a group of runs: {error}") from error
+
+
+def find_group(path_or_name: str) -> Group | None:
+    """The group in a directory, or the one of a name or of the beginning of a name; None where there is none."""
+    if is_group(Path(path_or_name)):
+        return open_group(path_or_name)
+    known = group_paths()
+    exact = [path for path in known if path.name == path_or_name]
+    matching = exact or [path for path in known if path_or_name and path.name.startswith(path_or_name)]
+    return open_group(matching[0]) if len(matching) == 1 else None
+
+
+def group_paths() -> list[Path]:
+    """The directories of the groups that are there: those in the default place, then those of known runs elsewhere."""
+    home = (data_directory() / "runs").resolve()
+    places = [*(sorted(home.iterdir()) if home.is_dir() else ()), *(run.path.parent for run in list_runs())]
+    return [path for path in dict.fromkeys(places) if is_group(path)]

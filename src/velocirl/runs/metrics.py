@@ -1,0 +1,108 @@
+"""The figures of a run: one line of JSON for each row, appended while it goes and wound back when it resumes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self, SupportsFloat
+
+import numpy as np
+
+from velocirl.runs.state_file import parse_json, strict_json, write_whole
+
+STEP = "time/total_timesteps"
+Row = dict[str, int | float | None]
+
+
+class DamagedMetricsError(ValueError):
+    """A line that is no row of figures; the message names file and line."""
+
+
+class MetricsLog:
+    """The file of a run's figures, open for appending. A last line that a kill has torn is dropped when it opens."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._handle = self._open()
+        content = self.path.read_bytes()
+        self._size = content.rfind(b"\n") + 1
+        os.ftruncate(self._handle, self._size)
+
+    def append(self, row: Mapping[str, SupportsFloat | None]) -> None:
+        """Add a row, which must say its step; a figure that is not finite is stored as null."""
+        if not isinstance(row.get(STEP), int | np.integer):
+            raise ValueError(f"a row must have its step, an integer, as {STEP!r}; got {row.get(STEP)!r}")
+        line = f"{strict_json({name: _plain(name, figure) for name, figure in row.items()})}\n".encode()
+        written, reason = 0, "the disk is full"
+        try:
+            written = os.write(self._handle, line)
+        except OSError as error:
+            reason = error.strerror or reason
+        if written != len(line):
+            os.ftruncate(self._handle, self._size)  # half a line would spoil the next one
+            raise OSError(f"a row could not be added to {self.path} ({reason}); the rows before it are kept")
+        self._size += written
+
+    def rewind(self, step: int) -> None:
+        """Drop the rows after a step, so that a run that goes on from there writes each of them once."""
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        rows = read_metrics(self.path)
+        kept = [line for line, row in zip(lines, rows, strict=True) if _step(row) <= step]
+        os.close(self._handle)
+        write_whole(self.path, kept)
+        self._handle = self._open()
+        self._size = sum(map(len, kept))
+
+    def sync(self) -> None:
+        """Wait until every row is on the disk; done before a checkpoint, whose step the rows must reach."""
+        os.fsync(self._handle)
+
+    def close(self) -> None:
+        """Close the file; the log takes no more rows."""
+        os.close(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def read_metrics(path: str | Path) -> list[Row]:
+    """All rows of a file of figures; only a last line without an end, torn or just being written, is left out."""
+    *lines, _ = Path(path).read_bytes().split(b"\n")
+    return [_parse(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _parse(path: str | Path, number: int, line: bytes) -> Row:
+    try:
+        row = parse_json(line)
+    except (ValueError, RecursionError) as error:
+        raise DamagedMetricsError(f"{path}, line {number}: not a row of figures ({error})") from error
+    if not isinstance(row, dict) or not all(type(figure) in (int, float, type(None)) for figure in row.values()):
+        raise DamagedMetricsError(f"{path}, line {number}: a row must be an object of numbers and nulls")
+    if type(row.get(STEP)) is not int:
+        raise DamagedMetricsError(f"{path}, line {number}: the row has no step ({STEP!r})")
+    return row
+
+
+def _step(row: Row) -> int:
+    step = row[STEP]
+    assert isinstance(step, int)  # noqa: S101 - for the type checker: no row is read without a step
+    return step
+
+
+def _plain(name: str, figure: Any) -> int | float | None:
+    """A figure as JSON has it."""
+    if figure is None:
+        return None
+    if isinstance(figure, bool | int | np.integer | np.bool_):
+        return int(figure)
+    if isinstance(figure, float | np.floating):
+        return float(figure) if math.isfinite(figure) else None
+    raise TypeError(f"the figure {name!r} must be a number or None, got a {type(figure).__name__}")

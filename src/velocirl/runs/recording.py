@@ -1,0 +1,236 @@
+"""What training leaves behind: figures, checkpoints, the best model, TensorBoard events and a picture.
+
+Everything but the picture is decided by steps, never by the clock: a run that was killed and resumed leaves the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from velocirl.runs.callback import Callback
+from velocirl.runs.checkpoints import SCORE
+from velocirl.runs.curve import EVALUATION, RETURN, draw_curve
+from velocirl.runs.directory import Run
+from velocirl.runs.metrics import STEP, MetricsLog, Row
+from velocirl.runs.signals import StopSignals
+from velocirl.runs.tensorboard import EventWriter, available
+
+if TYPE_CHECKING:
+    from velocirl.training.agent import Agent
+
+MOST_ROWS = 2000  # of a run, evaluations not counted: as many as a picture can show
+EVENTS_AFTER = 10.0  # seconds; a shorter run gets its events at the end, as tensorboard takes long to import
+SIGNALS = tuple(one.name for one in StopSignals.SIGNALS)
+
+
+class RecordingError(OSError):
+    """A run could not be saved; the message says why, and from where it can go on."""
+
+
+def interrupted(agent: Agent) -> bool:
+    """Whether a signal ended training, rather than its goal or a callback."""
+    return not agent.finished and agent.stopping in SIGNALS
+
+
+class RunRecorder(Callback):
+    """Keeps a run's figures, checkpoints, best model and status on the disk.
+
+    The best model is looked for at each checkpoint, by the return of the last 100 episodes; or, with
+    `evaluated=True`, at each evaluation, by its mean. `on_row` gets every row of figures that is written.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        checkpoint_every: int,
+        *,
+        evaluated: bool = False,
+        on_row: Callable[[Row], None] | None = None,
+    ) -> None:
+        if checkpoint_every < 1:
+            raise ValueError(f"checkpoint_every must be at least 1 step, got {checkpoint_every}")
+        self.run = run
+        self.row: Row | None = None  # that of this iteration, if it was one to write down
+        self.best: float | None = None
+        self._every = checkpoint_every
+        self._judge = EVALUATION if evaluated else RETURN
+        self._on_row = on_row
+        self._checkpoints = run.checkpoints()
+        self._log: MetricsLog | None = None
+        self._last = 0  # steps before this iteration
+        self._saved = self._written = -1  # steps of the last checkpoint and the last row
+
+    def start(self, agent: Agent) -> None:
+        """Go on from where the agent is: rows of steps that it has yet to take are dropped."""
+        with self._explained(agent):
+            self._log = self.run.metrics()
+            self._log.rewind(agent.steps)
+            self.run.set_status("running")
+            self.best = self._checkpoints.best_score(self._judge)
+        self._last = agent.steps
+
+    def step(self, agent: Agent) -> bool | None:
+        """Write down what is due."""
+        last, self._last = self._last, agent.steps
+        self.row = None
+        with self._explained(agent):
+            if self._row_is_due(agent, last):
+                self._write(agent)
+            if agent.steps // self._every != last // self._every:
+                self._save(agent)
+                self._judge_by(agent, RETURN)
+            self._judge_by(agent, EVALUATION)
+        self._tell()
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """Save what is there at the end, and say how it ended."""
+        self.row = None
+        try:
+            with self._explained(agent):
+                whole = not interrupted(agent)
+                if whole and self._written != agent.steps and agent.metrics:
+                    self._write(agent)
+                if self._saved != agent.steps:
+                    self._save(agent)
+                if whole:
+                    self._judge_by(agent, RETURN)
+                self.run.set_status("stopped" if interrupted(agent) else "finished")
+        except BaseException as error:  # `fail` is only called for what happens before
+            self.fail(agent, error)
+            raise
+        self._close()
+        self._tell()
+
+    def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
+        """Say that it failed; what was saved before stays as it is."""
+        with contextlib.suppress(OSError):  # of a full disk, say, which is then the error at hand
+            self.run.set_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+        self._close()
+
+    def _row_is_due(self, agent: Agent, last: int) -> bool:
+        goal = agent.goal
+        assert goal is not None  # noqa: S101 - in training there is one
+        place, before = (MOST_ROWS * (steps - goal.start) // goal.total for steps in (agent.steps, last))
+        return place != before or agent.iterations == 1 or agent.finished or EVALUATION in agent.metrics
+
+    def _write(self, agent: Agent) -> None:
+        assert self._log is not None  # noqa: S101 - started
+        self._log.append(agent.metrics)
+        self.row, self._written = agent.metrics, agent.steps
+
+    def _tell(self) -> None:
+        if self.row is not None and self._on_row is not None:
+            self._on_row(self.row)
+
+    def _save(self, agent: Agent) -> None:
+        assert self._log is not None  # noqa: S101 - started
+        self._log.sync()
+        state = agent.state(live=True)
+        self._checkpoints.save(agent.steps, state.arrays, state.document)
+        self._saved = agent.steps
+
+    def _judge_by(self, agent: Agent, metric: str) -> None:
+        score = agent.metrics.get(metric)
+        if metric != self._judge or score is None or (self.best is not None and score <= self.best):
+            return
+        state = agent.state(live=True)
+        self._checkpoints.save_best(state.arrays, {**state.document, SCORE: {"metric": metric, "score": float(score)}})
+        self.best = float(score)
+
+    @contextlib.contextmanager
+    def _explained(self, agent: Agent) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            saved = max(self._checkpoints.steps(), default=None)
+            after = "there is no checkpoint yet" if saved is None else f"the checkpoint of step {saved} is whole"
+            advice = "" if saved is None else f": make room, then go on with `velocirl resume {self.run.name}`"
+            raise RecordingError(f"the run cannot be saved at step {agent.steps}: {error}; {after}{advice}") from error
+
+    def _close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
+class RunPublisher(Callback):
+    """Shows a run to other programs: TensorBoard events while it goes, a picture at its end, where both are installed.
+
+    It stands behind everything else in the list of callbacks, since a person should not wait for it.
+    """
+
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder = recorder
+        self._writer: EventWriter | None = None
+        self._resumed_at = 0
+        self._due = 0.0
+
+    def start(self, agent: Agent) -> None:
+        """Note where it starts; where there are events already, the rows from here on must follow at once."""
+        self._resumed_at = agent.steps
+        self._due = 0.0 if self._has_events() else time.perf_counter() + EVENTS_AFTER
+
+    def step(self, agent: Agent) -> bool | None:  # noqa: ARG002 - a callback's signature
+        """Pass on the row of this iteration."""
+        row = self._recorder.row
+        if row is None:
+            return None
+        with _forgiven("TensorBoard events"):
+            if self._writer is not None:
+                self._writer.add(int(row[STEP] or 0), row)
+                self._writer.flush()
+            elif time.perf_counter() >= self._due and available():
+                self._open()
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """Write what is left, and draw the picture; after a signal only the former, as somebody wants it to end."""
+        run = self._recorder.run
+        if interrupted(agent):
+            self._close()
+            return
+        with _forgiven("TensorBoard events"):
+            if self._writer is None and available():
+                self._open()
+        self._close()
+        with _forgiven("the picture of the learning curve"):
+            draw_curve(run.rows(), run.curve_path, f"{agent.source.id}  {agent.name}")
+
+    def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
+        """Write what is left."""
+        self._close()
+
+    def _has_events(self) -> bool:
+        path = self._recorder.run.events_path
+        return path.is_dir() and any(path.iterdir())
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            with _forgiven("TensorBoard events"):
+                self._writer.close()
+            self._writer = None
+
+    def _open(self) -> None:
+        """Begin a file of events with the rows so far: all of them, or those that no earlier file has."""
+        run = self._recorder.run
+        resumed = self._resumed_at if self._has_events() else None
+        self._writer = EventWriter(run.events_path, resumed)
+        for row in run.rows():
+            step = int(row[STEP] or 0)
+            if resumed is None or step > resumed:
+                self._writer.add(step, row)
+        self._writer.flush()
+
+
+@contextlib.contextmanager
+def _forgiven(what: str) -> Iterator[None]:
+    """A run does not fail for what can be made from its figures at any later time."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{what} could not be written: {error}", stacklevel=3)

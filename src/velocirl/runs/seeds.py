@@ -1,0 +1,188 @@
+"""What several seeds of one training say together: the mean return and how sure it is, at the end and on the way.
+
+Nothing here knows how the agents were trained: one after another, in processes, or together on one device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.runs.curve import RETURN
+from velocirl.runs.metrics import STEP, Row
+
+CONFIDENCE = 0.95
+METHOD = "Student t over seeds"
+MOST_POINTS = 1000  # of an aggregated curve: more than a picture has columns
+ELAPSED = "time/time_elapsed"
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One agent of a group: its seed, how it stands and the figures that it left."""
+
+    seed: int
+    status: str  # that of its run, or "waiting" where it has none yet
+    rows: Sequence[Row]
+    error: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps that it has taken."""
+        return int(self.rows[-1][STEP] or 0) if self.rows else 0
+
+    @property
+    def final_return(self) -> float | None:
+        """The last mean return that it noted."""
+        return next((float(found) for row in reversed(self.rows) if (found := row.get(RETURN)) is not None), None)
+
+    @property
+    def seconds(self) -> float:
+        """How long it was trained; the clock of its rows begins anew whenever it is resumed."""
+        times = [0.0, *(float(row.get(ELAPSED) or 0.0) for row in self.rows)]
+        return sum(after - before if after >= before else after for before, after in pairwise(times))
+
+
+class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the summary: one seed."""
+
+    seed: int
+    status: str
+    steps: int
+    final_return: float | None = msgspec.field(name="return")
+    seconds: float
+    error: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a group: the contents of summary.json. Failed seeds have no part in the mean."""
+
+    format: Literal[1] = 1
+    environment: str
+    algorithm: str
+    seeds: list[SeedSummary]
+    averaged: int  # seeds that have a return and did not fail
+    mean: float | None
+    low: float | None
+    high: float | None
+    confidence: float = CONFIDENCE
+    method: str = METHOD
+    steps: int  # of all seeds together
+    seconds: float
+    steps_per_second: float
+
+
+@dataclass(frozen=True)
+class SeedCurve:
+    """The mean return of several seeds at common steps, with its interval; that of a single seed is empty."""
+
+    steps: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    count: int
+
+
+def summarise(environment: str, algorithm: str, results: Sequence[SeedResult], seconds: float) -> Summary:
+    """The seeds of a group side by side, and their mean return; `seconds` is how long all of them took together."""
+    returns = [one.final_return for one in results if one.status != "failed"]
+    known = [value for value in returns if value is not None]
+    mean, low, high = _interval(known)
+    steps = sum(one.steps for one in results)
+    seconds = max([seconds, *(one.seconds for one in results)])  # of a killed command nobody counted the time
+    return Summary(
+        environment=environment,
+        algorithm=algorithm,
+        seeds=[
+            SeedSummary(
+                seed=one.seed,
+                status=one.status,
+                steps=one.steps,
+                final_return=one.final_return,
+                seconds=round(one.seconds, 3),
+                error=one.error,
+            )
+            for one in results
+        ],
+        averaged=len(known),
+        mean=mean,
+        low=low,
+        high=high,
+        steps=steps,
+        seconds=round(seconds, 3),
+        steps_per_second=round(steps / max(seconds, 1e-9), 1),
+    )
+
+
+def aggregate(results: Sequence[SeedResult]) -> SeedCurve | None:
+    """The mean curve over the steps that all seeds have passed; None where there are no such steps.
+
+    Seeds that failed, or have no return yet, are left out.
+    """
+    lines = [line for one in results if one.status != "failed" if len((line := _line(one.rows))[0])]
+    if not lines:
+        return None
+    first, last = max(steps[0] for steps, _ in lines), min(steps[-1] for steps, _ in lines)
+    common = np.unique(np.concatenate([steps for steps, _ in lines]))
+    common = common[(common >= first) & (common <= last)]
+    if not len(common):
+        return None
+    if len(common) > MOST_POINTS:
+        common = common[np.linspace(0, len(common) - 1, MOST_POINTS).round().astype(int)]
+    mean, reach = mean_and_reach(np.stack([np.interp(common, steps, returns) for steps, returns in lines]))
+    return SeedCurve(common, mean, mean - reach, mean + reach, len(lines))
+
+
+def mean_and_reach(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean over the first axis, and how far its 95% interval reaches to each side; of a single row, 0."""
+    count = len(values)
+    mean = values.mean(0)
+    if count == 1:
+        return mean, np.zeros_like(mean)
+    return mean, student_t(count - 1) * values.std(0, ddof=1) / math.sqrt(count)
+
+
+def _interval(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """The mean and the ends of its interval; of a single value nothing says how sure it is."""
+    if not values:
+        return None, None, None
+    mean, reach = (float(one[0]) for one in mean_and_reach(np.array(values)[:, None]))
+    return (mean, mean - reach, mean + reach) if len(values) > 1 else (mean, None, None)
+
+
+@cache
+def student_t(degrees: int) -> float:
+    """How many standard errors reach to each side for 95%, with so many degrees of freedom."""
+    # P(|T| < t) has a closed form in the angle whose tangent is t / sqrt(degrees) (Abramowitz and Stegun, 26.7.3-4),
+    # which rises with it; so the angle is found by halving.
+    low, high = 0.0, math.pi / 2
+    for _ in range(100):
+        angle = (low + high) / 2
+        low, high = (angle, high) if _within(angle, degrees) < CONFIDENCE else (low, angle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _within(angle: float, degrees: int) -> float:
+    cosine, odd = math.cos(angle), degrees % 2
+    term = total = cosine if odd else 1.0
+    for k in range(2 + odd, degrees, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    if odd:
+        return 2 / math.pi * (angle + (math.sin(angle) * total if degrees > 1 else 0.0))
+    return math.sin(angle) * total
+
+
+def _line(rows: Sequence[Mapping[str, int | float | None]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The steps and returns of the rows that have one."""
+    having = [(float(row[STEP] or 0), float(found)) for row in rows if (found := row.get(RETURN)) is not None]
+    steps, returns = np.array(having, np.float64).reshape(-1, 2).T
+    return steps, returns

@@ -1,0 +1,331 @@
+"""What agents with a table have in common: acting, saving, and a machine that trains them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.engine.environment import Environment
+from velocirl.optim.schedules import schedule_from
+from velocirl.runs.callback import Callback
+from velocirl.tabular.acting import Actor
+from velocirl.tabular.config import TableConfig
+from velocirl.tabular.loop import Pace
+from velocirl.tabular.machine import Lesson, Outcome, TabularMachine
+from velocirl.tabular.memory import Memory, memory_of
+from velocirl.tabular.tables.exploring import exploring
+from velocirl.tabular.tables.rules import Rule, counted
+from velocirl.tabular.tables.states import states_of
+from velocirl.tabular.tables.table import row_type
+from velocirl.tabular.tables.value_table import ValueTable, choose_storage
+from velocirl.training.agent import Agent, Row
+from velocirl.training.callbacks import Step
+from velocirl.training.seeding import seed_or_drawn, spread_seed
+
+# Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
+COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
+# An iteration is a share of the training, so that schedules and callbacks have steps, but neither so short that Python
+# would count nor so long that anybody would wait: of a compiled environment, of one in Python, on a GPU.
+ITERATIONS, FEWEST_ITERATIONS = 100, 20
+LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**23}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
+# Where the runtimes are; each module has a function `make_machine(agent) -> TabularMachine`, and may have a context
+# `conduct(agent, total_steps, callbacks)` in which training takes place: it gives the callbacks that are to be heard.
+RUNTIMES = {
+    "serial": "velocirl.tabular.runtimes.serial",
+    "threads": "velocirl.tabular.runtimes.threads",
+    "processes": "velocirl.tabular.runtimes.processes",
+    "mpi": "velocirl.tabular.runtimes.mpi",
+    "mpi-async": "velocirl.tabular.runtimes.mpi_async",
+    "cuda": "velocirl.tabular.runtimes.cuda",
+}
+
+
+class TabularAgent(Agent):
+    """An agent that acts by a table of action values, and learns into it step by step."""
+
+    config: TableConfig
+
+    def __init__(self, env: str | Environment, **config: Any) -> None:
+        super().__init__(env, **config)
+        source = self.source
+        if not isinstance(source.action_space, Discrete):
+            raise ValueError(
+                f"{self.name} chooses one of several actions, and those of {source.id} are {source.action_space}:"
+                " use PPO, or SAC and TD3 for continuous ones"
+            )
+        self.actions, self.first_action = int(source.action_space.n), int(source.action_space.start)
+        self.states = states_of(source.observation_space, source.id)
+        self.rule = self.make_rule()
+        if self.counts_visits:
+            self.rule = self.rule._replace(learn=counted(self.rule.learn))
+        self.exploring = exploring(self.config.exploration, self.actions, source.masked, self.rule.value)
+        self.config = self._resolved()
+        self.seeds = spread_seed(self.seed)
+        self.table = self.make_table()
+        self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
+        self._actor: Actor | None = None
+        self._machine: TabularMachine | None = None
+        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+
+    def preset(self) -> Mapping[str, Any]:
+        """Those of tabular algorithms, and those of this one."""
+        return {**self.source.preset("tabular"), **super().preset()}
+
+    @abstractmethod
+    def make_rule(self) -> Rule:
+        """How what comes next is valued, and how a value is learnt."""
+
+    def make_memory(self) -> Memory:
+        """What is remembered of an episode until it is learnt from."""
+        return memory_of(self.rule.learn, getattr(self.config, "n_step", 1))
+
+    @property
+    def num_envs(self) -> int:
+        """The copies that learn side by side."""
+        assert self.config.num_envs is not None  # noqa: S101 - resolved in the constructor
+        return self.config.num_envs
+
+    @property
+    def device(self) -> str:
+        """What its copies run on: a CPU, compiled; the host, in Python; or a GPU."""
+        if self.source.native is None:
+            return "host"
+        return "cuda" if self.config.runtime == "cuda" else "cpu"
+
+    @property
+    def counts_visits(self) -> bool:
+        """Whether the table counts how often an action was taken: to explore by it, or to weigh what others learnt."""
+        return self.config.exploration == "ucb" or self.config.runtime in ("threads", "mpi", "mpi-async")
+
+    @property
+    def parameters(self) -> NDArray[Any]:
+        """The values of all states in the table, (rows, sets * actions)."""
+        self._settle()
+        return self.table.values
+
+    @property
+    def machine(self) -> TabularMachine:
+        """What trains this agent, once it was prepared."""
+        assert self._machine is not None  # noqa: S101 - prepared
+        return self._machine
+
+    @property
+    def lesson(self) -> Lesson:
+        """What a machine has to know of this agent."""
+        return Lesson(
+            self.rule,
+            self.exploring,
+            self.states,
+            self.actions,
+            self.source.masked,
+            self.make_memory(),
+            self.table,
+            self.phases,
+        )
+
+    def make_table(self, **options: Any) -> ValueTable:
+        """An empty table."""
+        config = self.config
+        return ValueTable(
+            self.states.count,
+            self.actions,
+            sets=self.rule.sets,
+            storage=config.storage,
+            visits=self.counts_visits,
+            dtype=config.dtype,
+            initial=config.initial_value,
+            **options,
+        )
+
+    def action_values(self, observation: Any) -> NDArray[Any]:
+        """The values of the actions for an observation, or for a batch of them; those acting goes by."""
+        observations, _, single = self.batched(observation, None)
+        self._settle()
+        values = self.table.look_up(self._numbers(observations)).mean(axis=1)
+        return values[0] if single else values
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,  # noqa: ARG002 - as every agent
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> tuple[Any, Any]:
+        """The action for an observation, or the actions for a batch of them.
+
+        The best one where it has to be deterministic (the first of equal ones), else as training would choose at its
+        end.
+        """
+        observations, masks, single = self.batched(observation, action_masks)
+        if self._actor is None:
+            self._actor = Actor(self.lesson, self._acting)
+        self._settle()
+        rate = None if deterministic else self.exploration_at(1.0)
+        actions = self._actor.choose(self._numbers(observations), masks, rate)
+        actions = (actions + self.first_action).astype(self.source.action_space.dtype)
+        return (actions[0] if single else actions), state
+
+    def learn(self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] = ()) -> Self:
+        """As every agent learns; where ranks learn together, callbacks are those of the first one."""
+        conduct = getattr(self._runtime, "conduct", None)
+        if conduct is None:
+            return super().learn(total_steps, callbacks)
+        with conduct(self, total_steps, callbacks) as heard:
+            return super().learn(total_steps, heard)
+
+    def prepare(self) -> None:
+        """Make the copies of the environment and compile everything, once."""
+        if self._machine is not None:
+            return
+        self._machine = self._runtime.make_machine(self)
+        if self._waiting is not None:
+            self.machine.load_state(self._waiting)
+            self._waiting = None
+
+    def iterate(self) -> Row | None:
+        """Every copy takes many steps and is learnt from."""
+        pace = self.pace()
+        return self._after(self.machine.run(pace, self.steps))
+
+    def drain(self) -> Row | None:
+        """What others did until they heard that training stops here, where ranks learn together."""
+        if (meter := getattr(self.machine, "meter", None)) is not None:
+            meter.fold()
+        drain = getattr(self.machine, "drain", None)
+        outcome = None if drain is None else drain()
+        return None if outcome is None else self._after(outcome)
+
+    def _after(self, outcome: Outcome) -> Row:
+        """Count what came of some rounds; their metrics."""
+        self.steps += outcome.steps
+        self.iterations += 1
+        self.recent_returns.extend(outcome.returns)
+        self.recent_lengths.extend(outcome.lengths)
+        return {**self.time_metrics(self.steps), **self.row(outcome)}
+
+    def pace(self) -> Pace:
+        """The numbers of the next iteration."""
+        goal = self.goal
+        assert goal is not None  # noqa: S101 - learning
+        least, most = LEAST_STEPS[self.device], MOST_STEPS[self.device]
+        grain = min(self.machine.grain, goal.total // FEWEST_ITERATIONS)
+        steps = min(max(goal.total // ITERATIONS, least, grain), max(most, grain), goal.stop - self.steps)
+        rounds = -(-steps // self.num_envs)
+        return self.pace_between(self.steps, self.steps + rounds * self.num_envs, rounds)
+
+    def pace_between(self, first: int, last: int, rounds: int) -> Pace:
+        """The numbers of some rounds that go from one step of the run to another."""
+        goal = self.goal
+        assert goal is not None  # noqa: S101 - learning
+        before, after = goal.progress(first), goal.progress(last)
+        step, rate = self.learning_rate_at(before), self.exploration_at(before)
+        return Pace(
+            rounds=rounds,
+            chunk=rounds,
+            fullest=0,
+            step=step,
+            step_change=(self.learning_rate_at(after) - step) / rounds,
+            rate=rate,
+            rate_change=(self.exploration_at(after) - rate) / rounds,
+            gamma=self.config.gamma,
+        )
+
+    def learning_rate_at(self, progress: float) -> float:
+        """The learning rate when so much of the training is done."""
+        return self.config.learning_rate * self._schedules[0](progress)
+
+    def exploration_at(self, progress: float) -> float:
+        """The rate of exploration when so much of the training is done."""
+        return self.config.exploration_rate * self._schedules[1](progress)
+
+    def row(self, outcome: Outcome) -> Row:
+        """The metrics of an iteration."""
+        assert self.goal is not None  # noqa: S101 - learning
+        progress = self.goal.progress(self.steps)
+        return {
+            "rollout/exploration_rate": self.exploration_at(progress),
+            "train/learning_rate": self.learning_rate_at(progress),
+            "train/n_updates": self.steps,
+            "train/states": len(self.table),
+            "train/td_error": outcome.error,
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The table, random streams, and all that the machine has."""
+        arrays = {**self.policy_arrays(), "acting.rng": self._acting.copy()}
+        if self._waiting is not None:  # loaded and not trained since
+            return {**self._waiting, **arrays}
+        return arrays if self._machine is None else {**arrays, **self._machine.state()}
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from saved arrays; those of training wait until training begins."""
+        if arrays["acting.rng"].shape != self._acting.shape or arrays["acting.rng"].dtype != self._acting.dtype:
+            raise ValueError("acting.rng is not the state of a random stream")
+        self.load_policy_arrays(arrays)
+        self._acting[:] = arrays["acting.rng"]
+        self._waiting = {name: array for name, array in arrays.items() if not name.startswith("table.")}
+
+    def policy_arrays(self) -> dict[str, NDArray[Any]]:
+        """The table."""
+        self._settle()
+        return {f"table.{name}": array for name, array in self.table.state().items()}
+
+    def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Act by this table."""
+        prefix = "table."
+        self.table.load_state({name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)})
+        if self._machine is not None:
+            self._machine.take()
+
+    def _settle(self) -> None:
+        """Bring the table up to date, where what trains it works on another."""
+        if self._machine is not None:
+            self._machine.settle()
+
+    @property
+    def _runtime(self) -> Any:
+        return importlib.import_module(RUNTIMES[self.config.runtime])
+
+    def _numbers(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        digits = observations.reshape(len(observations), -1).astype(np.int64) - np.array(self.states.starts)
+        sizes = np.array(self.states.sizes)
+        if not ((digits >= 0) & (digits < sizes)).all():
+            wrong = int(np.argwhere(~((digits >= 0) & (digits < sizes)).all(axis=1))[0, 0])
+            raise ValueError(f"observation {observations[wrong]} is not in {self.source.observation_space}")
+        numbers = np.zeros(len(digits), np.int64)
+        for k, size in enumerate(self.states.sizes):
+            numbers = numbers * size + digits[:, k]
+        return numbers
+
+    def _resolved(self) -> TableConfig:
+        """The configuration with what was left open decided, so that it can be repeated."""
+        config = self.config
+        seed = seed_or_drawn(config.seed)
+        workers = config.workers
+        if config.runtime in ("threads", "processes") and workers is None:
+            from velocirl.engine.cpu import available_cores
+
+            workers = available_cores()
+        kind = "threads" if config.runtime == "threads" else self.device
+        copies = config.num_envs or COPIES.get(kind, 1) * (workers or 1)
+        if workers is not None and copies % workers:
+            raise ValueError(f"num_envs must be a multiple of workers={workers}, so that all are alike; got {copies}")
+        row = row_type(self.actions, sets=self.rule.sets, visits=self.counts_visits, dtype=config.dtype)
+        # A GPU has no use for a hash table: its memory holds the rows of billions of states.
+        wanted = "dense" if (config.runtime, config.storage) == ("cuda", "auto") else config.storage
+        storage = choose_storage(wanted, self.states.count, row, self.source.id)
+        return dataclasses.replace(config, seed=seed, num_envs=copies, workers=workers, storage=storage)
+
+    @cached_property
+    def _schedules(self) -> tuple[Any, Any]:
+        return schedule_from(self.config.learning_rate_schedule), schedule_from(self.config.exploration_schedule)

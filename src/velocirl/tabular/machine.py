@@ -1,0 +1,356 @@
+"""What runs the rounds of a tabular algorithm: a compiled fleet on one or more threads that share a table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.engine.compiling import add_kernel, learning_translator
+from velocirl.engine.cpu import CPUTarget
+from velocirl.engine.fleet import aligned, aligned_zeros
+from velocirl.engine.registers import as_rows
+from velocirl.engine.threads import SPACING, run_together
+from velocirl.monitor.phases import add, add_parts
+from velocirl.tabular.loop import (
+    COUNTS,
+    ENDED,
+    ERRORS,
+    FAULT,
+    FAULTY_COPY,
+    FAULTY_ROUND,
+    KEPT,
+    ROUNDS,
+    TALLY,
+    TICKET,
+    Pace,
+    Pupils,
+    Scalars,
+    Stages,
+    fleet_loop,
+    no_exchange,
+    scalars,
+    stages,
+)  # fmt: skip
+from velocirl.tabular.memory import Memory
+from velocirl.tabular.tables.exploring import Exploring
+from velocirl.tabular.tables.replicas import (
+    PARTS,
+    POWERS,
+    Common,
+    copy_of,
+    exchanging,
+    powers_of,
+    steps_between,
+    worth_copying,
+)
+from velocirl.tabular.tables.rules import Rule
+from velocirl.tabular.tables.states import States
+from velocirl.tabular.tables.table import Table, finder
+from velocirl.tabular.tables.value_table import ValueTable
+from velocirl.training.collecting import EPISODE
+from velocirl.training.counters import Meter, allocate, clear, read
+from velocirl.training.deep_agent import fitting_all
+from velocirl.training.faults import fault_of_rollout
+from velocirl.vector.native import FleetVectorEnv
+
+EXCHANGES = 4  # of each thread in a call, where there is no reason for fewer: threads wait for each other after it
+CHUNKS = 16  # that each thread gets of a call, if all are equally fast
+SAVED = ("place", "window")  # of the pupils; with their streams, what decides what they do next
+NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is learnt, and how: the same for every machine."""
+
+    rule: Rule
+    exploring: Exploring
+    states: States
+    actions: int
+    masked: bool
+    memory: Memory
+    table: ValueTable
+    phases: dict[str, float]  # the agent's own, to which a machine adds
+
+    def scalars(self) -> Scalars:
+        """What is done for one copy, with a dense table."""
+        return scalars(self.rule, self.exploring, self.states.encode, finder(sparse=False))
+
+    def stages(self, *, shared: bool = False) -> Stages:
+        """The stages of a round; where the table is `shared`, others may add rows at the same time."""
+        find = finder(self.table.sparse, shared)
+        return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember)
+
+    def pupils(self, count: int, streams: NDArray[np.uint64]) -> Pupils:
+        """What so many copies need."""
+        return Pupils(
+            place=aligned_zeros(count, np.uint64),
+            next_place=aligned_zeros(count, np.uint64),
+            next_action=aligned_zeros(count, np.int32),
+            ahead=aligned_zeros(count, self.table.dtype),
+            coin=aligned_zeros(count, np.int8),
+            rng=as_rows(streams),
+            window=aligned_zeros(count, self.memory.window),
+            last_mask=as_rows(aligned_zeros((count, self.actions if self.masked else 1), np.int8)),
+            episodes=aligned_zeros(KEPT, EPISODE),
+            tally=aligned_zeros(TALLY, np.float64),
+            counters=allocate(1)[0],
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of some rounds."""
+
+    steps: int
+    error: float  # the mean of the absolute errors
+    returns: list[float]  # of the last episodes that ended, in the order of their ends
+    lengths: list[int]
+
+
+class TabularMachine(Protocol):
+    """Runs the rounds of a tabular algorithm; the table is the agent's own."""
+
+    num_envs: int
+    # What may be missing: `meter`, with which it counts its time, and `drain() -> Outcome | None`, see `TabularAgent`.
+    grain: int  # steps that a call should have where training lasts long enough; 0 where any number will do
+
+    def run(self, pace: Pace, first: int) -> Outcome:
+        """Every copy takes about `pace.rounds` steps; the run has taken `first` before them."""
+        ...
+
+    def settle(self) -> None:
+        """Bring the agent's table up to date, where the machine works on another."""
+        ...
+
+    def take(self) -> None:
+        """Go on from the agent's table, which something else has changed."""
+        ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What decides the next rounds, besides the table."""
+        ...
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+class FleetMachine:
+    """A compiled fleet, shared out to threads that learn into one table without locks."""
+
+    def __init__(self, lesson: Lesson, envs: FleetVectorEnv, seed: int) -> None:
+        self._lesson, self._envs, self._table = lesson, envs, lesson.table
+        self.num_envs = envs.num_envs
+        target: Any = envs.target
+        fleet: CPUTarget = target
+        self._shares = fleet.shares
+        self._rng = aligned(random.streams(seed, envs.num_envs))
+        bounds = np.cumsum([0, *(len(share.reward) for share in self._shares)]).tolist()
+        self.pupils = [lesson.pupils(stop - start, self._rng[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        self.meter = meter_of(lesson.phases, self.pupils)
+        self._work = np.zeros(8, np.int64)
+        parts = lesson.stages(shared=len(self._shares) > 1)
+        translator = learning_translator(envs.environment.id)
+        copied = len(self._shares) > 1 and worth_copying(self._table)
+        self._between = steps_between(self._table) if copied else 0
+        self.grain = EXCHANGES * self._between * len(self._shares)
+        exchange = exchanging(lesson.actions, lesson.rule.sets) if copied else no_exchange
+        for stage in (*parts, exchange):
+            add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
+            # Learner's code, in the learner's manner; the environment's own stays strict.
+            fleet.translator.adopt(stage, translator.scalar(stage))  # pyright: ignore[reportArgumentType]
+        example = self._shares[0], self._table.arrays, self.pupils[0]
+        self._tables = self._make_tables(copied)
+        loop = fleet_loop(fleet.life, envs.environment.legal, parts, exchange)
+        pace = self._typed(Pace(0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0))
+        self._run = fleet.compile(loop, *example, pace, self._work, self._tables[0][1])
+        self._begin = fleet.compile(begin_loop(parts), *example, np.float32(0))
+        envs.reset()
+        self._begun = False
+
+    def run(self, pace: Pace, first: int) -> Outcome:
+        """The threads take rounds until all are taken; where the table is full, it grows in between."""
+        begun = perf_counter()
+        for pupils in self.pupils:
+            pupils.tally[:] = 0.0
+        if not self._begun:
+            self._table.grow(2 * self.num_envs)
+            for share, pupils in zip(self._shares, self.pupils, strict=True):
+                self._begin(share, self._table.arrays, pupils, np.float32(pace.rate))
+            self._begun = True
+        threads = len(self._shares)
+        wanted, done = pace.rounds * threads, 0
+        for own, common in self._tables:
+            if own is not None:
+                common.powers[:] = powers_of(1.0 - pace.step, self._table.sets, self._table.dtype)
+        while done < wanted:
+            # Whoever is in the middle of a round when the table is full enough finishes it.
+            table = self._table.grow(4 * self.num_envs)
+            fullest = self._table.capacity - 2 * self.num_envs if self._table.sparse else NO_LIMIT
+            self._work[TICKET] = done
+            taken = pace.shared_by(threads)._replace(chunk=self._chunk(wanted - done), fullest=fullest)
+            run_together(
+                [
+                    [(self._run, (share, own or table, pupils, self._typed(taken), self._work, common))]
+                    for share, pupils, (own, common) in zip(self._shares, self.pupils, self._tables, strict=True)
+                ]
+            )
+            if any(pupils.tally[FAULT] for pupils in self.pupils):
+                break
+            done = int(sum(pupils.tally[ROUNDS] for pupils in self.pupils))
+        self.meter.add(perf_counter() - begun)
+        return outcome_of(self.pupils, first, self.num_envs)
+
+    def settle(self) -> None:
+        """Everything that threads learnt is in the agent's table when they are done."""
+
+    def take(self) -> None:
+        """The threads' copies of the table are made anew; where rows lie elsewhere now, they are looked for again."""
+        for own, common in self._tables:
+            if own is not None:
+                own.rows[:] = common.base.rows[:] = self._table.arrays.rows
+        if self._table.sparse:
+            self._begun = False
+            for pupils in self.pupils:
+                pupils.window[:] = np.zeros((), pupils.window.dtype)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The copies, what they are in the middle of, and their streams."""
+        if not self._begun:
+            return {}
+        own = {f"pupils.{name}": np.concatenate([getattr(one, name) for one in self.pupils]) for name in SAVED}
+        fleet = {f"fleet.{name}": array for name, array in self._envs.get_state().items()}
+        return {**own, **fleet, "fleet.action": np.array(self._envs.copies.action), "policy.rng": self._rng.copy()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        if "policy.rng" not in state:
+            return
+        own = {name: np.concatenate([getattr(one, name) for one in self.pupils]) for name in SAVED}
+        fitting_all(state, {f"pupils.{name}": array for name, array in own.items()})
+        fitting_all(state, {"policy.rng": self._rng, "fleet.action": self._envs.copies.action})
+        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
+        action = fleet.pop("action")
+        check_places(state, len(self._table), self._lesson.actions)
+        self._envs.set_state(fleet)
+        self._envs.copies.action[:] = action
+        self._rng[:] = state["policy.rng"]
+        first = 0
+        for pupils in self.pupils:
+            stop = first + len(pupils.place)
+            for name in SAVED:
+                getattr(pupils, name)[:] = state[f"pupils.{name}"][first:stop]
+            first = stop
+        self._begun = True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _make_tables(self, copied: bool) -> list[tuple[Table | None, Common]]:
+        """Each thread's own table, where it has one, and how it is exchanged."""
+        table, threads = self._table.arrays, len(self._shares)
+        powers = [np.ones(POWERS, self._table.dtype) for _ in range(threads)]
+        if not copied:
+            nothing = Table(np.zeros(1, self._table.row), np.zeros(1, np.int64), np.zeros(1, np.int64))
+            return [(None, Common(nothing, nothing, powers[0], nothing.slots, 0))] * threads
+        doors = np.zeros(PARTS * SPACING, np.int64)
+        return [
+            (copy_of(table), Common(table, copy_of(table), own, doors, PARTS * thread // threads))
+            for thread, own in enumerate(powers)
+        ]
+
+    def _chunk(self, rounds: int) -> int:
+        """The rounds that a thread takes at a time: not so few that exchanges would count, nor more than its share."""
+        threads = len(self._shares)
+        least = max(self._between * threads // self.num_envs, rounds // (threads * CHUNKS), 1)
+        return min(least, -(-rounds // threads))
+
+    def _typed(self, pace: Pace) -> Pace:
+        """The numbers of a pace in the types that the loop was compiled for."""
+        return typed(pace, self._table.dtype)
+
+
+def check_places(state: Mapping[str, NDArray[Any]], rows: int, actions: int) -> None:
+    """Refuse a saved state that points outside of the table: compiled code would follow it."""
+    window, wrong = state["pupils.window"], state["pupils.place"] >= rows
+    wrong |= (state["fleet.action"] < 0) | (state["fleet.action"] >= actions)
+    for name in window.dtype.names or ():
+        if name == "place":
+            wrong |= (window[name] >= rows).any(axis=1)
+        elif name == "action":
+            wrong |= (window[name] >= actions).any(axis=1)
+        elif name in ("count", "newest"):
+            longest = window["place"].shape[1] if "place" in (window.dtype.names or ()) else 0
+            wrong |= (window[name] < 0) | (window[name] > longest)
+    if wrong.any():
+        raise ValueError(f"copy {int(np.argmax(wrong))} of the file is in a place that its table does not have")
+
+
+def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:
+    """The numbers of a pace in the types that a loop was compiled for."""
+    kind: Callable[..., Any] = dtype.type
+    single: Any = np.float32
+    return Pace(
+        int(pace.rounds), int(pace.chunk), int(pace.fullest), kind(pace.step), kind(pace.step_change),
+        single(pace.rate), single(pace.rate_change), kind(pace.gamma),
+    )  # fmt: skip
+
+
+def begin_loop(parts: Stages) -> Callable[..., Any]:
+    """`begin(copies, table, pupils, rate)`, to be compiled."""
+    begin = parts.begin
+
+    def begin_all(copies, table, pupils, rate):
+        begin(copies, table, pupils, rate)
+
+    return begin_all
+
+
+def meter_of(phases: dict[str, float], several: Sequence[Pupils]) -> Meter:
+    """Shares out the seconds of calls by what the pupils counted in them."""
+    rows = [pupils.counters for pupils in several]
+
+    def share_out(seconds: float) -> None:
+        spent = read(rows, COUNTS)
+        clear(rows)
+        if not any(spent.values()):
+            return
+        update = seconds * spent["update"] / sum(spent.values())
+        add(phases, "rollout", seconds - update)
+        del spent["update"]
+        add_parts(phases, "rollout", seconds - update, spent)
+        add(phases, "update", update)
+
+    return Meter(phases, "rollout", share_out)
+
+
+def outcome_of(several: Sequence[Pupils], first: int, num_envs: int) -> Outcome:
+    """What the pupils of a call have tallied; a fault is raised."""
+    steps, errors, offset = 0, 0.0, 0
+    episodes: list[Any] = []
+    for pupils in several:
+        tally = pupils.tally
+        if tally[FAULT]:
+            copy, t = int(tally[FAULTY_COPY]), int(tally[FAULTY_ROUND]) // len(several)
+            raise fault_of_rollout(int(tally[FAULT]), offset + copy, t, first, num_envs)
+        offset += len(pupils.place)
+        steps += int(tally[ROUNDS]) * len(pupils.place)
+        errors += float(tally[ERRORS])
+        ended = int(tally[ENDED])
+        order = np.arange(max(ended - KEPT, 0), ended) % KEPT
+        episodes.append(pupils.episodes[order])
+    last = np.concatenate(episodes)
+    last = last[np.argsort(last["step"], kind="stable")]
+    return Outcome(steps, errors / max(steps, 1), last["total"].tolist(), last["length"].tolist())

@@ -1,0 +1,139 @@
+"""A finite Markov decision process as flat arrays: for each state and action the outcomes that may follow.
+
+Truncation is not modelled: a time limit is no property of a state, so that plans are made for episodes that go on until
+they terminate. Where the time left matters, make it part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from velocirl.tabular.planning.faults import ModelError, check_outcomes, check_start
+from velocirl.tabular.planning.reading import Actions, Columns, read_arrays, read_lists
+
+
+@dataclass(frozen=True, eq=False)
+class TabularModel:
+    """All outcomes of all actions in all states, those of one pair, `state * actions + action`, side by side.
+
+    An action without outcomes is illegal in that state. An outcome that is `terminated` ends the episode: what its next
+    state is worth does not count. Every state has a legal action; where nothing follows, it is one that terminates.
+    """
+
+    states: int
+    actions: int
+    offsets: NDArray[np.intp]  # (states * actions + 1,): where the outcomes of each pair begin
+    probabilities: NDArray[np.float64]  # (outcomes,)
+    next_states: NDArray[np.intp]  # (outcomes,)
+    rewards: NDArray[np.float64]  # (outcomes,)
+    terminated: NDArray[np.bool_]  # (outcomes,)
+    start: NDArray[np.float64] | None = None  # (states,): how likely an episode begins where
+
+    def __post_init__(self) -> None:
+        self._keep(offsets=np.intp, probabilities=np.float64, rewards=np.float64, terminated=np.bool_)
+        outcomes, next_states = len(self.probabilities), np.asarray(self.next_states)
+        rises = self.offsets.shape == (self.states * self.actions + 1,) and bool((np.diff(self.offsets) >= 0).all())
+        if not rises or self.offsets[0] != 0 or self.offsets[-1] != outcomes:
+            raise ValueError(
+                f"offsets must be states * actions + 1 numbers that rise from 0 to {outcomes}, the outcomes"
+            )
+        if any(
+            array.shape != (outcomes,) for array in (self.probabilities, next_states, self.rewards, self.terminated)
+        ):
+            raise ValueError("probabilities, next_states, rewards and terminated must be equally long")
+        check_outcomes(self.states, self.actions, self.pairs, self.probabilities, next_states, self.rewards)
+        self._keep(next_states=np.intp)
+        if self.start is not None:
+            self._keep(start=np.float64)
+            check_start(self.start, self.states)
+
+    def _keep(self, **types: type) -> None:
+        """Own copies, so that what has been checked stays as it is."""
+        for name, kind in types.items():
+            array = np.array(getattr(self, name), kind)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @cached_property
+    def pairs(self) -> NDArray[np.intp]:
+        """(outcomes,): the pair, `state * actions + action`, that each outcome belongs to."""
+        return np.repeat(np.arange(self.states * self.actions), np.diff(self.offsets))
+
+    @cached_property
+    def legal(self) -> NDArray[np.bool_]:
+        """(states, actions): which actions may be taken where."""
+        return (np.diff(self.offsets) > 0).reshape(self.states, self.actions)
+
+    def start_value(self, values: ArrayLike) -> float:
+        """What an episode is worth on average, given what each state is worth (states,)."""
+        if self.start is None:
+            raise ValueError("the model does not say where episodes begin: give it start, a probability for each state")
+        return float(self.start @ np.asarray(values, np.float64))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        probabilities: ArrayLike,
+        rewards: ArrayLike,
+        terminal: ArrayLike | None = None,
+        *,
+        legal: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> TabularModel:
+        """A model of probabilities (states, actions, states) and rewards of that shape or (states, actions).
+
+        An episode ends on entering a `terminal` state (states,); what the arrays say of its own actions is ignored, and
+        so is what they say of actions that are not `legal` (states, actions).
+        """
+        return cls._of(*read_arrays(probabilities, rewards, terminal, legal), start)
+
+    @classmethod
+    def from_outcomes(
+        cls,
+        outcomes: Mapping[int, Actions] | Sequence[Actions],
+        *,
+        actions: int | None = None,
+        legal: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> TabularModel:
+        """A model of lists `outcomes[state][action] = [(probability, next_state, reward, terminated), ...]`.
+
+        An action that is missing, or has no outcomes, is illegal in that state.
+        """
+        return cls._of(*read_lists(outcomes, actions, legal), start)
+
+    @classmethod
+    def from_gymnasium(cls, environment: str | gymnasium.Env[Any, Any], **options: Any) -> TabularModel:
+        """The model that an environment of Gymnasium holds as its table `P`: FrozenLake, CliffWalking, Taxi.
+
+        An environment given by name is made with `options`, such as `is_slippery=False`. Its time limit is left out.
+        """
+        env = gymnasium.make(environment, **options) if isinstance(environment, str) else environment
+        inner: Any = env.unwrapped
+        if not hasattr(inner, "P"):
+            name = inner.spec.id if inner.spec is not None else type(inner).__name__
+            raise ValueError(
+                f"{name} has no table of outcomes P, as FrozenLake-v1, CliffWalking-v1 and Taxi have; explore_model "
+                "builds a model from a function that gives the outcomes of a state"
+            )
+        return cls.from_outcomes(inner.P, start=getattr(inner, "initial_state_distrib", None))
+
+    @classmethod
+    def _of(
+        cls, states: int, actions: int, legal: NDArray[np.bool_], columns: Columns, start: ArrayLike | None
+    ) -> TabularModel:
+        pairs, probabilities, next_states, rewards, terminated = columns
+        counts = np.bincount(pairs, minlength=states * actions)
+        missing = legal.ravel() & (counts == 0)
+        if missing.any():
+            raise ModelError(*divmod(int(np.argmax(missing)), actions), "it is legal, but nothing follows from it")
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        begins = None if start is None else np.asarray(start, np.float64)
+        return cls(states, actions, offsets, probabilities, next_states, rewards, terminated, begins)

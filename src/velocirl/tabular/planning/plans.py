@@ -1,0 +1,58 @@
+"""What a planner gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.tabular.planning.backups import Backup
+from velocirl.tabular.planning.endings import ending_actions
+from velocirl.tabular.planning.horizons import undiscounted_horizon
+from velocirl.tabular.planning.models import TabularModel
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The best that can be done in a model.
+
+    `error_bound` is guaranteed: no value is further from the optimum, rounding included. It is inf where gamma is 1,
+    some policy could go on for ever and steps may be free: then there is nothing to derive a bound from.
+    """
+
+    values: NDArray[np.float64]  # (states,): what each state is worth, the largest of its action values
+    action_values: NDArray[np.float64]  # (states, actions), -inf where an action is illegal
+    policy: NDArray[np.intp]  # (states,): the best action; of equally good ones the first, or one that ends the episode
+    iterations: int  # sweeps of value iteration, or policies that policy iteration looked at
+    error_bound: float
+
+
+def made_plan(
+    model: TabularModel,
+    backup: Backup,
+    values: NDArray[np.float64],
+    policy: NDArray[np.intp] | None,
+    iterations: int,
+    patience: int,
+) -> Plan:
+    """The plan that one more sweep over the values makes, with its bound."""
+    action_values = np.ascontiguousarray(backup(values))
+    best = action_values.max(axis=1)
+    doubt = backup.doubt(float(np.abs(best - values).max()), best)
+    horizon = backup.horizon if backup.contracts else undiscounted_horizon(model, best, doubt, patience)
+    if policy is None:
+        policy = _greedy(model, backup, action_values, best)
+    return Plan(best, action_values, policy, iterations, doubt * horizon)
+
+
+def _greedy(
+    model: TabularModel, backup: Backup, action_values: NDArray[np.float64], best: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    first = action_values.argmax(axis=1)
+    if backup.contracts:
+        return first
+    # To stay for nothing is as good as to go on, but whoever stays never gets what the state is worth.
+    as_good = action_values >= (best - 8.0 * backup.rounding(best))[:, None]
+    ending = ending_actions(model, as_good)
+    return np.where(ending >= 0, ending, first)

@@ -1,0 +1,279 @@
+"""A fleet of copies on a GPU that learn into one table there.
+
+A thousand copies may take the same action in the same state of the same round. Each adds its target to a sum that
+belongs to the pair; when all have, the first of them moves the value by 1 - (1 - learning rate)^n towards the mean of
+the n targets: as far as n updates one after another, in whatever order the GPU had them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.engine.cuda import CUDATarget
+from velocirl.engine.cuda_kernels import Kernel, cuda
+from velocirl.engine.fleet import SAVED as FLEET
+from velocirl.engine.lifecycle import Lifecycle
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.loop import (
+    ERRORS,
+    FAULT,
+    FAULTY_COPY,
+    FAULTY_ROUND,
+    ROUNDS,
+    Pace,
+    Pupils,
+    Scalars,
+    last_mask_of,
+    tell,
+)  # fmt: skip
+from velocirl.tabular.machine import SAVED, Lesson, Outcome, TabularMachine, typed
+from velocirl.tabular.memory import UNKNOWN
+from velocirl.tabular.tables.table import Table
+from velocirl.training.collecting import FAULT_IN_REWARD
+from velocirl.training.deep_agent import fitting_all
+from velocirl.training.faults import fault_of_rollout
+from velocirl.vector.native_cuda import CUDAFleetVectorEnv
+
+ROWS = ("rng", "observation", "final_observation", "mask")  # of the copies, where each has several numbers
+WATCHED = 4096  # copies of whose episodes is told: enough to know how it goes, few enough to copy in no time
+KEPT = 100  # episodes that are told of at most
+
+
+def make_machine(agent: TabularAgent) -> TabularMachine:
+    """A fleet on the GPU."""
+    config, native = agent.config, agent.source.native
+    if native is None:
+        raise ValueError(f'{agent.source.id} steps in Python, which no GPU runs: use runtime="processes"')
+    if config.storage == "sparse":
+        raise ValueError('a table on a GPU is dense: leave out storage="sparse", or use another runtime')
+    if agent.lesson.memory.window.names != ("count",):
+        raise ValueError(f'runtime="cuda" learns from one step at a time: use n_step=1, and no traces ({agent.name})')
+    envs = CUDAFleetVectorEnv(
+        native, agent.num_envs, seed=agent.seeds.environment, device="cuda", params=agent.source.params, copy=False
+    )
+    return CUDAMachine(agent.lesson, envs, agent.seeds.policy, counts_visits=agent.counts_visits)
+
+
+def by_columns(array: NDArray[Any]) -> Any:
+    """An array of the device in which the numbers of neighbouring copies lie side by side: so neighbours read them."""
+    return cuda.to_device(np.asfortranarray(array))
+
+
+MOVED = ROUNDS  # the place in the tally: on a GPU, how many values moved
+
+
+class Sums(NamedTuple):
+    """Where the copies of a round bring their targets together."""
+
+    targets: NDArray[Any]  # (values of the table,) the sum of each one's targets
+    hits: NDArray[np.int32]  # (values of the table,) how many there are
+    first: NDArray[np.int8]  # (copies,) whether this copy came first, and moves the value
+    ended: NDArray[np.int8]  # (some copies,) whether an episode ended since this was looked at
+
+
+class CUDAMachine:
+    """One thread for each copy; the rounds of an iteration are one launch, in which the threads wait for each other."""
+
+    grain = 0  # a call may be short
+
+    def __init__(self, lesson: Lesson, envs: CUDAFleetVectorEnv, seed: int, *, counts_visits: bool) -> None:
+        self._table = lesson.table
+        self.num_envs = count = envs.num_envs
+        target: Any = envs.target
+        fleet: CUDATarget = target
+        streams = random.streams(seed, count)
+        host = lesson.pupils(count, streams)
+        plain = host._replace(rng=streams, last_mask=host.last_mask["row"])
+        self._pupils = Pupils(*map(by_columns, plain))
+        values = lesson.table.values.size
+        self._sums = Sums(
+            *(
+                cuda.to_device(np.zeros(size, kind))
+                for size, kind in (
+                    (values, lesson.table.dtype), (values, np.int32), (count, np.int8), (min(count, WATCHED), np.int8),
+                )
+            )
+        )  # fmt: skip
+        self.take()
+        parts = lesson.scalars()
+        learn = learning(lesson, counts_visits)
+        self._begin = Kernel(begin_kernel(parts), fleet.translator, fleet.rehearse, fleet.tell)
+        keep_mask = last_mask_of(envs.environment.legal)
+        loop = round_kernel(fleet.life, keep_mask, parts, entering(lesson), learn)
+        self._run = Kernel(loop, fleet.translator, fleet.rehearse, fleet.tell)
+        envs.reset()
+        host_copies: Any = fleet.copies
+        self._copies = fleet.copies._replace(
+            **{name: by_columns(getattr(host_copies, name).copy_to_host()) for name in ROWS}
+        )
+        self._begun, self._ahead, self._threads = False, False, 0
+
+    def run(self, pace: Pace, first: int) -> Outcome:
+        """All rounds in one launch."""
+        if not self._begun:
+            self._begin.launch(self.num_envs, (self._copies, self._rows, self._pupils, np.float32(pace.rate)))
+            self._begun = True
+        if not self._threads:
+            self._launch(128, pace._replace(rounds=0))
+            self._threads = min(self._run.threads_at_once(), self.num_envs)
+        self._launch(self._threads, pace)
+        self._ahead = True
+        return self._outcome(pace, first)
+
+    def settle(self) -> None:
+        """Copy the table of the GPU into the agent's."""
+        if self._ahead:
+            self._rows.rows.copy_to_host(self._table.arrays.rows)  # pyright: ignore[reportAttributeAccessIssue]
+            self._ahead = False
+
+    def take(self) -> None:
+        """Copy the agent's table to the GPU."""
+        self._rows = Table(*(cuda.to_device(array) for array in self._table.arrays))
+        self._ahead = False
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The copies, what they are in the middle of, and their streams."""
+        if not self._begun:
+            return {}
+        own = {f"pupils.{name}": self._fetched(self._pupils, name) for name in SAVED}
+        fleet = {f"fleet.{name}": self._fetched(self._copies, name) for name in (*FLEET, "action")}
+        return {**own, **fleet, "policy.rng": self._fetched(self._pupils, "rng")}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        if "policy.rng" not in state:
+            return
+        arrays: dict[str, Any] = {"policy.rng": self._pupils.rng}
+        arrays |= {f"pupils.{name}": getattr(self._pupils, name) for name in SAVED}
+        arrays |= {f"fleet.{name}": getattr(self._copies, name) for name in (*FLEET, "action")}
+        fitting_all(state, arrays)
+        for name, array in arrays.items():
+            array.copy_to_device(np.asfortranarray(state[name]))
+        self.take()
+        self._begun = True
+
+    def close(self) -> None:
+        """The arrays go with the machine."""
+
+    @staticmethod
+    def _fetched(arrays: Any, name: str) -> NDArray[Any]:
+        return np.ascontiguousarray(getattr(arrays, name).copy_to_host())
+
+    def _launch(self, threads: int, pace: Pace) -> None:
+        arguments = self._copies, self._rows, self._pupils, self._sums, typed(pace, self._table.dtype)
+        self._run.launch(threads, arguments)
+
+    def _outcome(self, pace: Pace, first: int) -> Outcome:
+        tally = self._fetched(self._pupils, "tally")
+        if tally[FAULT]:
+            copy, t = int(tally[FAULTY_COPY]), int(tally[FAULTY_ROUND])
+            raise fault_of_rollout(int(tally[FAULT]), copy, t, first, self.num_envs)
+        told = np.flatnonzero(self._fetched(self._sums, "ended"))[:KEPT]
+        returns, lengths = (
+            getattr(self._copies, name)[:WATCHED].copy_to_host()[told] for name in ("episode_return", "episode_length")
+        )
+        for array in (self._pupils.tally, self._sums.ended):
+            array.copy_to_device(np.zeros(array.shape, array.dtype))  # pyright: ignore[reportAttributeAccessIssue]
+        error = float(tally[ERRORS] / max(tally[MOVED], 1))
+        return Outcome(pace.rounds * self.num_envs, error, returns.tolist(), lengths.tolist())
+
+
+def entering(lesson: Lesson) -> Callable[..., Any]:
+    """`enter(sums, place, action, coin, target, i)`: copy i's target joins those of the others."""
+    actions, sets = lesson.actions, lesson.rule.sets
+
+    def enter(sums, place, action, coin, target, i):
+        value = (np.int64(place) * sets + coin) * actions + action
+        sums.first[i] = cuda.atomic.add(sums.hits, value, 1) == 0
+        cuda.atomic.add(sums.targets, value, target)
+
+    return enter
+
+
+def learning(lesson: Lesson, counts_visits: bool) -> Callable[..., Any]:
+    """`learn(rows, sums, place, action, coin, step) -> its error`: move a value towards the mean of its targets."""
+    actions, sets, move = lesson.actions, lesson.rule.sets, lesson.rule.learn
+
+    def learn(rows, sums, place, action, coin, step):
+        value = (np.int64(place) * sets + coin) * actions + action
+        hits = sums.hits[value]
+        share = 1 - (1 - step) ** (step * 0 + hits)
+        error = move(rows, place, action, sums.targets[value] / hits, share, coin)
+        sums.hits[value] = 0
+        sums.targets[value] = 0
+        if counts_visits:
+            rows[place].visits[action] += hits - 1  # one was counted
+        return abs(error)
+
+    return learn
+
+
+def begin_kernel(parts: Scalars) -> Callable[..., Any]:
+    """`begin(copies, table, pupils, rate)`: look and choose for the first time."""
+    look, decide = parts.look, parts.decide
+
+    def begin(copies, table, pupils, rate):
+        i = cuda.grid(1)
+        if i < len(copies.reward):
+            pupils.next_place[i] = look(copies.observation[i], table, pupils, i, 0)
+            decide(copies, table, pupils, rate, i)
+            pupils.place[i] = pupils.next_place[i]
+            copies.action[i] = pupils.next_action[i]
+
+    return begin
+
+
+def round_kernel(
+    life: Lifecycle,
+    keep_mask: Callable[..., Any],
+    parts: Scalars,
+    enter: Callable[..., Any],
+    learn: Callable[..., Any],
+) -> Callable[..., Any]:
+    """`run(copies, table, pupils, sums, pace)`: many rounds, between whose halves all threads meet."""
+    move, conclude, show = life.move, life.conclude, life.show
+    look, decide, look_back = parts
+
+    def run(copies, table, pupils, sums, pace):
+        grid = cuda.cg.this_grid()
+        start, stride, count = cuda.grid(1), cuda.gridsize(1), len(copies.reward)
+        errors, moved = np.float64(0), 0
+        for t in range(pace.rounds):
+            step, rate = pace.step + t * pace.step_change, pace.rate + t * pace.rate_change
+            for i in range(start, count, stride):
+                move(copies, i)
+                conclude(copies, i)
+                keep_mask(copies, pupils, i)
+                show(copies, i)
+                terminated, truncated = copies.terminated[i], copies.truncated[i]
+                if i < len(sums.ended) and (terminated or truncated):
+                    sums.ended[i] = 1
+                pupils.next_place[i] = look(copies.observation[i], table, pupils, i, t)
+                decide(copies, table, pupils, rate, i)
+                if truncated and not terminated:
+                    look_back(copies, table, pupils, rate, i, t)
+                reward = copies.reward[i]
+                if reward * 0 != 0:
+                    tell(pupils.tally, FAULT_IN_REWARD, i, t)
+                ahead = pupils.ahead[i] * 0 if terminated else pupils.ahead[i]
+                sums.first[i] = 0
+                if pupils.coin[i] != UNKNOWN:
+                    target = reward + pace.gamma * ahead
+                    enter(sums, pupils.place[i], copies.action[i], pupils.coin[i], target, i)
+            grid.sync()
+            for i in range(start, count, stride):
+                if sums.first[i]:
+                    errors += learn(table.rows, sums, pupils.place[i], copies.action[i], pupils.coin[i], step)
+                    moved += 1
+                pupils.place[i] = pupils.next_place[i]
+                copies.action[i] = pupils.next_action[i]
+            grid.sync()
+        cuda.atomic.add(pupils.tally, ERRORS, errors)
+        cuda.atomic.add(pupils.tally, MOVED, np.float64(moved))
+
+    return run

@@ -1,0 +1,55 @@
+"""MPI ranks that learn into tables of their own, and merge them every `steps_per_sync` steps.
+
+All ranks meet, so that all tables are alike after every exchange and a run can be repeated: it depends on the seed and
+the number of ranks only. How tables are merged says `velocirl.tabular.tables.merging`. Every rank takes as many steps
+as every other; where some are slower, `runtime="mpi-async"` lets none wait for another.
+"""
+
+from __future__ import annotations
+
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.loop import Pace
+from velocirl.tabular.machine import Outcome, TabularMachine
+from velocirl.tabular.runtimes.mpi_exchange import exchange, say
+from velocirl.tabular.runtimes.mpi_machine import GOING_ON, RankMachine
+from velocirl.tabular.runtimes.mpi_rounds import NOTHING, learn_rounds
+from velocirl.tabular.runtimes.mpi_world import together, world
+
+conduct = together
+
+
+def make_machine(agent: TabularAgent) -> TabularMachine:
+    """The machine of this rank."""
+    return SynchronousMachine(agent, world())
+
+
+class SynchronousMachine(RankMachine):
+    """A rank that meets all others after every period."""
+
+    def run(self, pace: Pace, first: int) -> Outcome:  # noqa: ARG002 - a rank has a pace of its own
+        """Take this rank's steps up to the next exchange, and exchange."""
+        goal = self.agent.goal
+        assert goal is not None  # noqa: S101 - learning
+        ranks, copies = self.comm.size, self.num_envs
+        rounds = min(-(-self.agent.config.steps_per_sync // copies), -(-(goal.stop - first) // (ranks * copies)))
+        return self._exchange(learn_rounds(self.agent, self.machine, first, rounds, ranks), GOING_ON)
+
+    def drain(self) -> Outcome | None:
+        """Where only this rank knows that training is to stop, let the others know when they come."""
+        if self.agreed or self.agent.finished:
+            return None
+        outcome = self._exchange(NOTHING, self.reason_to_stop)
+        return outcome if outcome.steps else None
+
+    def _exchange(self, outcome: Outcome, stop: int) -> Outcome:
+        if self.comm.size == 1:
+            self.agreed = stop != GOING_ON
+            return outcome
+        changes = self.replica.changes()
+        said = say(self.comm, outcome, len(changes), stop)
+        exchange(self.comm, self.replica, changes, said.changes)
+        if said.stop != GOING_ON:
+            self.agreed = True
+            if said.stop != stop:
+                self.agree(said.stop)
+        return said.outcome

@@ -1,0 +1,72 @@
+"""What a process that learns is started with: the agent's class, settings and environment, as bytes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from velocirl.engine.environment import COMPILED, Environment
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.runtimes.process_memory import Region
+from velocirl.training.config import as_plain
+from velocirl.training.seeding import Seeds, spread_seed
+from velocirl.vector.host_interface import find_source
+from velocirl.vector.making import GYMNASIUM
+from velocirl.vector.worker_handle import pickle_source, pickled_by_value
+
+
+class Setup(NamedTuple):
+    """What a worker begins with."""
+
+    algorithm: type[TabularAgent]
+    environment: bytes  # (EnvSpec | Environment, {}), pickled
+    config: dict[str, Any]
+    seeds: Seeds
+    copies: range  # of all the copies, those of this worker
+    core: int | None  # to be pinned to
+    tally: Region  # what this worker reports,
+    episodes: Region
+    counters: Region
+    work: Region  # and what all take their rounds from
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the workers of an agent have in common."""
+
+    algorithm: type[TabularAgent]
+    environment: bytes
+    config: dict[str, Any]
+    seed: int
+
+    @classmethod
+    def of(cls, agent: TabularAgent, copies: int) -> Recipe:
+        """Of an agent whose workers have so many copies each."""
+        source = agent.source
+        # In its process, a worker is serial. What its values begin with, the shared table knows: none is filled there.
+        own = {"runtime": "serial", "workers": None, "pin": False, "num_envs": copies, "initial_value": 0.0}
+        native = source.native
+        specification = None if native is not None else find_source(source.id.removeprefix(GYMNASIUM))
+        environment = pickle_source(specification, {}) if specification is not None else pickle_native(native)
+        return cls(type(agent), environment, {**as_plain(agent.config), **own}, agent.seed)
+
+    def setup(self, copies: range, core: int | None, start: int, regions: tuple[Region, ...]) -> bytes:
+        """That of one worker, as bytes; `start` counts how often workers were started."""
+        seed = self.seed if start == 0 else int(np.random.SeedSequence([self.seed, start]).generate_state(1)[0])
+        with pickled_by_value(self.algorithm):
+            return cloudpickle.dumps(
+                Setup(self.algorithm, self.environment, self.config, spread_seed(seed), copies, core, *regions)
+            )
+
+
+def pickle_native(environment: Environment | None) -> bytes:
+    """A compiled environment as bytes from which a worker can make it, wherever its functions were written."""
+    functions = [getattr(environment, name) for name in COMPILED if getattr(environment, name) is not None]
+    with ExitStack() as stack:
+        for function in {function.__module__: function for function in functions}.values():
+            stack.enter_context(pickled_by_value(function))
+        return cloudpickle.dumps((environment, {}))

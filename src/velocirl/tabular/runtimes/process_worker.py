@@ -1,0 +1,153 @@
+"""What runs in a process that learns: some of the copies, into a table that all processes share."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.engine.environment import Environment
+from velocirl.tabular.host import HostMachine
+from velocirl.tabular.loop import Pace, Pupils, Stages
+from velocirl.tabular.machine import FleetMachine, Lesson
+from velocirl.tabular.runtimes.pinning import pin_process
+from velocirl.tabular.runtimes.process_memory import attach
+from velocirl.tabular.runtimes.process_setup import Setup
+from velocirl.tabular.tables.table import Table
+from velocirl.training.seeding import Seeds
+from velocirl.vector import worker_process
+from velocirl.vector.host import HostVectorEnv
+from velocirl.vector.host_interface import copy_seeds
+from velocirl.vector.making import GYMNASIUM
+from velocirl.vector.native import FleetVectorEnv
+from velocirl.vector.worker_process import read_payload
+
+ATTACH, TAKE, STATE, LOAD = b"a", b"t", b"s", b"l"
+
+
+@dataclass(frozen=True)
+class SharedLesson(Lesson):
+    """A lesson in which several processes learn into one table, and report in shared memory."""
+
+    tally: NDArray[np.float64]
+    episodes: NDArray[Any]
+    counters: NDArray[np.int64]
+
+    def stages(self, *, shared: bool = True) -> Stages:  # noqa: ARG002 - it is
+        """The stages of a round; others may add rows at the same time."""
+        return super().stages(shared=True)
+
+    def pupils(self, count: int, streams: NDArray[np.uint64]) -> Pupils:
+        """What so many copies need."""
+        own = super().pupils(count, streams)
+        return own._replace(tally=self.tally, episodes=self.episodes, counters=self.counters)
+
+
+class Part(Protocol):
+    """A machine that takes some of the rounds."""
+
+    def begin(self, rate: float) -> None:
+        """The first episodes begin, unless they did."""
+        ...
+
+    def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
+        """Take rounds until all are taken, or the table is full."""
+        ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What decides the next rounds, besides the table."""
+        ...
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        ...
+
+    def close(self) -> None:
+        """Close the environments."""
+        ...
+
+
+class FleetPart(FleetMachine):
+    """Some of the copies of a fleet."""
+
+    def __init__(self, lesson: Lesson, envs: FleetVectorEnv, seeds: Seeds, copies: range) -> None:
+        super().__init__(lesson, envs, seeds.policy)
+        self._rng[:] = random.streams(seeds.policy, copies.stop)[copies.start :]
+        envs.copies.rng[:] = random.streams(seeds.environment, copies.stop)[copies.start :]
+        envs.reset()
+
+    def begin(self, rate: float) -> None:
+        """Choose for the first time, unless that was done."""
+        if not self._begun:
+            self._begin(self._shares[0], self._table.arrays, self.pupils[0], np.float32(rate))
+            self._begun = True
+
+    def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
+        """Take rounds until all are taken, or the table is full."""
+        common = self._tables[0][1]  # of one thread: not used
+        self._run(self._shares[0], self._table.arrays, self.pupils[0], self._typed(pace), work, common)
+
+
+class Worker(worker_process.Worker):
+    """Learns when its parent says so."""
+
+    machine: Part | None = None
+
+    def start(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - there is nothing to describe
+        """Make the copies and compile everything."""
+        setup: Setup = pickle.loads(read_payload(self.commands))  # noqa: S301 - from the parent
+        if setup.core is not None:
+            pin_process(setup.core)
+        regions = setup.tally, setup.episodes, setup.counters, setup.work
+        tally, episodes, counters, self.work = (attach(self.memory, each) for each in regions)
+        environment: EnvSpec | Environment = pickle.loads(setup.environment)[0]  # noqa: S301
+        if isinstance(environment, EnvSpec):
+            gymnasium.registry[environment.id] = environment  # where this process does not import what registers it
+        name = GYMNASIUM + environment.id if isinstance(environment, EnvSpec) else environment
+        agent = setup.algorithm(name, **setup.config)
+        lesson = agent.lesson
+        given = {field.name: getattr(lesson, field.name) for field in fields(lesson)}
+        lesson = SharedLesson(**given, tally=tally, episodes=episodes, counters=counters)
+        self.table, copies, seeds = lesson.table, setup.copies, setup.seeds
+        if isinstance(environment, Environment):
+            fleet = FleetVectorEnv(environment, len(copies), seed=0, threads=1, params=agent.source.params, copy=False)
+            self.machine = FleetPart(lesson, fleet, seeds, copies)
+        else:
+            own = copy_seeds(seeds.environment, copies.stop)[copies.start :]
+            host = HostVectorEnv(
+                environment, len(copies), seed=own, copy=False, first=copies.start, **agent.source.params
+            )
+            self.machine = HostMachine(lesson, host, seeds.policy, copies.start)
+
+    def answer(self, command: bytes) -> bytes | None:
+        """Carry out one command; what it returns is sent back."""
+        if self.machine is None:
+            raise RuntimeError("a worker cannot work before it has started")
+        if command == STATE:
+            return pickle.dumps(self.machine.state())
+        payload = pickle.loads(read_payload(self.commands))  # noqa: S301 - from the parent
+        if command == ATTACH:
+            self.table.arrays = Table(*(attach(self.memory, region) for region in payload))
+        elif command == LOAD:
+            self.machine.load_state(payload)
+        else:
+            pace = Pace(*payload)
+            self.machine.begin(pace.rate)
+            self.machine.take_rounds(pace, self.work)
+        return None
+
+    def current(self) -> int:
+        """The traceback says which copy raised."""
+        return -1
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self.machine is not None:
+            self.machine.close()

@@ -1,0 +1,44 @@
+"""Threads that share a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.machine import FleetMachine, Lesson, TabularMachine
+from velocirl.tabular.runtimes.pinning import cores_for, on_core
+from velocirl.vector.native import FleetVectorEnv
+
+
+def make_machine(agent: TabularAgent) -> TabularMachine:
+    """A fleet, shared out to threads."""
+    source, seeds, threads = agent.source, agent.seeds, agent.config.workers or 1
+    if source.native is None:
+        raise ValueError(f'{source.id} steps in Python, which threads would share: use runtime="processes"')
+    cores = cores_for(threads) if agent.config.pin else None
+    envs = FleetVectorEnv(
+        source.native, agent.num_envs, seed=seeds.environment, threads=threads, params=source.params, copy=False
+    )
+    if cores is None:
+        return FleetMachine(agent.lesson, envs, seeds.policy)
+    return PinnedFleetMachine(agent.lesson, envs, seeds.policy, cores)
+
+
+class PinnedFleetMachine(FleetMachine):
+    """A fleet each of whose threads keeps to a core while it works."""
+
+    def __init__(self, lesson: Lesson, envs: FleetVectorEnv, seed: int, cores: list[int]) -> None:
+        super().__init__(lesson, envs, seed)
+        tallies = [id(pupils.tally) for pupils in self.pupils]
+        self._run = pinned(self._run, dict(zip(tallies, cores, strict=True)))
+
+
+def pinned(run: Callable[..., Any], cores: dict[int, int]) -> Callable[..., Any]:
+    """`run(copies, table, pupils, ...)` on the core that these pupils' tally stands for."""
+
+    def run_on_core(copies: Any, table: Any, pupils: Any, *more: Any) -> None:
+        with on_core(cores[id(pupils.tally)]):
+            run(copies, table, pupils, *more)
+
+    return run_on_core

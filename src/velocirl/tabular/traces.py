@@ -1,0 +1,82 @@
+"""Eligibility traces: an error reaches the last pairs of state and action too, each less the older it is.
+
+The traces of a copy are a window of its last pairs, in which the trace of a pair is (gamma lambda) ** age. It is as
+long as traces matter: up to the age at which they fall below a thousandth, and at most 500 pairs, so that the time of a
+step is bounded even where gamma lambda is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, log
+from typing import Any
+
+import numpy as np
+
+from velocirl.tabular.memory import UNKNOWN, Memory
+from velocirl.tabular.tables.rules import Rule, shift_single
+
+FAINTEST = 1e-3  # a trace below this is forgotten
+LONGEST = 500  # pairs
+REPLACED = -1  # instead of the action of a pair that was met again since
+
+
+def window_length(fading: float) -> int:
+    """The pairs whose traces are kept, where each is `fading` times the one after it."""
+    if fading <= FAINTEST:
+        return 1
+    return LONGEST if fading >= 1 else min(ceil(log(FAINTEST) / log(fading)), LONGEST)
+
+
+def memory_of_traces(rule: Rule, gamma: float, trace_decay: float, *, accumulating: bool) -> Memory:
+    """The memory of Watkins's Q(lambda), for rules with one set of values."""
+    length = window_length(gamma * trace_decay)
+    window = np.dtype(
+        [
+            ("count", np.int64),
+            ("newest", np.int64),  # its place in the ring
+            ("greedy", np.int64),  # whether the next action is
+            ("place", np.uint64, (length,)),
+            ("action", np.int32, (length,)),
+        ]
+    )
+    return Memory(window, tracing(rule, length, trace_decay, accumulating))
+
+
+def tracing(rule: Rule, length: int, trace_decay: float, accumulating: bool) -> Callable[..., Any]:
+    """`remember(...) -> error`: a step is learnt from at once, and so are those that led to it."""
+    learn, value = rule.learn, rule.value
+
+    def see_what_is_greedy(rows, pupils):
+        for k in range(len(pupils.place)):
+            greedy = value(rows, pupils.next_place[k], pupils.next_action[k]) >= pupils.ahead[k]
+            pupils.window[k].greedy = 1 if greedy else 0
+
+    def remember(rows, pupils, i, action, reward, ahead, over, gamma, step):
+        if i == 0:  # the first of a round: nobody has changed the table since the next actions were chosen
+            see_what_is_greedy(rows, pupils)
+        window, place, coin = pupils.window[i], pupils.place[i], pupils.coin[i]
+        if coin == UNKNOWN:
+            window.count = 0
+            return gamma * 0
+        error = learn(rows, place, action, reward + gamma * ahead, step, coin)
+        shift = step * error
+        count, k = window.count, window.newest
+        for _ in range(count):
+            shift *= gamma * trace_decay
+            if not accumulating and window.place[k] == place and window.action[k] == action:
+                window.action[k] = REPLACED
+            if window.action[k] != REPLACED:
+                shift_single(rows, window.place[k], window.action[k], shift)
+            k = k - 1 if k > 0 else length - 1
+        if over or window.greedy == 0:
+            window.count = 0
+        else:
+            newest = window.newest + 1 if window.newest < length - 1 else 0
+            window.place[newest] = place
+            window.action[newest] = action
+            window.newest = newest
+            window.count = min(count + 1, length)
+        return error
+
+    return remember
