@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from velocirl.tabular.planning.value_iteration import value_iteration
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
-    from velocirl.training.faults import NumericalError
+    from velocirl.learners.faults import NumericalError
 
 __version__ = "0.1.0.dev0"
 
@@ -50,7 +50,7 @@ _FOR_TRAINING = {
     "velocirl.runs.callback": ("Callback",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
-    "velocirl.training.faults": ("NumericalError",),
+    "velocirl.learners.faults": ("NumericalError",),
 }
 
 __all__ = [

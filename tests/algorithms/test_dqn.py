@@ -13,7 +13,7 @@ from choosing import slow_but
 import velocirl
 from velocirl import DQN, Box, Discrete, Environment, NumericalError, float32, record
 from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.training.pace import exploration_at
+from velocirl.learners.pace import exploration_at
 
 SMALL = {"num_envs": 4, "hidden": (16, 16), "seed": 1, "learning_starts": 40, "batch_size": 16, "train_every": 4,
          "target_every": 12, "buffer_size": 3000, "gamma": 0.9}  # fmt: skip

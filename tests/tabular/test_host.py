@@ -7,7 +7,7 @@ from wanderer import MOTOR, NOT_A_NUMBER, OUTSIDE, Wanderer
 
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.training.evaluation import evaluate
-from velocirl.training.faults import NumericalError
+from velocirl.learners.faults import NumericalError
 
 STEPS = 3000
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from velocirl.training.background import CollectingThread
+from velocirl.learners.batch.collecting_thread import CollectingThread
 
 
 def test_who_waits_for_whom_is_measured():

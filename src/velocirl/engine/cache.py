@@ -1,19 +1,128 @@
-"""The disk cache of compiled functions: numba's own file format, found by what a function depends on."""
+"""The disk cache of compiled code: files found by what they depend on, together no larger than a bound.
+
+Beside files of our own there are those in numba's format, two for each function. Whatever is found counts as used, and
+where the bound is exceeded, what was used longest ago goes first.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
 
 from velocirl.engine.directories import UnsafeDirectoryError, cache_directory
 
-MOST_FILES = 1024  # two per compiled function; the oldest go first
+BOUND = 2 * 2**30  # bytes, unless VELOCIRL_CACHE_SIZE says otherwise
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_written = BOUND  # bytes since the cache was last looked through: at the first file of a process it is
+
+
+class Entry(NamedTuple):
+    """A file of the cache."""
+
+    path: Path
+    size: int
+    used: float  # when it was last written or found
+
+
+def cache_bound() -> int:
+    """The most bytes that the cache may hold."""
+    given = os.environ.get("VELOCIRL_CACHE_SIZE", "")
+    if not given:
+        return BOUND
+    found = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", given.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"VELOCIRL_CACHE_SIZE is a number of bytes such as 500M or 2G, not {given!r}")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def entries() -> list[Entry]:
+    """The files of the cache, those used longest ago first."""
+    found = []
+    for path in cache_directory().iterdir():
+        with suppress(FileNotFoundError):  # another process has removed or renamed it meanwhile
+            status = path.stat()
+            found.append(Entry(path, status.st_size, status.st_mtime))
+    return sorted(found, key=lambda entry: entry.used)
+
+
+def clear_cache() -> list[Entry]:
+    """Remove everything, and say what it was."""
+    found = entries()
+    for entry in found:
+        entry.path.unlink(missing_ok=True)
+    return found
+
+
+def find_code(name: str) -> bytes | None:
+    """What was kept under a name, or None: also where it is damaged, and so has to be made anew."""
+    try:
+        path = cache_directory() / name
+        digest, code = (content := path.read_bytes())[:32], content[32:]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _forgive(error)
+        return None
+    if hashlib.sha256(code).digest() != digest:
+        return None
+    _touch(path)
+    return code
+
+
+def keep_code(name: str, code: bytes) -> None:
+    """Keep something under a name; a full or read-only disk costs a compilation next time, not this run."""
+    unfinished = None
+    try:
+        directory = cache_directory()
+        handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".unfinished", dir=directory)
+        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            file.write(hashlib.sha256(code).digest() + code)
+        Path(unfinished).replace(directory / name)
+        unfinished = None
+        _count(len(code) + 32)
+    except OSError as error:
+        _forgive(error)
+    finally:
+        if unfinished is not None:
+            Path(unfinished).unlink(missing_ok=True)
+
+
+def _touch(path: Path) -> None:
+    with suppress(OSError):  # of somebody else's making, or just removed
+        os.utime(path)
+
+
+def _count(size: int) -> None:
+    """Look through the cache when a process writes its first file, and after every few per cent of the bound."""
+    global _written
+    _written += size
+    bound = cache_bound()
+    if _written < bound // 32:
+        return
+    _written = 0
+    found = entries()
+    excess = sum(entry.size for entry in found) - bound
+    for entry in found:
+        if excess <= 0:
+            break
+        entry.path.unlink(missing_ok=True)
+        excess -= entry.size
+
+
+def _forgive(error: OSError) -> None:
+    """A place for the cache that nobody asked for and that cannot be used costs time, not the run."""
+    if isinstance(error, UnsafeDirectoryError) or os.environ.get("VELOCIRL_HOME"):
+        raise error
+    warnings.warn(f"compiled code could not be cached in {error.filename}: {error}", stacklevel=4)
 
 
 class _Results(CompileResultCacheImpl):
@@ -33,6 +142,7 @@ class ContentCache(FunctionCache):
         self._on_miss = on_miss
         self._impl = _Results()
         self._cache_path = str(directory)
+        self._files = directory, fingerprint[:40]
         self._cache_file = IndexDataCacheFile(str(directory), fingerprint[:40], fingerprint)
         self.enable()
 
@@ -55,6 +165,9 @@ class ContentCache(FunctionCache):
             found = None
         if found is None:
             self._on_miss()
+        else:
+            for path in self._own_files():
+                _touch(path)
         return found
 
     def _save_overload(self, sig: Any, data: Any) -> None:
@@ -62,9 +175,13 @@ class ContentCache(FunctionCache):
             return
         try:
             self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
-            _prune(Path(self._cache_path))
-        except OSError as error:  # a full or read-only disk costs a compilation next time, not this run
-            _warn(self._cache_path, error)
+            _count(sum(path.stat().st_size for path in self._own_files()))
+        except OSError as error:
+            _forgive(error)
+
+    def _own_files(self) -> list[Path]:
+        directory, name = self._files
+        return list(directory.glob(f"{name}*"))
 
 
 class NoCache(NullCache):
@@ -83,26 +200,9 @@ class NoCache(NullCache):
 
 
 def open_cache(function: Any, fingerprint: str, on_miss: Callable[[], None]) -> ContentCache | NoCache:
-    """The cache of a function. A place that nobody asked for and that cannot be used costs time, not the run."""
+    """The cache of a function in numba's format."""
     try:
         return ContentCache(function, fingerprint, on_miss)
-    except UnsafeDirectoryError:
-        raise
     except OSError as error:
-        if os.environ.get("VELOCIRL_HOME"):
-            raise
-        _warn(error.filename, error)
+        _forgive(error)
         return NoCache(on_miss)
-
-
-def _warn(place: Any, error: OSError) -> None:
-    warnings.warn(f"compiled code could not be cached in {place}: {error}", stacklevel=3)
-
-
-def _prune(directory: Path) -> None:
-    dated = []
-    for file in directory.iterdir():
-        with suppress(FileNotFoundError):  # another process has removed or renamed it meanwhile
-            dated.append((file.stat().st_mtime, file))
-    for _, file in sorted(dated)[: max(0, len(dated) - MOST_FILES)]:
-        file.unlink(missing_ok=True)

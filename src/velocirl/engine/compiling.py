@@ -13,7 +13,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from velocirl.engine import clock, elementary, products, registers
+from velocirl.engine import clock, columns, elementary, products, registers
 from velocirl.engine.cache import open_cache
 from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.linking import linked_once
@@ -35,7 +35,7 @@ COUNTED: dict[str, Any] = {"_nrt": True}  # an environment's functions may alloc
 LEARNING: dict[str, Any] = {"fastmath": {"contract"}, **UNCOUNTED}
 
 
-class _DisjointArguments(Compiler):
+class DisjointArguments(Compiler):
     """Compiles a loop in the knowledge that its arrays do not overlap, which is what lets LLVM vectorise it."""
 
     def define_pipelines(self) -> Any:
@@ -57,7 +57,7 @@ def cpu_translator(name: str, *, double: bool) -> Translator:
 
 def learning_translator(name: str) -> Translator:
     """A translator for what networks, losses and optimisers are made of: single precision, fused multiply-add."""
-    substitutes = {**registers.COMPILED, **clock.COMPILED, **products.COMPILED}
+    substitutes = {**registers.COMPILED, **clock.COMPILED, **columns.COMPILED, **products.COMPILED}
     compiled = numba.njit(**INLINED, **LEARNING)
     translator = Translator(name, double=False, compiled=compiled, substitutes=substitutes, manner="learning")
     translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))
@@ -73,8 +73,8 @@ def add_kernel(translator: Translator, function: FunctionType, *, disjoint: bool
     """
     options = {**OPTIONS, **LEARNING, "no_cpython_wrapper": True}
     if disjoint:
-        options["pipeline_class"] = _DisjointArguments
-    kernel = numba.njit(**options)(_named(function, translator))
+        options["pipeline_class"] = DisjointArguments
+    kernel = numba.njit(**options)(named(function, translator))
     translator.adopt(function, kernel)
     return kernel
 
@@ -104,7 +104,7 @@ def is_compiled(function: FunctionType, arguments: tuple[Any, ...], translator: 
     return cache.holds(signature, codegen)
 
 
-def _named(function: FunctionType, translator: Translator) -> FunctionType:
+def named(function: FunctionType, translator: Translator) -> FunctionType:
     """A translated function whose machine code is named after its content.
 
     Numba numbers functions anew in each process; where a third one loads what two have compiled, two functions of the
@@ -116,16 +116,16 @@ def _named(function: FunctionType, translator: Translator) -> FunctionType:
 
 
 def _load(function: FunctionType, signature: tuple[Any, ...], translator: Translator, cache: Any) -> Any:
-    options = {"pipeline_class": _DisjointArguments, **OPTIONS, **UNCOUNTED}
-    dispatcher: Any = numba.njit(**options)(_named(function, translator))
+    options = {"pipeline_class": DisjointArguments, **OPTIONS, **UNCOUNTED}
+    dispatcher: Any = numba.njit(**options)(named(function, translator))
     dispatcher._cache = cache
-    with _settings(translator.double):
+    with compiler_settings(translator.double):
         dispatcher.compile(signature)
     return dispatcher
 
 
 @contextmanager
-def _settings(double: bool) -> Iterator[None]:
+def compiler_settings(double: bool) -> Iterator[None]:
     """Numba's state while our own functions compile: our typing rule, and full optimisation from the start."""
     codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
     before = codegen._opt_level, codegen._loopvect

@@ -1,9 +1,10 @@
-"""The CPU target: an environment's functions, compiled and fused into loops over blocks of copies, on threads."""
+"""The CPU target: an environment's functions as units that threads call for their blocks of copies."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from velocirl.engine.lifecycle import Copies, lifecycle
 from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop
 from velocirl.engine.registers import as_rows
 from velocirl.engine.rehearsal import rehearse
-from velocirl.engine.threads import PATIENCE, Rounds, run_together
+from velocirl.engine.rounds import Rounds
+from velocirl.engine.threads import run_together
+from velocirl.engine.units import BoundUnit, bind_unit
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -36,15 +39,18 @@ class CPUTarget:
         self.copies = copies
         self.life = lifecycle(environment)
         self.translator = cpu_translator(environment.id, double=environment.double)
-        count = len(copies.elapsed)
-        self.threads = min(threads or max(1, min(available_cores(), count // COPIES_PER_THREAD)), count)
+        self._count = len(copies.elapsed)
+        self.threads = min(threads or max(1, min(available_cores(), self._count // COPIES_PER_THREAD)), self._count)
         rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
         self._seen = copies._replace(**rows)
-        self.shares = _blocks(self._seen, -(-count // self.threads))  # the copies of each thread
+        share = -(-self._count // self.threads)
+        # The copies of each thread, as numbers and as arrays.
+        self.ranges = [(first, min(first + share, self._count)) for first in range(0, self._count, share)]
+        self.shares = [Copies(*(array[first:stop] for array in self._seen)) for first, stop in self.ranges]
 
     def prepare(self) -> None:
         """Compile a step now, so that a fault in one of its functions shows here."""
-        _ = self._rounds
+        _ = self.advance_unit
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
@@ -52,32 +58,58 @@ class CPUTarget:
 
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""
-        self._begin(self._seen, chosen)
+        self._chosen[:] = chosen
+        self.begin_unit(0, self._count)
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
-        run_together([[(self._run, (block, steps)) for block in _blocks(share, RANDOM_BLOCK)] for share in self.shares])
+        run = self._run_unit
+        run_together(
+            [
+                [(run, (block, min(block + RANDOM_BLOCK, stop), steps)) for block in range(first, stop, RANDOM_BLOCK)]
+                for first, stop in self.ranges
+            ]
+        )
+
+    @cached_property
+    def advance_unit(self) -> BoundUnit:
+        """A range of copies takes the step that its actions say."""
+        return self._bind(advance_loop(self.life), self._seen)
+
+    @cached_property
+    def begin_unit(self) -> BoundUnit:
+        """Those of a range of copies that are chosen begin a new episode."""
+        return self._bind(begin_loop(self.life), self._seen, self._chosen)
+
+    @cached_property
+    def _chosen(self) -> NDArray[np.bool_]:
+        return np.zeros(self._count, np.bool_)
+
+    @cached_property
+    def _run_unit(self) -> BoundUnit:
+        return self._bind(random_loop(self.life), self._seen)
 
     @cached_property
     def _rounds(self) -> Rounds:
-        advance = self.compile(advance_loop(self.life), self._seen, np.zeros(8, np.int64), PATIENCE)
-        return Rounds(advance, self.shares)
+        return Rounds(self.advance_unit, self.ranges)
 
-    @cached_property
-    def _begin(self) -> Callable[..., Any]:
-        return self.compile(begin_loop(self.life), self._seen, self.copies.terminated)
-
-    @cached_property
-    def _run(self) -> Callable[..., Any]:
-        return self.compile(random_loop(self.life), self._seen, 1)
+    def _bind(self, loop: Any, *arguments: Any) -> BoundUnit:
+        with self._told():
+            return bind_unit(loop, arguments, self.translator, self._rehearse)
 
     def compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
         """A loop over this environment's functions as machine code, or the person's own line that prevents it."""
-        try:
+        with self._told():
             return compile_loop(loop, arguments, self.translator, before=self._rehearse)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the compiler says is told as the person's own line."""
+        try:
+            yield
         except (DefinitionError, OSError):
             raise
-        except Exception as error:  # noqa: BLE001 - numba fails in many ways; all are told as the user's line
+        except Exception as error:  # noqa: BLE001 - numba fails in many ways
             raise diagnose(self._environment, error) from (error if debugging() else None)
 
     def _rehearse(self) -> None:
@@ -89,9 +121,3 @@ class CPUTarget:
 def available_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _blocks(copies: Copies, size: int) -> list[Copies]:
-    """The copies in blocks of a size, the last one smaller where need be."""
-    count = len(copies.elapsed)
-    return [Copies(*(array[first : first + size] for array in copies)) for first in range(0, count, size)]

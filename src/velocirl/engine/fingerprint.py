@@ -23,12 +23,15 @@ import numpy as np
 
 from velocirl.engine.records import FieldType
 
+# What decides how a function is compiled; what it calls, intrinsics included, is followed from the function itself.
+_COMPILER = ("compiling", "cuda_kernels", "fingerprint", "frames", "linking", "precision", "translating", "units")
+
 
 @cache
 def _compiler() -> bytes:
-    """What turns functions into machine code: Python, numba, LLVM, NumPy, and every source file of this engine."""
+    """What turns functions into machine code: Python, numba, LLVM, NumPy, and the part of this engine that does so."""
     versions = f"{sys.version_info[:3]} {numba.__version__} {llvmlite.__version__} {np.__version__}"
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = [Path(__file__).with_name(f"{name}.py") for name in _COMPILER]
     return hashlib.sha256(versions.encode() + b"".join(source.read_bytes() for source in sources)).digest()
 
 
@@ -51,6 +54,28 @@ def attributes_used(code: CodeType, name: str) -> set[str]:
     }
     nested = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return found.union(*(attributes_used(constant, name) for constant in nested))
+
+
+def names_reached(*functions: FunctionType) -> frozenset[str]:
+    """The names that functions, and all functions that they may call, look up."""
+    seen: set[FunctionType] = set()
+    names: set[str] = set()
+    waiting: list[Any] = list(functions)
+    while waiting:
+        function = python_function(waiting.pop())
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        used = names_used(function.__code__)
+        names |= used
+        held = [cell.cell_contents for cell in function.__closure__ or ()]
+        held += [function.__globals__[name] for name in used & function.__globals__.keys()]
+        for value in held:
+            if isinstance(value, ModuleType):
+                waiting += [vars(value)[name] for name in used & vars(value).keys()]
+            else:
+                waiting += value if isinstance(value, tuple) else [value]
+    return frozenset(names)
 
 
 def python_function(value: Any) -> FunctionType | None:
@@ -115,6 +140,8 @@ def _attributes(names: Mapping[str, Any], used: frozenset[str], seen: dict[Any, 
 def _described(value: Any) -> Iterator[str]:
     if isinstance(value, (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, Enum, FieldType)):
         yield f"{type(value).__name__} {value!r}"
+    elif isinstance(value, numba.types.Type):
+        yield f"type {value}"
     elif isinstance(value, frozenset):
         yield f"frozenset {sorted(map(repr, value))}"
     elif isinstance(value, EnumType):

@@ -1,7 +1,7 @@
 """The loops over copies: advancing, starting and random running of a fleet, composed from one copy's life.
 
-Plain Python runs them as they stand; the CPU compiles them. Each stage is a loop of its own, because a loop that only
-steps can be vectorised, and one that also resets cannot.
+Plain Python runs them as they stand; the CPU compiles each as a unit. Each stage is a loop of its own, because a loop
+that only steps can be vectorised, and one that also resets cannot.
 """
 
 from collections.abc import Callable
@@ -10,65 +10,62 @@ from typing import Any
 import numpy as np
 
 from velocirl.engine.lifecycle import Lifecycle
-from velocirl.engine.registers import mailbox_read, mailbox_write
-from velocirl.engine.threads import DONE, next_round
 
 RANDOM_BLOCK = 256  # copies that a random run carries through many steps together, within the first-level cache
 STEP_BLOCK = 2048  # copies that a step takes through its stages together, within the second-level cache
 
 
 def advance_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`advance(copies, mailbox, patience)`: every copy takes the step that its action says; see `threads.Rounds`."""
+    """`advance((copies,), first, stop, place)`: copies of a range take the step that their action says."""
     move, conclude, show = life.move, life.conclude, life.show
 
-    def advance(copies, mailbox, patience):
-        count = copies.elapsed.shape[0]
-        done = mailbox_read(mailbox, DONE)
-        while patience == 0 or next_round(mailbox, done, patience):
-            for start in range(0, count, STEP_BLOCK):
-                # Unsigned, so that no index needs the test for a negative one, which would prevent vectorisation.
-                first, stop = np.uint64(start), np.uint64(min(start + STEP_BLOCK, count))
-                for i in range(first, stop):
-                    move(copies, i)
-                for i in range(first, stop):
-                    conclude(copies, i)
-                for i in range(first, stop):
-                    show(copies, i)
-            if patience == 0:
-                break
-            done += 1
-            mailbox_write(mailbox, DONE, done)
+    def advance(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+        copies = arguments[0]
+        for start in range(first, stop, STEP_BLOCK):
+            # Unsigned, so that no index needs the test for a negative one, which would prevent vectorisation.
+            begin, end = np.uint64(start), np.uint64(min(start + STEP_BLOCK, stop))
+            for i in range(begin, end):
+                move(copies, i)
+            for i in range(begin, end):
+                conclude(copies, i)
+            for i in range(begin, end):
+                show(copies, i)
+        return 0
 
     return advance
 
 
 def begin_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`begin(copies, chosen)`: the chosen copies start a new episode."""
+    """`begin((copies, chosen), first, stop, place)`: those of a range that are chosen start a new episode."""
     begin, show = life.begin, life.show
 
-    def begin_chosen(copies, chosen):
-        for i in range(np.uint64(chosen.shape[0])):  # unsigned, as in the other loops: the functions are compiled once
+    def begin_chosen(arguments, first, stop, place):  # noqa: ARG001
+        copies, chosen = arguments
+        for i in range(np.uint64(first), np.uint64(stop)):
             if chosen[i]:
                 begin(copies, i)
                 show(copies, i)
+        return 0
 
     return begin_chosen
 
 
 def random_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`run_randomly(copies, steps)`: every copy takes many steps with random actions."""
+    """`run_randomly((copies,), first, stop, place)`: copies of a range take `place` steps with random actions."""
     choose, move, conclude, show = life.choose, life.move, life.conclude, life.show
 
-    def run_randomly(copies, steps):
-        count = copies.elapsed.shape[0]
-        for _ in range(steps):
-            for i in range(count):
+    def run_randomly(arguments, first, stop, place):
+        copies = arguments[0]
+        begin, end = np.uint64(first), np.uint64(stop)
+        for _ in range(place):
+            for i in range(begin, end):
                 choose(copies, i)
-            for i in range(count):
+            for i in range(begin, end):
                 move(copies, i)
-            for i in range(count):
+            for i in range(begin, end):
                 conclude(copies, i)
-            for i in range(count):
+            for i in range(begin, end):
                 show(copies, i)
+        return 0
 
     return run_randomly

@@ -18,9 +18,10 @@ class PythonTarget:
     """Runs a fleet in the interpreter."""
 
     def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:  # noqa: ARG002
-        life = lifecycle(environment)
-        self._advance, self._begin, self._run = advance_loop(life), begin_loop(life), random_loop(life)
-        self._no_mailbox = np.zeros(8, np.int64)
+        self.life = lifecycle(environment)
+        self._advance, self._begin = advance_loop(self.life), begin_loop(self.life)
+        self._run = random_loop(self.life)
+        self._count = len(copies.elapsed)
         # Rows of a recarray have their fields as attributes, as the functions write them.
         records = {name: getattr(copies, name).view(np.recarray) for name in ("state", "params", "final_state")}
         self.copies = copies._replace(**records)
@@ -30,12 +31,12 @@ class PythonTarget:
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
-        self._advance(self.copies, self._no_mailbox, 0)
+        self._advance((self.copies,), 0, self._count, 0)
 
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""
-        self._begin(self.copies, chosen)
+        self._begin((self.copies, chosen), 0, self._count, 0)
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions."""
-        self._run(self.copies, steps)
+        self._run((self.copies,), 0, self._count, steps)

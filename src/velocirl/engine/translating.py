@@ -36,6 +36,7 @@ class Translator:
         self.manner = manner  # what distinguishes its results from those of another translator, for the cache
         self._compiled = compiled  # the target's decorator for scalar functions
         self._done = dict(substitutes)
+        self._namespaces: dict[Any, ModuleType] = {}
         self._open: list[ModuleType] = []  # modules being translated, which may refer to each other
 
     def substitute(self, called: Any, function: FunctionType) -> None:
@@ -95,7 +96,17 @@ class Translator:
             return self.scalar(value)
         if isinstance(value, ModuleType):
             return self._module(value, used)
+        if isinstance(value, tuple) and hasattr(value, "_fields") and any(isinstance(one, FunctionType) for one in value):
+            return self._namespace(value)
         return value if self.double else single(value)
+
+    def _namespace(self, value: Any) -> ModuleType:
+        """A named tuple of functions and constants as compilers take it: a module of them."""
+        if value not in self._namespaces:
+            twin = self._namespaces[value] = ModuleType(type(value).__name__)
+            for name, one in zip(value._fields, value, strict=True):
+                setattr(twin, name, self._value(one, set()))
+        return self._namespaces[value]
 
     def _module(self, module: ModuleType, used: set[str]) -> ModuleType:
         """A module with what the function may use of it translated too: `random.uniform`, `math.pi`."""

@@ -26,6 +26,38 @@ class Part(NamedTuple):
     shape: tuple[int, ...]  # in which a network sees it
 
 
+FIELD = np.dtype(
+    [
+        *((name, np.int64) for name in ("raw", "start", "width", "code", "first", "normalised")),
+        ("factor", np.float32),
+    ],
+    align=True,
+)
+
+
+def encode(raw, table, centre, inverse_scale, into):
+    """Write the input row of a raw observation; gives 0, or NaN where something in it is not finite."""
+    check = np.float32(0)
+    for f in range(len(table)):
+        field = table[f]
+        if field.code:
+            seen = raw[field.raw]
+            for k in range(field.width):
+                into[field.start + k] = 1.0 if seen == field.first + k else 0.0
+        else:
+            for k in range(field.width):
+                number = np.float32(raw[field.raw + k])
+                check += number * 0  # here, since an infinite number would not be seen once it is held within limits
+                j = field.start + k
+                if field.normalised:
+                    number = (number - centre[j]) * inverse_scale[j]
+                    number = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
+                else:
+                    number *= field.factor
+                into[j] = number
+    return check
+
+
 class Encoding(NamedTuple):
     """How one observation becomes one input row."""
 
@@ -35,10 +67,32 @@ class Encoding(NamedTuple):
     normalises: bool  # whether centre and inverse_scale are used
     at: Callable[..., Any]  # (observation, j) -> the number that becomes input j, where it normalises
     parts: tuple[Part, ...]  # of the row, from left to right
+    table: Any = None  # (fields,) FIELD: the same for `encode`
 
 
 def encoding_for(space: Space[Any], normalise: bool) -> Encoding:
     """The encoding of an observation space. Only numbers are normalised; codes are not numbers."""
+    found = _encoding_for(space, normalise)
+    return found._replace(table=_table(space, normalise))
+
+
+def _table(space: Space[Any], normalise: bool) -> Any:
+    rows: list[tuple[Any, ...]] = []
+    start = 0
+    leaves = leaves_of(space)
+    for leaf in leaves:
+        codes = _codes(leaf.space)
+        for place, (count, first) in enumerate(codes):
+            rows.append((leaf.start + place, start, count, 1, first, 0, 0.0))
+            start += count
+        if not codes:
+            normalises = normalise and isinstance(leaf.space, Box)
+            rows.append((leaf.start, start, leaf.size, 0, 0, int(normalises), _factor(leaf.space)))
+            start += leaf.size
+    return np.array(rows, FIELD)
+
+
+def _encoding_for(space: Space[Any], normalise: bool) -> Encoding:
     if is_structured(space):
         return _structured(leaves_of(space), normalise)
     codes = _codes(space)

@@ -32,6 +32,7 @@ class Head(NamedTuple):
     masked: bool  # whether masks are read at all: one entry for each choice
     sample: Callable[..., Any]  # (output, mask, rng, action) -> log-probability; writes the action
     mode: Callable[..., Any]  # (output, mask, action); writes the most probable action
+    draw: Callable[..., Any]  # (mask, rng, action); writes a random action, any legal one as probable as any other
     evaluate: Callable[..., Any]  # (output, mask, action, scratch) -> log-probability, entropy
     # (output, mask, action, policy_weight, entropy_weight, gradient); `gradient` holds the scratch of evaluate, and
     # becomes policy_weight * d log-probability / d output + entropy_weight * d entropy / d output.
@@ -112,6 +113,21 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
             action[part] = favourite(output, mask, first, counts[part])[0]
             first += counts[part]
 
+    def draw(mask, rng, action):
+        first = 0
+        for part in range(len(counts)):
+            free = is_free(mask, first, counts[part])
+            legal = 0
+            for k in range(counts[part]):
+                legal += 1 if is_legal(mask, first + k, free) else 0
+            left = random.integer(rng, 0, legal)
+            for k in range(counts[part]):
+                if is_legal(mask, first + k, free):
+                    if left == 0:
+                        action[part] = k
+                    left -= 1
+            first += counts[part]
+
     def evaluate(output, mask, action, scratch):
         """Leaves the probabilities in scratch."""
         log_probability = 0.0
@@ -152,7 +168,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
                 gradient[first + k] = policy_weight * (taken - probability) - entropy_weight * (probability * surprise)
             first += counts[part]
 
-    functions = {"sample": sample, "mode": mode, "evaluate": evaluate, "backward": backward}
+    functions = {"sample": sample, "mode": mode, "draw": draw, "evaluate": evaluate, "backward": backward}
     return Head("multi_discrete", sum(counts), len(counts), "int32", counts, masked, **functions)
 
 
@@ -178,6 +194,10 @@ def gaussian(size: int) -> Head:
         for k in range(size):
             action[k] = output[k]
 
+    def draw(mask, rng, action):  # noqa: ARG001
+        for k in range(size):
+            action[k] = random.uniform(rng, -1.0, 1.0)
+
     def evaluate(output, mask, action, scratch):  # noqa: ARG001
         """Leaves the standard scores of the action and the inverse deviations in scratch."""
         log_probability = 0.0
@@ -201,7 +221,7 @@ def gaussian(size: int) -> Head:
             held = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
             gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
 
-    functions = {"sample": sample, "mode": mode, "evaluate": evaluate, "backward": backward}
+    functions = {"sample": sample, "mode": mode, "draw": draw, "evaluate": evaluate, "backward": backward}
     return Head("gaussian", 2 * size, size, "float32", (size,), False, **functions)
 
 

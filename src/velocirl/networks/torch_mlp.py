@@ -101,13 +101,13 @@ class TorchMLP(FlatVectors):
         self._layers = self._make_layers()
         self._keeps_input = activation_from(mlp.activation).needs_input
         self._activate, self._descend = ACTIVATE[mlp.activation], DESCEND[mlp.activation]
-        self._rooms: dict[tuple[int, bool], _Room] = {}
+        self._rooms: dict[tuple[int, str | None], _Room] = {}
         self._ones = self._working.new_ones(0)
         self._first: dict[int, Any] = {}  # layers that have kernels of their own, by place
         self._last: dict[int, Any] = {}
         if self.device.type == "cuda" and not self._casts:
             self._find_edges()
-        self._kept: tuple[_Room, Tensor] | None = None  # what the last pass under learning() leaves for backward
+        self._kept: dict[str, tuple[_Room, Tensor]] = {}  # what passes under learning() leave for backward
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, None]:  # noqa: ARG002
         """The outputs (rows, outputs) for inputs (rows, inputs); there is no state."""
@@ -132,8 +132,8 @@ class TorchMLP(FlatVectors):
             elif layer.columns is None:
                 for offset, size, column in layer.segments:
                     room.output[..., column : column + size].copy_(value[..., offset : offset + size])
-        if self._learning:
-            self._kept = room, inputs
+        if self._slot is not None:
+            self._kept[self._slot] = room, inputs
         return (room.result.copy_(room.output) if self._casts else room.output), None
 
     def unroll(self, inputs: Tensor, starts: Tensor | None = None, state: Tensor | None = None) -> Tensor:  # noqa: ARG002
@@ -141,11 +141,11 @@ class TorchMLP(FlatVectors):
         outputs, _ = self.forward(inputs.flatten(-3, -2))
         return outputs.unflatten(-2, inputs.shape[-3:-1])
 
-    def backward(self, output_gradient: Tensor, accumulate: bool = False) -> None:
-        """Write the gradient of the parameters, or add to it, for the last forward pass made under `learning()`."""
-        if self._kept is None:
+    def backward(self, output_gradient: Tensor, accumulate: bool = False, slot: str = "") -> None:
+        """Write the gradient of the parameters, or add to it, for the last forward pass made under `learning(slot)`."""
+        if slot not in self._kept:
             raise RuntimeError("backward needs a forward pass before it, made within `with network.learning():`")
-        room, inputs = self._kept
+        room, inputs = self._kept[slot]
         output_gradient = output_gradient.reshape(room.output.shape)
         if self._casts:
             output_gradient = room.output_gradient.copy_(output_gradient)
@@ -191,14 +191,14 @@ class TorchMLP(FlatVectors):
         elif self._casts:
             self.gradient.copy_(self._working_gradient)
 
-    def input_gradient(self, output_gradient: Tensor) -> Tensor:
-        """The gradient of the inputs alone, for the last forward pass made under `reading_back()`.
+    def input_gradient(self, output_gradient: Tensor, slot: str = "") -> Tensor:
+        """The gradient of the inputs alone, for the last forward pass made under `reading_back(slot)`.
 
         It is the network's own memory, good until the next such call for as many rows.
         """
-        if self._kept is None:
+        if slot not in self._kept:
             raise RuntimeError("input_gradient needs a forward pass before it, made within reading_back()")
-        room, inputs = self._kept
+        room, inputs = self._kept[slot]
         output_gradient = output_gradient.reshape(room.output.shape)
         if self._casts:
             output_gradient = room.output_gradient.copy_(output_gradient)
@@ -346,7 +346,7 @@ class TorchMLP(FlatVectors):
         wanted = (() if self.seeds is None else (self.seeds,)) + (rows, self.mlp.inputs)
         if inputs.shape != wanted or inputs.dtype != torch.float32:
             raise ValueError(f"inputs must be float32 {wanted}, got {inputs.dtype} {tuple(inputs.shape)}")
-        key = rows, self._learning
+        key = rows, self._slot
         if key not in self._rooms:
             output = torch.empty((*agents, rows, self.outputs), dtype=self.dtype, device=self.device)
             cast = torch.empty(wanted, dtype=self.dtype, device=self.device) if self._casts else None

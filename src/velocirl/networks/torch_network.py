@@ -36,7 +36,7 @@ class FlatVectors:
         self.device = device
         self.parameters = torch.zeros(shape, device=device)
         self.gradient = torch.zeros(shape, device=device)
-        self._learning = False
+        self._slot: str | None = None  # under which name a pass keeps what `backward` needs; None where it keeps nothing
         self._reads_back = False  # whether a pass keeps what `input_gradient` needs
 
     @property
@@ -45,20 +45,20 @@ class FlatVectors:
         return self.parameters.shape[-1]
 
     @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Within this, a pass keeps what `backward` needs."""
-        before, self._learning = self._learning, True
+    def learning(self, slot: str = "") -> Iterator[None]:
+        """Within this, a pass keeps what `backward` needs; several passes may do so, each under a name of its own."""
+        before, self._slot = self._slot, slot
         try:
             yield
         finally:
-            self._learning = before
+            self._slot = before
 
     @contextmanager
-    def reading_back(self) -> Iterator[None]:
-        """Within this, a pass keeps what `input_gradient` needs."""
+    def reading_back(self, slot: str = "") -> Iterator[None]:
+        """Within this, a pass keeps what `input_gradient` needs, too."""
         before, self._reads_back = self._reads_back, True
         try:
-            with self.learning():
+            with self.learning(slot):
                 yield
         finally:
             self._reads_back = before
@@ -106,15 +106,15 @@ class TorchNetwork(FlatVectors):
         self._call: Any = module
         self._unroll: Any = getattr(module, "unroll", None)
         self._compiled: dict[str, Any] | None = None
-        self._kept: Tensor | None = None  # the outputs of the last pass under learning()
-        self._read: Tensor | None = None  # the inputs of the last pass under reading_back()
+        self._kept: dict[str, Tensor] = {}  # the outputs of passes under learning()
+        self._read: dict[str, Tensor] = {}  # the inputs of passes under reading_back()
         self._adopt()
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The outputs (rows, outputs) for inputs (rows, encoding.inputs), and the next state of a recurrent module."""
-        if self._reads_back:
-            self._read = inputs = inputs.detach().requires_grad_()
-        with torch.set_grad_enabled(self._learning), self._precision():
+        if self._reads_back and self._slot is not None:
+            self._read[self._slot] = inputs = inputs.detach().requires_grad_()
+        with torch.set_grad_enabled(self._slot is not None), self._precision():
             outputs, next_state = self._step(inputs, state)
         return self._keep(outputs), None if next_state is None else next_state.detach()
 
@@ -124,7 +124,7 @@ class TorchNetwork(FlatVectors):
         Where `starts` (steps, rows) is true an episode begins, and the state is zero before that step.
         """
         steps, rows = inputs.shape[:2]
-        with torch.set_grad_enabled(self._learning), self._precision():
+        with torch.set_grad_enabled(self._slot is not None), self._precision():
             if not self.state_size:
                 outputs, _ = self._step(inputs.flatten(0, 1), None)
                 outputs = outputs.unflatten(0, (steps, rows))
@@ -135,28 +135,25 @@ class TorchNetwork(FlatVectors):
                 outputs = self._unroll_stepwise(inputs, starts, self._state(state, rows))
         return self._keep(outputs)
 
-    def backward(self, output_gradient: Tensor, accumulate: bool = False) -> None:
-        """Write the gradient of the parameters, or add to it, for the last pass made under `learning()`."""
-        if self._kept is None:
+    def backward(self, output_gradient: Tensor, accumulate: bool = False, slot: str = "") -> None:
+        """Write the gradient of the parameters, or add to it, for the last pass made under `learning(slot)`."""
+        if slot not in self._kept:
             raise RuntimeError("backward needs a pass before it, made within `with network.learning():`")
         if not accumulate:
             self.clear()
         # Each parameter has a gradient already, so that autograd adds to it in place and rebinds nothing.
-        kept, self._kept = self._kept, None
-        kept.backward(output_gradient)
+        self._kept.pop(slot).backward(output_gradient)
 
-    def input_gradient(self, output_gradient: Tensor) -> Tensor:
-        """The gradient of the inputs alone, for the last pass made under `reading_back()`."""
-        if self._kept is None or self._read is None:
+    def input_gradient(self, output_gradient: Tensor, slot: str = "") -> Tensor:
+        """The gradient of the inputs alone, for the last pass made under `reading_back(slot)`."""
+        if slot not in self._kept or slot not in self._read:
             raise RuntimeError("input_gradient needs a pass before it, made within `with network.reading_back():`")
-        kept, self._kept = self._kept, None
-        read, self._read = self._read, None
-        return torch.autograd.grad(kept, read, output_gradient)[0]
+        return torch.autograd.grad(self._kept.pop(slot), self._read.pop(slot), output_gradient)[0]
 
     @property
     def depends_on_parameters(self) -> bool:
         """Whether autograd knows of a way from the outputs of the last pass under `learning()` to a parameter."""
-        return self._kept is not None and self._kept.requires_grad
+        return "" in self._kept and self._kept[""].requires_grad
 
     def compile(self, **options: Any) -> None:
         """Let torch.compile have the module's calls; the options are its own."""
@@ -248,8 +245,8 @@ class TorchNetwork(FlatVectors):
         return torch.autocast(self.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     def _keep(self, outputs: Tensor) -> Tensor:
-        if self._learning:
-            self._kept = outputs
+        if self._slot is not None:
+            self._kept[self._slot] = outputs
         return outputs.detach()
 
     def _kept_apart(self) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
 from velocirl.training.callbacks import Step
-from velocirl.training.seeding import seed_or_drawn, spread_seed
+from velocirl.learners.seeding import seed_or_drawn, spread_seed
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
 COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one

@@ -21,7 +21,7 @@ from velocirl.tabular.tables.exploring import Exploring
 from velocirl.tabular.tables.rules import Rule
 from velocirl.tabular.tables.table import ROWS_USED
 from velocirl.training.collecting import FAULT_IN_REWARD, FAULT_IN_STATE
-from velocirl.training.counters import (
+from velocirl.learners.counters import (
     ALWAYS,
     FIRST_KIND,
     PLACES,

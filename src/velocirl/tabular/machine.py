@@ -55,9 +55,9 @@ from velocirl.tabular.tables.states import States
 from velocirl.tabular.tables.table import Table, finder
 from velocirl.tabular.tables.value_table import ValueTable
 from velocirl.training.collecting import EPISODE
-from velocirl.training.counters import Meter, allocate, clear, read
+from velocirl.learners.counters import Meter, allocate, clear, read
 from velocirl.training.deep_agent import fitting_all
-from velocirl.training.faults import fault_of_rollout
+from velocirl.learners.faults import fault_of_rollout
 from velocirl.vector.native import FleetVectorEnv
 
 EXCHANGES = 4  # of each thread in a call, where there is no reason for fewer: threads wait for each other after it

@@ -13,7 +13,7 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
 from velocirl.training.collecting import Eyes
-from velocirl.training.normalising import RunningMoments
+from velocirl.learners.normalising import RunningMoments
 
 
 class Acting:

@@ -16,7 +16,7 @@ from velocirl.training.actor_critic_config import ActorCriticConfig
 from velocirl.training.actor_critic_updater import ActorCriticUpdater
 from velocirl.training.commands import writer_for
 from velocirl.training.deep_agent import layers_alone
-from velocirl.training.machine import Machine
+from velocirl.learners.learner import Machine
 from velocirl.training.native_policy import NativePolicy
 from velocirl.training.off_policy import ActorCriticLoss, Behaviour
 from velocirl.training.off_policy_agent import OffPolicyAgent

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from velocirl.networks.mlp import ROWS, Plan, Workspace
 from velocirl.networks.passes import Passes
 from velocirl.optim.optimisers import Rule
-from velocirl.training.counters import TIMING, glance, lap
+from velocirl.learners.counters import TIMING, glance, lap
 from velocirl.training.descending import Descent, Trained
 from velocirl.training.off_policy import (
     ACTED,

@@ -19,7 +19,7 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import ROWS
 from velocirl.networks.passes import Passes
-from velocirl.training.counters import ALWAYS, FIRST_KIND, PLACES, WHOLE, Count, allocate, glance, lap, start, turn
+from velocirl.learners.counters import ALWAYS, FIRST_KIND, PLACES, WHOLE, Count, allocate, glance, lap, start, turn
 
 EPISODE = np.dtype([("step", np.int32), ("copy", np.int32), ("total", np.float32), ("length", np.int32)])
 ENDED, FAULT, FAULTY_COPY, FAULTY_STEP, COUNTS = 0, 1, 2, 3, 8  # the places of a journal's counts

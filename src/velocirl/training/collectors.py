@@ -33,8 +33,8 @@ from velocirl.training.collecting import (
     stages,
 )  # fmt: skip
 from velocirl.training.commands import writer_for
-from velocirl.training.counters import FIRST_KIND, TIMED, WHOLE
-from velocirl.training.host_arrays import HostArrays, HostRows
+from velocirl.learners.counters import FIRST_KIND, TIMED, WHOLE
+from velocirl.learners.host import HostArrays, HostRows
 from velocirl.vector.host_interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
 

@@ -20,10 +20,10 @@ from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
 from velocirl.training.agent import Agent, Row
 from velocirl.training.config import OWN_MODULE, is_own_module
-from velocirl.training.machine import Machine, Report
+from velocirl.learners.learner import Machine, Report
 from velocirl.training.native_policy import NativePolicy
-from velocirl.training.normalising import RunningMoments
-from velocirl.training.seeding import seed_or_drawn, spread_seed
+from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.seeding import seed_or_drawn, spread_seed
 
 MODULES = ("network", "critic")  # settings that may be a module of one's own
 

@@ -18,7 +18,7 @@ from velocirl.engine.threads import meet
 from velocirl.networks.passes import Passes, pack_part
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Optimiser, Rule
-from velocirl.training.counters import TIMING, glance, lap
+from velocirl.learners.counters import TIMING, glance, lap
 from velocirl.training.off_policy import FAULT, OPTIMISER, WAITING
 
 PARTIAL = 16  # sums that a thread forms side by side; two lines of the cache, so that no two threads share one

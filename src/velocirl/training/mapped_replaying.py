@@ -19,7 +19,7 @@ from velocirl.engine import random
 from velocirl.engine.registers import row
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Rule
-from velocirl.training.pace import ANY_PACE, beta_at, exploration_at
+from velocirl.learners.pace import ANY_PACE, beta_at, exploration_at
 
 # The columns of a clock's counts: the step of the iteration, that of the run, updates of the run, and of the iteration
 # those of the value or critic, and of the actor.

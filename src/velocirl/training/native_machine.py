@@ -15,10 +15,10 @@ from velocirl.buffers.returns import Discount
 from velocirl.monitor.phases import add, add_parts
 from velocirl.training.collecting import ENDED, ROLLOUT_COUNTS, Eyes
 from velocirl.training.collectors import Collector
-from velocirl.training.counters import Meter, clear, read
-from velocirl.training.faults import check_journals, check_update
-from velocirl.training.machine import Report
-from velocirl.training.normalising import RunningMoments
+from velocirl.learners.counters import Meter, clear, read
+from velocirl.learners.faults import check_journals, check_update
+from velocirl.learners.learner import Report
+from velocirl.learners.normalising import RunningMoments
 from velocirl.training.on_policy import Learner
 from velocirl.training.updating import FAULT, GRADIENT_NORM, MINIBATCHES, Schedule
 

@@ -20,7 +20,7 @@ from velocirl.engine.threads import SPACING
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.mlp import ROWS
 from velocirl.training.collecting import ENDED, FAULT_IN_OBSERVATION, FAULT_IN_POLICY, FAULT_IN_REWARD, tell
-from velocirl.training.counters import FIRST_KIND, PLACES, SECOND_KIND, Count, allocate
+from velocirl.learners.counters import FIRST_KIND, PLACES, SECOND_KIND, Count, allocate
 
 METRICS = 8  # the most that an algorithm can report: of each sample of its critics,
 ACTOR_METRICS = 4  # and, from this column on, of each sample of its actor

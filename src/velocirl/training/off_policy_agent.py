@@ -11,9 +11,9 @@ from velocirl.engine.cpu import available_cores
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device
-from velocirl.training.machine import Report
+from velocirl.learners.learner import Report
 from velocirl.training.off_policy_config import OffPolicyConfig
-from velocirl.training.pace import Pace
+from velocirl.learners.pace import Pace
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.

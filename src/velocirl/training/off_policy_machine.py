@@ -23,10 +23,10 @@ from velocirl.networks.heads import Head
 from velocirl.networks.mlp import Plan, Workspace
 from velocirl.networks.passes import Passes
 from velocirl.training.collecting import COUNTS, ENDED, EPISODE, FAULT, FAULTY_COPY, FAULTY_STEP
-from velocirl.training.counters import Meter, clear, read
+from velocirl.learners.counters import Meter, clear, read
 from velocirl.training.deep_agent import fitting_all
-from velocirl.training.faults import check_update, fault_of_rollout
-from velocirl.training.machine import Report
+from velocirl.learners.faults import check_update, fault_of_rollout
+from velocirl.learners.learner import Report
 from velocirl.training.off_policy import (
     ACTED,
     ACTOR_METRICS,
@@ -47,7 +47,7 @@ from velocirl.training.off_policy import (
 from velocirl.training.off_policy import FAULT as FAULTY_UPDATE
 from velocirl.training.off_policy_config import OffPolicyConfig
 from velocirl.training.off_policy_steps import Connected, Crew, connect
-from velocirl.training.pace import Pace
+from velocirl.learners.pace import Pace
 
 
 class Updater(Protocol):

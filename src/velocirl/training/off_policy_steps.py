@@ -20,8 +20,8 @@ from velocirl.engine.lifecycle import Lifecycle
 from velocirl.engine.threads import meet, run_together
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import Plan, Workspace
-from velocirl.training.counters import TIMED, TIMING, glance, lap, start, turn
-from velocirl.training.host_arrays import HostArrays
+from velocirl.learners.counters import TIMED, TIMING, glance, lap, start, turn
+from velocirl.learners.host import HostArrays
 from velocirl.training.off_policy import (
     BUFFER,
     ENVIRONMENT,
@@ -42,7 +42,7 @@ from velocirl.training.off_policy import (
     Memory,
     Stages,
 )  # fmt: skip
-from velocirl.training.pace import ANY_PACE, Pace, beta_at, exploration_at, updates_due
+from velocirl.learners.pace import ANY_PACE, Pace, beta_at, exploration_at, updates_due
 from velocirl.vector.host_interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
 

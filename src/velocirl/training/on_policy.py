@@ -20,7 +20,7 @@ from velocirl.networks.native import add_passes
 from velocirl.networks.passes import Passes, passes
 from velocirl.optim.optimisers import FACTORS, Optimiser
 from velocirl.training.collecting import Journal
-from velocirl.training.counters import allocate, clear, read
+from velocirl.learners.counters import allocate, clear, read
 from velocirl.training.updating import (
     METRICS,
     OUTCOME,

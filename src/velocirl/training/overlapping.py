@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.training.background import CollectingThread
+from velocirl.learners.batch.collecting_thread import CollectingThread
 from velocirl.training.collecting import ENDED, EPISODE, FAULT, Journal
 from velocirl.training.native_machine import NativeMachine
 

@@ -16,7 +16,7 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
 from velocirl.training.collecting import Eyes
 from velocirl.training.commands import writer_for
-from velocirl.training.host_arrays import HostArrays
+from velocirl.learners.host import HostArrays
 from velocirl.training.mapped_collecting import Track, collecting
 from velocirl.training.torch_device import CPUDevice, Device
 from velocirl.vector.host_interface import HostInterface

@@ -17,7 +17,8 @@ from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.engine.environment import Environment
 from velocirl.engine.mapping import CPUMapper, Mapper
 from velocirl.engine.translating import Translator
-from velocirl.training.torch_background import Background, StreamBackground, ThreadBackground
+from velocirl.learners.batch.background import Background, ThreadBackground
+from velocirl.learners.batch.torch_background import StreamBackground
 from velocirl.vector.native import FleetVectorEnv
 
 TYPES = {

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from velocirl.monitor.phases import add
-from velocirl.training.faults import NumericalError
-from velocirl.training.machine import Report
+from velocirl.learners.faults import NumericalError
+from velocirl.learners.learner import Report
 from velocirl.training.native_machine import REWARD_LIMIT
-from velocirl.training.normalising import RunningMoments, take_in, take_in_rewards
+from velocirl.learners.normalising import RunningMoments, take_in, take_in_rewards
 from velocirl.training.torch_collectors import Records, TorchCollector, TorchFleetCollector
 from velocirl.training.torch_device import Device
 from velocirl.training.torch_learner import TorchLearner

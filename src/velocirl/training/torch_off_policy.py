@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.monitor.phases import add
-from velocirl.training.faults import NumericalError
-from velocirl.training.machine import Report
-from velocirl.training.pace import ANY_PACE, Pace, updates_due
+from velocirl.learners.faults import NumericalError
+from velocirl.learners.learner import Report
+from velocirl.learners.pace import ANY_PACE, Pace, updates_due
 from velocirl.training.torch_device import Device
 from velocirl.training.torch_off_policy_reports import Pending, Reports
 from velocirl.training.torch_off_policy_ring import TorchClock, TorchRing

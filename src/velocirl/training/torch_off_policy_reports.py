@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from velocirl.training.faults import check_update, fault_of_rollout
-from velocirl.training.machine import Report
+from velocirl.learners.faults import check_update, fault_of_rollout
+from velocirl.learners.learner import Report
 from velocirl.training.mapped_collecting import FAULT_KINDS
 from velocirl.training.mapped_replaying import ACTOR_TAKEN, CLOCK, FAULT, NORMS, NUMBERS, TAKEN, UPDATES
 from velocirl.training.off_policy import ACTOR_METRICS, METRICS

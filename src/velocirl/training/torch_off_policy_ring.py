@@ -16,7 +16,7 @@ from velocirl.buffers.sum_tree import CHILDREN, allocate_tree
 from velocirl.engine import random
 from velocirl.training import mapped_replaying as mapped
 from velocirl.training.mapped_replaying import CLOCK, NUMBERS, PACE, RUN_STEP, Batch, Clock, Extent, Ring
-from velocirl.training.pace import Pace
+from velocirl.learners.pace import Pace
 from velocirl.training.torch_device import Device
 from velocirl.training.torch_memory import SAID, DeviceMemoryError
 

@@ -16,11 +16,11 @@ from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
-from velocirl.training.host_arrays import HostArrays
+from velocirl.learners.host import HostArrays
 from velocirl.training.mapped_replaying import EXPLORATION, STEP
 from velocirl.training.mapped_stepping import Scene, stepping
 from velocirl.training.off_policy import Behaviour
-from velocirl.training.pace import Pace, exploration_at
+from velocirl.learners.pace import Pace, exploration_at
 from velocirl.training.torch_device import CPUDevice, Device
 from velocirl.training.torch_off_policy_ring import TorchClock, TorchRing
 from velocirl.vector.host_interface import HostInterface

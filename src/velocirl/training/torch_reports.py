@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velocirl.training.faults import check_update, fault_of_rollout
-from velocirl.training.machine import Report, explained_variance
+from velocirl.learners.faults import check_update, fault_of_rollout
+from velocirl.learners.learner import Report, explained_variance
 from velocirl.training.mapped_collecting import FAULT_KINDS
 from velocirl.training.mapped_updating import (
     COUNTS,

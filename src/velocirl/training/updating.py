@@ -21,7 +21,7 @@ from velocirl.networks.mlp import ROWS
 from velocirl.networks.passes import Passes
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import Rule
-from velocirl.training.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, WHOLE, Count, glance, lap, start, turn
+from velocirl.learners.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, WHOLE, Count, glance, lap, start, turn
 
 METRICS = 8  # the most that a loss can report for a sample
 # The columns of `partial`, which a thread writes for the others to read: padded, so that no two share a cache line.

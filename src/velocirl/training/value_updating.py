@@ -14,7 +14,7 @@ from velocirl.networks.mlp import MLP, ROWS, Plan, Workspace
 from velocirl.networks.native import add_passes
 from velocirl.networks.passes import Passes, passes
 from velocirl.optim.optimisers import Optimiser
-from velocirl.training.counters import TIMING, glance, lap
+from velocirl.learners.counters import TIMING, glance, lap
 from velocirl.training.deep_agent import fitting_all
 from velocirl.training.descending import Descent, Trained, allocate_trained, descent
 from velocirl.training.off_policy import CRITIC, FAULT, METRICS, NORMS, SAMPLE, TARGET, ValueLoss

@@ -22,7 +22,7 @@ from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.runtimes import processes
 from velocirl.training.callbacks import Checkpoint
 from velocirl.training.evaluation import evaluate
-from velocirl.training.faults import NumericalError
+from velocirl.learners.faults import NumericalError
 from velocirl.vector.worker_handle import WorkerError
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for processes in /proc")

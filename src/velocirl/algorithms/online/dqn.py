@@ -23,10 +23,10 @@ from velocirl.algorithms.online.dqn_native import make_native_machine, make_netw
 from velocirl.networks.heads import Head
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import layers_alone
-from velocirl.training.machine import Machine, Report
+from velocirl.learners.learner import Machine, Report
 from velocirl.training.native_policy import NativePolicy
 from velocirl.training.off_policy_agent import OffPolicyAgent
-from velocirl.training.pace import exploration_at
+from velocirl.learners.pace import exploration_at
 
 
 class DQN(OffPolicyAgent):

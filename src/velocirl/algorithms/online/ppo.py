@@ -18,9 +18,9 @@ from velocirl.networks.heads import Head, head_for
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, layers_alone
 from velocirl.training.device_choice import choose_device
-from velocirl.training.machine import Machine, Report
+from velocirl.learners.learner import Machine, Report
 from velocirl.training.native_policy import NativePolicy
-from velocirl.training.normalising import RunningMoments
+from velocirl.learners.normalising import RunningMoments
 
 
 class PPO(DeepAgent):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from velocirl.algorithms.online.ppo_config import PPOConfig
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
-from velocirl.training.normalising import RunningMoments
-from velocirl.training.seeding import Seeds
+from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.seeding import Seeds
 from velocirl.training.source import Source
 from velocirl.training.updating import Schedule
 

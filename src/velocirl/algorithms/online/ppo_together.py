@@ -16,7 +16,7 @@ from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Goal
 from velocirl.training.callbacks import as_callbacks
-from velocirl.training.machine import Report
+from velocirl.learners.learner import Report
 from velocirl.training.updating import Schedule
 
 BY_COPY = ("fleet.", "policy.")  # arrays with a row for each copy

@@ -20,7 +20,7 @@ from velocirl.networks.specs import parse_network
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.training.config import OWN_MODULE, is_own_module
 from velocirl.training.device_choice import no_cuda
-from velocirl.training.seeding import Seeds
+from velocirl.learners.seeding import Seeds
 from velocirl.vector.host_interface import HostInterface
 
 try:

@@ -18,7 +18,7 @@ from velocirl.networks.heads import Head
 from velocirl.networks.squashed import squashed_gaussian
 from velocirl.training.actor_critic_agent import ActorCriticAgent
 from velocirl.training.agent import Row
-from velocirl.training.machine import Report
+from velocirl.learners.learner import Report
 from velocirl.training.off_policy import ActorCriticLoss, Behaviour
 from velocirl.training.twin_critics import CRITIC_LOSS, ERROR, VALUE
 

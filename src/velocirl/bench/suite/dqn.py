@@ -24,7 +24,7 @@ from velocirl.engine.threads import SPACING
 from velocirl.networks.mlp import MLP
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.training.off_policy import Memory, allocate_batch, batch_drawer
-from velocirl.training.pace import ANY_PACE
+from velocirl.learners.pace import ANY_PACE
 from velocirl.training.value_updating import ValueUpdater
 
 INPUTS, WIDTH, ACTIONS, BATCH = 64, 256, 16, 32

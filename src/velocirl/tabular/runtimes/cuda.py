@@ -36,7 +36,7 @@ from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.table import Table
 from velocirl.training.collecting import FAULT_IN_REWARD
 from velocirl.training.deep_agent import fitting_all
-from velocirl.training.faults import fault_of_rollout
+from velocirl.learners.faults import fault_of_rollout
 from velocirl.vector.native_cuda import CUDAFleetVectorEnv
 
 ROWS = ("rng", "observation", "final_observation", "mask")  # of the copies, where each has several numbers

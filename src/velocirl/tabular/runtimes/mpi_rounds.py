@@ -8,7 +8,7 @@ import numpy as np
 
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.machine import Outcome, TabularMachine
-from velocirl.training.seeding import Seeds, spread_seed
+from velocirl.learners.seeding import Seeds, spread_seed
 
 # Rates go in a straight line for as long as a call lasts, so that none lasts longer than this share of the training.
 CALLS = 20

@@ -21,7 +21,7 @@ from velocirl.tabular.runtimes.pinning import pin_process
 from velocirl.tabular.runtimes.process_memory import attach
 from velocirl.tabular.runtimes.process_setup import Setup
 from velocirl.tabular.tables.table import Table
-from velocirl.training.seeding import Seeds
+from velocirl.learners.seeding import Seeds
 from velocirl.vector import worker_process
 from velocirl.vector.host import HostVectorEnv
 from velocirl.vector.host_interface import copy_seeds

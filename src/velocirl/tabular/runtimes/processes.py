@@ -22,7 +22,7 @@ from velocirl.tabular.runtimes.process_setup import Recipe
 from velocirl.tabular.runtimes.process_worker import ATTACH, LOAD, STATE, TAKE
 from velocirl.tabular.tables.table import Table
 from velocirl.training.collecting import EPISODE
-from velocirl.training.counters import ROW
+from velocirl.learners.counters import ROW
 from velocirl.vector.worker_handle import WorkerError, WorkerHandle, stop_workers
 
 MODULE = "velocirl.tabular.runtimes.process_worker"

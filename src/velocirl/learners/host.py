@@ -10,6 +10,8 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from velocirl.engine.registers import as_rows
+from velocirl.learners.experience import Experience
+from velocirl.learners.recording import Outcome
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space, write_raw
 from velocirl.vector.host_interface import HostInterface
@@ -27,6 +29,49 @@ class HostRows(NamedTuple):
     truncated: NDArray[Any]
     episode_return: NDArray[Any]
     episode_length: NDArray[Any]
+
+
+class HostExperience:
+    """What environments of Gymnasium's said last, in arrays as those of a fleet, and their steps in Python."""
+
+    def __init__(self, envs: HostInterface, head: Head) -> None:
+        count, self._space, action = envs.num_envs, envs.single_observation_space, envs.single_action_space
+        self._envs, self._masked = envs, head.masked
+        shape, dtype = raw_space(self._space)
+        self._observation, self._final = np.zeros((count, *shape), dtype), np.zeros((count, *shape), dtype)
+        self._action = np.zeros((count, *(action.shape or ())), action.dtype)
+        self._mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
+        numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32))
+        rows = [array.reshape(count, -1) for array in (self._observation, self._final, self._mask, self._action)]
+        self.arrays = Experience(*rows, self._told)
+        self._begun, self._seed = False, None
+
+    def begin(self) -> None:
+        """Begin the first episodes, unless that was done; by the thread that will step them."""
+        if not self._begun:
+            self._take(*self._envs.reset(seed=self._seed))
+            self._begun, self._seed = True, None
+
+    def begin_anew(self, seed: int) -> None:
+        """Let new episodes begin, by another seed than the first: where a run goes on, none is repeated."""
+        self._begun, self._seed = False, seed
+
+    def step(self) -> None:
+        """Take the step that the actions say."""
+        observations, rewards, terminated, truncated, infos = self._envs.step(self._action)
+        self._take(observations, infos)
+        told = self._told
+        told.reward[:], told.terminated[:], told.truncated[:] = rewards, terminated, truncated
+        if "final_obs" in infos:
+            write_raw(self._space, infos["final_obs"], self._final)
+        if "episode" in infos:
+            told.episode_return[:], told.episode_length[:] = infos["episode"]["r"], infos["episode"]["l"]
+
+    def _take(self, observations: Any, infos: Mapping[str, Any]) -> None:
+        write_raw(self._space, observations, self._observation)
+        if self._masked:
+            self._mask[:] = infos["action_mask"]
 
 
 class HostArrays:

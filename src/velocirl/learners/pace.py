@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Pace(NamedTuple):
     """Steps are those of the environment, counted over all copies."""
@@ -29,6 +31,11 @@ class Pace(NamedTuple):
 
 
 ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 1, 1, 1.0, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
+
+# The same as a record, so that compiled loops and graphs read what the host wrote last.
+PACE = np.dtype(
+    [(name, np.int64 if isinstance(one, int) else np.float64) for name, one in ANY_PACE._asdict().items()], align=True
+)
 
 
 def progress_at(step, pace):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.learners.recording import FAULT_KINDS
 from velocirl.training.collecting import (
     FAULT,
     FAULT_IN_OBSERVATION,
@@ -24,6 +26,13 @@ SOURCES = {
     FAULT_IN_POLICY: ("the output of the network is not finite", "a smaller learning_rate or max_grad_norm may help"),
     FAULT_IN_STATE: ("an observation of the environment is outside of its space", "look at its observe function"),
 }
+
+
+SAID = ("out of memory", "out_of_memory", "unable to allocate", "memoryerror")  # what devices without memory say
+
+
+class DeviceMemoryError(MemoryError):
+    """A device has too little memory for a batch; nothing was saved since, and nothing that was saved is lost."""
 
 
 class NumericalError(ArithmeticError):
@@ -57,3 +66,28 @@ def check_update(faulty_gradient: bool, parameters: NDArray[Any], steps: int) ->
             f"{source} is not finite in the update after step {steps} of the run; a smaller learning_rate may help."
             " No checkpoint was written after that"
         )
+
+
+def check_faults(faults: NDArray[np.int32], steps: int) -> None:
+    """Raise if a copy met such a number in an iteration that began after `steps` steps; the first of them is told."""
+    if not faults.any():
+        return
+    copies = np.flatnonzero(faults)
+    copy = int(copies[np.argmin(faults[copies])])
+    t, kind = divmod(int(faults[copy]) - 1, FAULT_KINDS)
+    raise fault_of_rollout(kind, copy, t, steps, len(faults))
+
+
+def fitting_all(arrays: Mapping[str, NDArray[Any]], own: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse arrays of a file that are not as the agent's own."""
+    for name, array in own.items():
+        fitting(name, arrays, array)
+
+
+def fitting(name: str, arrays: Mapping[str, NDArray[Any]], own: NDArray[Any]) -> NDArray[Any]:
+    """An array of a file, which must be as the agent's own."""
+    found = arrays[name]
+    if found.shape != own.shape or found.dtype != own.dtype:
+        wanted = f"{own.dtype} {own.shape}"
+        raise ValueError(f"{name} is {found.dtype} {found.shape} in the file; this agent has {wanted}")
+    return found

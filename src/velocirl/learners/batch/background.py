@@ -1,14 +1,12 @@
-"""Collecting while somebody learns: in a thread, or on a second stream of a GPU."""
+"""Collecting while somebody learns: in a thread of its own; on a GPU, see `torch_background`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Any, Protocol
 
-import torch
-
-from velocirl.training.background import CollectingThread
+from velocirl.learners.batch.collecting_thread import CollectingThread
 
 
 class Background(Protocol):
@@ -17,7 +15,7 @@ class Background(Protocol):
     full: bool  # whether there is a rollout that nobody has learnt from, or will be
 
     @property
-    def stream(self) -> torch.cuda.Stream | None:
+    def stream(self) -> Any:
         """Where it is collected, if that is a stream."""
         ...
 
@@ -66,30 +64,3 @@ class ThreadBackground:
     def gauges(self) -> dict[str, float]:
         """Whether a rollout waits to be learnt from, and how long learner and collector have waited for each other."""
         return self._thread.gauges()
-
-
-class StreamBackground:
-    """A second stream; the rollout is a graph there."""
-
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self.full = False
-        self._learning, self.stream = stream, torch.cuda.Stream()
-
-    def start(self, collect: Callable[[], None]) -> None:
-        """Begin a rollout."""
-        self.full = True
-        self.stream.wait_stream(self._learning)
-        with torch.cuda.stream(self.stream):
-            collect()
-
-    def join(self) -> None:
-        """Let the learning stream wait for it."""
-        self._learning.wait_stream(self.stream)
-
-    def wait(self) -> None:
-        """Wait for it."""
-        self.stream.synchronize()
-
-    def gauges(self) -> dict[str, float]:
-        """Nothing: streams wait for each other without a word to the host."""
-        return {}

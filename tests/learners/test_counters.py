@@ -7,8 +7,8 @@ import pytest
 
 from velocirl.engine.clock import now
 from velocirl.engine.compiling import compile_loop, learning_translator
-from velocirl.training import counters
-from velocirl.training.counters import ALWAYS, FIRST_KIND, PLACES, ROW, SECOND_KIND, WHOLE, Count
+from velocirl.learners import counters
+from velocirl.learners.counters import ALWAYS, FIRST_KIND, PLACES, ROW, SECOND_KIND, WHOLE, Count
 
 SHORT, LONG, LAST = range(PLACES, PLACES + 3)
 ROUNDS = 40

@@ -16,7 +16,7 @@ class Report:
 
     steps: int  # of the run, when it was done
     learning_rate: float
-    means: NDArray[np.float64]  # of the metrics of the loss, over all samples seen
+    means: Any  # of the metrics by name, over all rows seen
     gradient_norm: float  # mean over the optimiser's steps
     minibatches: int
     optimiser_steps: int  # of the whole run
@@ -67,3 +67,9 @@ def explained_variance(spread: NDArray[np.float64], count: int) -> float:
     variance = squares / count - (targets / count) ** 2
     unexplained = squared_errors / count - (errors / count) ** 2
     return float(1.0 - unexplained / variance) if variance > 0 else float("nan")
+
+
+def latest(ends: NDArray[Any], returns: NDArray[Any], lengths: NDArray[Any], most: int) -> tuple[list[float], list[int]]:
+    """Returns and lengths of the last episodes that ended, in the order of their ends; see `recording.Log`."""
+    places = np.flatnonzero(ends >= 0)[-most:]
+    return returns.reshape(-1)[places].tolist(), lengths.reshape(-1)[places].tolist()

@@ -1,0 +1,85 @@
+"""The records of experience: one row for each step of each copy, in a rollout, in a memory, or drawn from one.
+
+A record is one or two lines of the cache, so that one drawn at random costs one or two accesses to memory. Observations,
+which only networks read, lie behind all other fields: functions see the fields before them (`narrow`), so that they are
+compiled once for observations of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.errors import DefinitionError
+
+GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # what `ended` says of a step
+WIDE = ("observation", "next_observation")  # flat, encoded and, where that is asked for, normalised
+
+
+class Field(NamedTuple):
+    """One field of a record."""
+
+    name: str
+    dtype: Any
+    shape: tuple[int, ...] = ()
+
+
+class Act(NamedTuple):
+    """What an action is made of."""
+
+    size: int  # entries of a row
+    dtype: str
+    choices: int  # the width of its mask, 0 where there is none
+
+
+def rollout_type(inputs: int, act: Act, own: Sequence[Field], values: Sequence[str]) -> np.dtype[Any]:
+    """The record of one step in a rollout, with an algorithm's own fields.
+
+    Of each of the `values` there is also that of the last observation of an episode that was cut off, else 0.
+    """
+    finals = [Field(f"final_{name}", np.float32) for name in values]
+    fields = [Field("reward", np.float32), *own, *finals, *_chosen(act, "mask"), Field("ended", np.int8)]
+    return _record([*fields, Field("observation", np.float32, (inputs,))])
+
+
+def transition_type(inputs: int, act: Act, own: Sequence[Field] = ()) -> np.dtype[Any]:
+    """The record of one step in a memory; its mask is that of what follows, of which zeros forbid nothing."""
+    fields = [Field("reward", np.float32), *own, *_chosen(act, "next_mask"), Field("ended", np.int8)]
+    return _record([*fields, *(Field(name, np.float32, (inputs,)) for name in WIDE)])
+
+
+def drawn_type(act: Act, own: Sequence[Field]) -> np.dtype[Any]:
+    """The record of a transition that was drawn, as it goes through the stages of an update.
+
+    Its reward is that of n steps, its discount that of what follows them, its weight that in the loss; its error is what
+    the update found.
+    """
+    numbers = [Field(name, np.float32) for name in ("reward", "discount", "weight", "error")]
+    return _record([*numbers, *own, *_chosen(act, "next_mask")])
+
+
+def narrow(records: NDArray[Any]) -> NDArray[Any]:
+    """The same records without their observations, in the same memory."""
+    return np.ndarray(records.shape, narrow_type(records.dtype), records, strides=records.strides)  # pyright: ignore
+
+
+def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of a record without its observations."""
+    kept = [(name, field[0].base, field[0].shape) for name, field in (dtype.fields or {}).items() if name not in WIDE]
+    return np.dtype(kept, align=True)
+
+
+def _chosen(act: Act, mask: str) -> tuple[Field, Field]:
+    """The action as it was drawn, before any clipping, and what was legal."""
+    return Field("action", act.dtype, (act.size,)), Field(mask, np.int8, (max(act.choices, 1),))
+
+
+def _record(fields: Sequence[Field]) -> np.dtype[Any]:
+    names = [one.name for one in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise DefinitionError(f"a row has a field {name!r} of its own: declare this one under another name")
+    return np.dtype([(one.name, one.dtype, one.shape) for one in fields], align=True)

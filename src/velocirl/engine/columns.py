@@ -1,0 +1,150 @@
+"""Columns: what a scalar function is called with for each row, from arrays that hold it for many.
+
+`rows_at(columns, i, r, place)` gives the arguments for index i, which stands in row r of its block. An array has a row
+for each index; the words below say where it is otherwise. A row of numbers is an array, a row of records a record.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
+from numpy.typing import NDArray
+
+
+class Local(NamedTuple):
+    """A row for each row of the block."""
+
+    rows: NDArray[Any]
+
+
+class Indexed(NamedTuple):
+    """The row of index i stands at index[i]."""
+
+    rows: NDArray[Any]
+    index: NDArray[Any]
+
+
+class Shared(NamedTuple):
+    """One row for all."""
+
+    rows: NDArray[Any]
+
+
+class Timed(NamedTuple):
+    """Several rows for each index, of which the one at `place` counts."""
+
+    rows: NDArray[Any]
+
+
+class Grouped(NamedTuple):
+    """One row for each group of `size` indices."""
+
+    rows: NDArray[Any]
+    size: int
+
+
+class Ringed(NamedTuple):
+    """The rows of a ring, of which the newest group begins at counts[0]."""
+
+    rows: NDArray[Any]
+    counts: NDArray[Any]
+
+
+def rows_at(columns, i, r, place):
+    """The arguments of a scalar function for index i, which stands in row r of its block."""
+    return tuple(_row(column, i, r, place) for column in columns)
+
+
+def _row(column: Any, i: int, r: int, place: int) -> Any:
+    if isinstance(column, Local):
+        return column.rows[r]
+    if isinstance(column, Indexed):
+        return column.rows[column.index[i]]
+    if isinstance(column, Shared):
+        return column.rows[0]
+    if isinstance(column, Timed):
+        return column.rows[i, place]
+    if isinstance(column, Grouped):
+        return column.rows[i // column.size]
+    if isinstance(column, Ringed):
+        return column.rows[column.counts[0] + i]
+    return column[i]
+
+
+@intrinsic
+def rows_at_compiled(typing_context: Any, columns: Any, i: Any, r: Any, place: Any) -> Any:  # noqa: ARG001
+    kinds = [_kind(column) for column in columns]
+    result = types.Tuple([_row_type(array, word) for array, word in kinds])
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        whole, index, local, time = arguments
+        made = []
+        for k, (array, word) in enumerate(kinds):
+            column = builder.extract_value(whole, k)
+            places = [{Local: local, Shared: index.type(0)}.get(word, index)]
+            if word in (Indexed, Ringed):
+                other = columns[k].types[1]
+                found = _element(context, builder, other, builder.extract_value(column, 1), word is Indexed and index)
+                places = [found if word is Indexed else builder.add(found, index)]
+            elif word is Timed:
+                places.append(time)
+            elif word is Grouped:
+                places = [builder.udiv(index, builder.extract_value(column, 1))]
+            held = builder.extract_value(column, 0) if word is not None else column
+            made.append(_take(context, builder, array, held, places))
+        return context.make_tuple(builder, result, made)
+
+    return result(columns, types.int64, types.int64, types.int64), generate
+
+
+def _kind(column: Any) -> tuple[Any, Any]:
+    """The array that a column holds, and the word that says how its row is found."""
+    if isinstance(column, types.BaseNamedTuple):
+        return column.types[0], column.instance_class
+    return column, None
+
+
+def _row_type(array: Any, word: Any) -> Any:
+    left = array.ndim - (2 if word is Timed else 1)
+    return array.dtype if left == 0 else types.Array(array.dtype, left, "C" if array.layout == "C" else "A")
+
+
+def _element(context: Any, builder: Any, array: Any, value: Any, place: Any) -> Any:
+    """A whole number of an array, the first one unless a place is given."""
+    held = context.make_array(array)(context, builder, value)
+    found = builder.load(builder.gep(held.data, [place]) if place else held.data)
+    return context.cast(builder, found, array.dtype, types.int64)
+
+
+def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any]) -> Any:
+    """The row at these places of the first dimensions: a number, a record, or an array of the dimensions left."""
+    held = context.make_array(array)(context, builder, value)
+    # By bytes, since a stride is a number of them; an address made of integers would lose what is known of aliases.
+    pointer = builder.bitcast(held.data, ir.IntType(8).as_pointer())
+    for k, place in enumerate(places):
+        pointer = builder.gep(pointer, [builder.mul(builder.extract_value(held.strides, k), place)])
+    pointer = builder.bitcast(pointer, held.data.type)
+    if array.ndim == len(places):
+        if isinstance(array.dtype, types.Record):
+            return builder.bitcast(pointer, context.get_value_type(array.dtype))
+        return context.unpack_value(builder, array.dtype, pointer)
+    rest = range(len(places), array.ndim)
+    kind = types.Array(array.dtype, len(rest), "C" if array.layout == "C" else "A")
+    row = context.make_array(kind)(context, builder)
+    populate_array(
+        row,
+        data=pointer,
+        shape=[builder.extract_value(held.shape, k) for k in rest],
+        strides=[builder.extract_value(held.strides, k) for k in rest],
+        itemsize=held.itemsize,
+        meminfo=None,
+        parent=None,
+    )
+    return row._getvalue()
+
+
+COMPILED = {rows_at: rows_at_compiled}

@@ -1,0 +1,65 @@
+"""Frames: the arguments of a compiled function as words of memory, laid out as numba lays its values out.
+
+A function that is called by address takes where its arguments lie instead of the arguments themselves, so that one
+driver can call functions of any kind. An array is seven or more words (its memory, its shape, its strides), a tuple its
+members one after the other, a record the address of its row.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+
+class Frame:
+    """Arguments in memory, and what keeps that memory alive; behind them, room for what a call gives back."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.arguments = arguments
+        words = words_of(arguments)
+        self._words: NDArray[np.int64] = np.array([*words, 0, 0], np.int64)
+        self.address = int(self._words.ctypes.data)
+        self.result, self.exception = self.address + 8 * len(words), self.address + 8 * len(words) + 8
+
+    @property
+    def given_back(self) -> int:
+        """What the last call gave back."""
+        return int(self._words[-2])
+
+
+def words_of(value: Any) -> list[int]:
+    """The words of a value: an array, a record, a whole number, a double, or a tuple of those."""
+    if isinstance(value, np.ndarray):
+        return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
+    if isinstance(value, tuple):
+        return [word for member in value for word in words_of(member)]
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return [int(value)]
+    if isinstance(value, float):
+        return list(struct.unpack("q", struct.pack("d", value)))
+    raise TypeError(f"a {type(value).__name__} cannot be an argument of a compiled function")
+
+
+def type_of(arguments: tuple[Any, ...]) -> Any:
+    """The type of arguments, for which a function is compiled."""
+    return types.Tuple(tuple(numba.typeof(argument) for argument in arguments))
+
+
+def reader(kind: Any) -> Any:
+    """`read(address)`: the tuple of this type that lies there."""
+
+    @intrinsic
+    def read(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+            return builder.load(pointer)
+
+        return kind(types.int64), generate
+
+    return read

@@ -1,0 +1,288 @@
+"""The networks of an algorithm on one device, their target networks, optimisers and numbers.
+
+What an update decides as it goes (whether to stop, whether a number is not one, how many steps were taken) it decides on
+the device, so that a GPU never waits for the host. Several agents may learn side by side, each with a row of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.launching import Work
+from velocirl.learners.faults import fitting
+from velocirl.learners.task import Task
+from velocirl.optim.clipping import clip_value, norm_scale
+from velocirl.optim.optimisers import FACTORS, Optimiser, Rule, optimiser_from
+
+# The columns of a clock's counts, and of its numbers.
+FAULT, STOPPED, STEP, RUN_STEP, MINIBATCH, GATHERED, MINIBATCHES, UPDATES, GOOD, COUNTS = range(10)
+LEARNING_RATE, MAX_NORM, MAX_VALUE, LOSS_SCALE, NUMBERS = range(5)
+APPLIES = FACTORS - 1  # the factor that says whether there is a step to take; no optimiser uses it
+# Of fp16's gradients: where they begin, and when they are doubled, after so many steps without overflow.
+FIRST_LOSS_SCALE, LARGEST_SCALE, GROWTH_INTERVAL = 2.0**16, 2.0**24, 2000
+
+
+class Clock(NamedTuple):
+    """How far an iteration is, and how it goes; a row for each agent."""
+
+    counts: Any  # (agents, COUNTS) int64
+    numbers: Any  # (agents, NUMBERS) float64
+
+    @property
+    def step(self) -> Any:
+        """The count of steps of an iteration, as `recording` reads it."""
+        return self.counts.reshape(-1)[STEP : STEP + 1]
+
+
+class Learnt(NamedTuple):
+    """The parameters of every agent and what their optimiser keeps."""
+
+    parameters: Any  # (agents * size,)
+    gradient: Any  # (agents * size,)
+    moments: Any  # (slots, agents * size)
+    settings: Any  # of the optimiser, float64
+    factors: Any  # (agents, FACTORS)
+    norm: Any  # (agents,) float64, of the gradient
+    norms: Any  # (agents, 2) float64, the sum of those of an iteration, and how many
+    steps: Any  # (agents,) int64, taken so far
+    size: int  # parameters of each agent
+    scaling: int  # 1 where gradients are scaled against underflow (fp16), else 0
+
+
+def goes_on(clock, s):
+    """Whether the update of an agent was neither stopped nor at fault."""
+    return clock.counts[s, FAULT] == 0 and clock.counts[s, STOPPED] == 0
+
+
+def scale_gradient(p, r, t, learnt, clock):  # noqa: ARG001 - every function of an index has the same first arguments
+    """The sum of scaled gradients becomes their mean, each number clipped."""
+    s = p // learnt.size
+    share = 1.0 / (max(clock.counts[s, GATHERED], 1) * clock.numbers[s, LOSS_SCALE])
+    limit = np.float32(clock.numbers[s, MAX_VALUE])
+    learnt.gradient[p] = clip_value(learnt.gradient[p] * np.float32(share), limit)
+
+
+def move(p, r, t, parameters, target, share, clock, size):  # noqa: ARG001
+    """Let a target network come closer to its network."""
+    if goes_on(clock, p // size):
+        target[p] = np.float32(share[0]) * parameters[p] + (np.float32(1) - np.float32(share[0])) * target[p]
+
+
+class Descent(NamedTuple):
+    """The functions of a step of an optimiser."""
+
+    prepare_step: Callable[..., Any]  # (s, r, t, learnt, clock): whether there is one to take
+    descend: Callable[..., Any]  # (p, r, t, learnt, clock)
+    step_number: Callable[..., Any]  # (s, r, t, gradient, numbers, learnt, which, clock)
+
+
+def descent(rule: Rule, *, alone: bool) -> Descent:
+    """Compose the steps of an optimiser; `alone` where there is one agent only."""
+    prepare, apply = rule
+
+    def prepare_step(s, r, t, learnt, clock):  # noqa: ARG001
+        factors = learnt.factors[s]
+        factors[APPLIES] = 0.0
+        if not goes_on(clock, s):
+            return
+        norm = learnt.norm[s]
+        if norm * 0.0 != 0.0:
+            if learnt.scaling and clock.numbers[s, LOSS_SCALE] > 1.0:
+                clock.numbers[s, LOSS_SCALE] *= 0.5  # an overflow of fp16: this step is left out
+                clock.counts[s, GOOD] = 0
+            else:
+                clock.counts[s, FAULT] = 1
+            return
+        learnt.steps[s] += 1
+        learnt.norms[s, 0] += norm
+        learnt.norms[s, 1] += 1.0
+        prepare(learnt.settings, clock.numbers[s, LEARNING_RATE], learnt.steps[s], factors)
+        factors[APPLIES] = 1.0
+        if learnt.scaling:
+            clock.counts[s, GOOD] += 1
+            if clock.counts[s, GOOD] >= GROWTH_INTERVAL and clock.numbers[s, LOSS_SCALE] < LARGEST_SCALE:
+                clock.numbers[s, LOSS_SCALE] *= 2.0
+                clock.counts[s, GOOD] = 0
+
+    def descend(p, r, t, learnt, clock):  # noqa: ARG001
+        s = 0 if alone else p // learnt.size  # a division costs a GPU more than all else here
+        factors = learnt.factors[s]
+        if factors[APPLIES] > 0.0:
+            norm = learnt.norm[s]
+            held = np.float32(norm_scale(norm * norm, clock.numbers[s, MAX_NORM]))
+            apply(learnt.parameters, learnt.gradient[p] * held, learnt.moments, p, factors)
+
+    def step_number(s, r, t, gradient, learnt, which, clock):  # noqa: ARG001
+        if goes_on(clock, s):
+            p = s * learnt.size + which
+            learnt.steps[p] += 1
+            prepare(learnt.settings, clock.numbers[s, LEARNING_RATE], learnt.steps[p], learnt.factors[s])
+            apply(learnt.parameters, gradient[s], learnt.moments, p, learnt.factors[s])
+
+    return Descent(prepare_step, descend, step_number)
+
+
+class BatchNetworks:
+    """All networks and numbers of a task on one device, for one agent or for several."""
+
+    def __init__(self, task: Task, device: Any, agents: int, clock: Clock, *, scaling: bool) -> None:
+        self.task, self.device, self.agents, self.clock = task, device, agents, clock
+        self._optimiser: Optimiser = optimiser_from(task.config.optimiser)
+        self._together = agents > 1
+        self.networks: dict[str, Any] = {}
+        for name in task.trained:
+            self.networks[name] = device.make_network(task.built[name], agents if self._together else None)
+        for name, source in task.targets.items():
+            self.networks[name] = self.networks[source].twin()
+        zeros = device.zeros
+        self.learnt = {name: self._learnt(self.networks[name], scaling) for name in task.trained}
+        count = max(len(task.numbers), 1)
+        self.numbers = zeros(agents, count)
+        starts = [task.number_starts[name] for name in task.numbers] or [0.0]
+        device.store(self.numbers, np.tile(np.array(starts, np.float32), (agents, 1)))
+        self.number_learnt = Learnt(
+            parameters=self.numbers.reshape(-1),
+            gradient=zeros(1),
+            moments=zeros(max(self._optimiser.slots, 1), agents * count),
+            settings=device.put(self._optimiser.settings()),
+            factors=zeros(agents, FACTORS),
+            norm=zeros(1, dtype=np.float64),
+            norms=zeros(1, 2, dtype=np.float64),
+            steps=zeros(agents * count, dtype=np.int64),
+            size=count,
+            scaling=0,
+        )
+        self._descent = descent(self._optimiser.rule, alone=agents == 1)
+        limits = task.config.max_grad_value > 0 or scaling
+        self._scales = limits or getattr(task.config, "gradient_accumulation", 1) > 1
+        self._steps = {name: self._bind_step(name) for name in task.trained}
+        self._moves: dict[tuple[str, str, float], Callable[..., None]] = {}
+
+    @property
+    def first_trained(self) -> str:
+        """The network that takes the first step of an update."""
+        return self.task.program.first_trained
+
+    def begin(self) -> None:
+        """Before an iteration."""
+        for learnt in self.learnt.values():
+            self.device.fill(learnt.norms, 0.0)
+
+    def take_step(self, name: str) -> None:
+        """Move the parameters of a network along the gradient that it has now, unless that is not finite."""
+        learnt, (scale, prepare, descend) = self.learnt[name], self._steps[name]
+        if scale is not None:
+            scale(0)
+        self.device.find_norms(self.networks[name].gradient, learnt.norm)
+        prepare(0)
+        descend(0)
+
+    def bind_number(self, gradient: Any, name: str) -> Callable[..., None]:
+        """What takes the step of a number, along gradients (agents,)."""
+        which = self.task.numbers.index(name)
+        work = Work(self._descent.step_number, (gradient, self.number_learnt, which, self.clock))
+        return self.device.launch([work], self.agents)
+
+    def bind_follow(self, target: str, source: str, share: float) -> Callable[..., None]:
+        """What lets a target network come closer to its network."""
+        parameters, slow = (self._flat(self.networks[name].parameters) for name in (source, target))
+        size = self.networks[source].num_parameters
+        arguments = parameters, slow, self.device.put(np.array([share])), self.clock, size
+        return self.device.launch([Work(move, arguments)], self.agents * size)
+
+    def copy_targets(self) -> None:
+        """Let target networks be what their networks are, with all that those keep beside their parameters."""
+        for target, source in self.task.targets.items():
+            self.device.copy(self.networks[target].parameters, self.networks[source].parameters)
+            self.networks[target].load_buffers(self.networks[source].buffers())
+
+    def to_host(self, name: str) -> NDArray[np.float32]:
+        """The parameters of a network."""
+        return self.networks[name].to_host()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What decides the next updates, besides the parameters of the network that acts.
+
+        Of several agents, everything has a first dimension for them.
+        """
+        task, fetch, slots = self.task, self.device.fetch, self._optimiser.slots
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, network in self.networks.items():
+            if name != task.acting:
+                arrays[f"{name}.parameters"] = network.to_host()
+            buffers = network.buffers().items()
+            arrays |= {f"{name}.buffer.{one}": array for one, array in buffers if name not in task.targets}
+        for name, learnt in self.learnt.items():
+            arrays[f"{name}.moments"] = self._by_agent(fetch(learnt.moments)[:slots], learnt.size)
+            arrays[f"{name}.steps"] = self._one(fetch(learnt.steps))
+        if task.numbers:
+            learnt = self.number_learnt
+            arrays["numbers.values"] = self._one(fetch(self.numbers))
+            arrays["numbers.moments"] = self._by_agent(fetch(learnt.moments)[:slots], learnt.size)
+            arrays["numbers.steps"] = self._one(fetch(learnt.steps).reshape(self.agents, -1))
+        return arrays
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        task, device, own = self.task, self.device, self.state()
+        for name, array in own.items():
+            fitting(name, state, array)
+        for name, network in self.networks.items():
+            if name not in task.targets:
+                prefix = f"{name}.buffer."
+                network.load_buffers({one.removeprefix(prefix): state[one] for one in own if one.startswith(prefix)})
+            if name != task.acting:
+                network.parameters_from(state[f"{name}.parameters"])
+        for target, source in task.targets.items():
+            self.networks[target].load_buffers(self.networks[source].buffers())
+        for name, learnt in self.learnt.items():
+            self._store_moments(learnt, state[f"{name}.moments"])
+            device.store(learnt.steps, state[f"{name}.steps"].reshape(-1))
+        if task.numbers:
+            device.store(self.numbers, state["numbers.values"].reshape(self.agents, -1))
+            self._store_moments(self.number_learnt, state["numbers.moments"])
+            device.store(self.number_learnt.steps, state["numbers.steps"].reshape(-1))
+
+    def _learnt(self, network: Any, scaling: bool) -> Learnt:
+        agents, size, zeros = self.agents, network.num_parameters, self.device.zeros
+        return Learnt(
+            parameters=self._flat(network.parameters),
+            gradient=self._flat(network.gradient),
+            moments=zeros(max(self._optimiser.slots, 1), agents * size),
+            settings=self.device.put(self._optimiser.settings()),
+            factors=zeros(agents, FACTORS),
+            norm=zeros(agents, dtype=np.float64),
+            norms=zeros(agents, 2, dtype=np.float64),
+            steps=zeros(agents, dtype=np.int64),
+            size=size,
+            scaling=int(scaling),
+        )
+
+    def _bind_step(self, name: str) -> tuple[Any, Any, Any]:
+        learnt, clock, launch = self.learnt[name], self.clock, self.device.launch
+        count = self.agents * learnt.size
+        scale = launch([Work(scale_gradient, (learnt, clock))], count) if self._scales else None
+        prepare = launch([Work(self._descent.prepare_step, (learnt, clock))], self.agents)
+        return scale, prepare, launch([Work(self._descent.descend, (learnt, clock))], count)
+
+    def _store_moments(self, learnt: Learnt, moments: NDArray[Any]) -> None:
+        slots = self._optimiser.slots
+        host = self.device.fetch(learnt.moments)
+        flat = moments.swapaxes(0, 1) if self._together else moments
+        host[:slots] = flat.reshape(slots, -1)
+        self.device.store(learnt.moments, host)
+
+    def _by_agent(self, moments: NDArray[Any], size: int) -> NDArray[Any]:
+        """Moments (slots, agents * size) of each agent: (slots, size), or (agents, slots, size)."""
+        return moments.reshape(len(moments), self.agents, size).swapaxes(0, 1) if self._together else moments
+
+    def _one(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What has a row for each agent, without that dimension where there is only one."""
+        return array if self._together or array.ndim == 1 else array[0]
+
+    def _flat(self, parameters: Any) -> Any:
+        return self.device.flat(parameters)

@@ -1,0 +1,335 @@
+"""A memory on a device: a ring of records, the drawing of batches, and priorities, all as functions of one index.
+
+What changes from step to step (places, counters, the pace of an iteration) are numbers on the device, so that a step of
+the fleet and an update are fixed sequences of work that nobody waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.n_step import cut_off, follow
+from velocirl.buffers.prioritised import fraction, power
+from velocirl.buffers.records import narrow
+from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
+from velocirl.buffers.sum_tree import CHILDREN, allocate_tree, find, leaf_of, sum_up, total_of
+from velocirl.engine import random
+from velocirl.engine.launching import Work
+from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
+from velocirl.learners.faults import SAID, DeviceMemoryError
+from velocirl.learners.pace import PACE, beta_at, exploration_at
+
+EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
+
+
+class Places(NamedTuple):
+    """A ring and its priorities, as functions of an index reach them."""
+
+    rows: Any  # (capacity,) narrow records
+    counts: Any  # (3,) PLACE, FILLED, TOTAL
+    tree: Any  # (rows, CHILDREN) priorities^alpha and their sums; see `sum_tree`
+    starts: Any  # (levels,) where each level begins
+    greatest: Any  # (1,) float32, of all priorities^alpha so far
+
+
+class Drawn(NamedTuple):
+    """What is drawn for one update."""
+
+    places: Any  # (batch,) int64
+    lasts: Any  # (batch,) int64, the places whose next observation comes after the n steps
+    leaves: Any  # (batch,) priorities^alpha, and afterwards the new ones
+    least: Any  # (1,) of those
+    rows: Any  # (batch,) records
+
+
+class Extent(NamedTuple):
+    """The sizes of drawing."""
+
+    copies: int
+    batch: int
+    capacity: int
+    n_step: int
+    gamma: float
+    alpha: float
+
+
+class Timing(NamedTuple):
+    """What the pace of an iteration decides."""
+
+    clock: Clock
+    pace: Any  # (1,) PACE
+    exploration: Any  # (1,) float32
+
+
+def begin_iteration(i, r, t, timing):  # noqa: ARG001 - every function of an index has the same first arguments
+    """How much is explored in the first step."""
+    timing.exploration[0] = exploration_at(timing.clock.counts[0, RUN_STEP], timing.pace[0])
+
+
+def advance(i, r, t, ring, timing, extent):  # noqa: ARG001
+    """After a step of all copies."""
+    place = ring.counts[PLACE] + extent.copies
+    ring.counts[PLACE] = place if place < extent.capacity else 0
+    ring.counts[FILLED] = min(ring.counts[FILLED] + extent.copies, extent.capacity)
+    ring.counts[TOTAL] += extent.copies
+    counts = timing.clock.counts
+    counts[0, STEP] += 1
+    counts[0, RUN_STEP] += extent.copies
+    timing.exploration[0] = exploration_at(counts[0, RUN_STEP], timing.pace[0])
+
+
+def admit(i, r, t, ring):  # noqa: ARG001
+    """The newest record of copy i gets the greatest priority so far; before `advance`."""
+    leaf = ring.counts[PLACE] + i
+    ring.tree[leaf // CHILDREN, leaf % CHILDREN] = ring.greatest[0]
+
+
+def sum_newest(k, r, level, ring, extent):  # noqa: ARG001
+    """Sum the k-th node of a level above the newest group anew."""
+    below = np.int64(1)
+    for _ in range(level):
+        below *= CHILDREN
+    node = ring.counts[PLACE] // below + k
+    if node <= (ring.counts[PLACE] + extent.copies - 1) // below:
+        sum_up(ring.tree, ring.starts, level, node)
+
+
+def sum_drawn(b, r, level, ring, drawn):  # noqa: ARG001
+    """Sum the node above a place that was drawn anew; those that share one write the same number."""
+    node = drawn.places[b]
+    for _ in range(level):
+        node = node // CHILDREN
+    sum_up(ring.tree, ring.starts, level, node)
+
+
+def sum_all(node, r, level, ring):  # noqa: ARG001
+    """Sum a node of a level anew."""
+    sum_up(ring.tree, ring.starts, level, node)
+
+
+def draw(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
+    """Draw a record, each as probable as any other."""
+    drawn.rows[b].weight = 1.0
+    note(b, random.integer(rng[b], 0, ring.counts[FILLED]), ring, drawn, extent)
+
+
+def draw_by_share(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
+    """Draw a record from the b-th of as many equal shares of the total of priorities; their places never fall."""
+    share = total_of(ring.tree) / np.float64(extent.batch)
+    place = find(ring.tree, ring.starts, (np.float64(b) + fraction(rng[b])) * share)
+    drawn.leaves[b] = leaf_of(ring.tree, place)
+    note(b, place, ring, drawn, extent)
+
+
+def note(b, place, ring, drawn, extent):
+    """A record that was drawn becomes a row of the batch, with what came of it over n steps."""
+    reward, discount, last = follow(ring.rows, ring.counts, extent.copies, place, extent.n_step, extent.gamma)
+    drawn.places[b] = place
+    drawn.lasts[b] = last
+    row, stored, following = drawn.rows[b], ring.rows[place], ring.rows[last]
+    row.reward = reward
+    row.discount = discount
+    for k in range(len(row.action)):
+        row.action[k] = stored.action[k]
+    for k in range(len(row.next_mask)):
+        row.next_mask[k] = following.next_mask[k]
+
+
+def weigh(b, r, t, drawn, timing):  # noqa: ARG001
+    """The weight in the loss that takes priorities back, of which the largest of a batch is 1."""
+    beta = beta_at(timing.clock.counts[0, RUN_STEP], timing.pace[0])
+    drawn.rows[b].weight = np.float32(power(drawn.least[0] / drawn.leaves[b], beta))
+
+
+def rate(b, r, t, drawn, clock, extent):  # noqa: ARG001
+    """The error of a record becomes its new priority."""
+    sound = clock.counts[0, FAULT] == 0
+    drawn.leaves[b] = power(abs(drawn.rows[b].error) + np.float32(EPSILON), extent.alpha) if sound else 0.0
+
+
+def revise(b, r, t, ring, drawn, clock):  # noqa: ARG001
+    """Write a new priority; a record that was drawn several times lies in neighbouring rows, and the last counts."""
+    ours = b + 1 == len(drawn.places) or drawn.places[b + 1] != drawn.places[b]
+    if ours and clock.counts[0, FAULT] == 0:
+        leaf = drawn.places[b]
+        ring.tree[leaf // CHILDREN, leaf % CHILDREN] = drawn.leaves[b]
+
+
+class BatchRing:
+    """Records of single steps in groups, one for each step of the fleet."""
+
+    def __init__(
+        self, device: Any, config: Any, kind: np.dtype[Any], drawn: np.dtype[Any], clock: Clock, seed: int
+    ) -> None:
+        self.device, self._config = device, config
+        copies, batch, zeros = config.num_envs, config.batch_size, device.zeros
+        self.capacity = max(config.buffer_size // copies, 1) * copies
+        if self.capacity > MOST_ROWS:
+            raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {config.buffer_size:,}")
+        self.prioritised = config.priority == "proportional"
+        with tells_of_ring(device.name, self.capacity, kind.itemsize):
+            self.rows = device.records((self.capacity,), kind)
+        tree, starts = allocate_tree(self.capacity if self.prioritised else 1)
+        self._starts = starts
+        self.tree, self.counts, self.greatest = zeros(*tree.shape), zeros(3, dtype=np.int64), zeros(1)
+        device.fill(self.greatest, 1.0)
+        self.places = Places(narrow(self.rows), self.counts, self.tree, device.put(starts), self.greatest)
+        numbers = zeros(batch, dtype=np.int64), zeros(batch, dtype=np.int64), zeros(batch), zeros(1)
+        self.drawn = Drawn(*numbers, device.records((batch,), drawn))
+        self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
+        # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
+        alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
+        self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
+        self.pace = device.records((1,), PACE)
+        self.timing = Timing(clock, self.pace, zeros(1))
+        self._bind()
+
+    def _bind(self) -> None:
+        launch, places, drawn, timing = self.device.launch, self.places, self.drawn, self.timing
+        config, clock = self._config, self.timing.clock
+        copies, batch = config.num_envs, config.batch_size
+        extent = Extent(copies, batch, self.capacity, config.n_step, float(config.gamma), float(config.priority_alpha))
+        self._begin = launch([Work(begin_iteration, (timing,))], 1)
+        self._advance = launch([Work(advance, (places, timing, extent))], 1)
+        choose = draw_by_share if self.prioritised else draw
+        self._draw = launch([Work(choose, (places, drawn, self.streams, extent))], batch)
+        if not self.prioritised:
+            return
+        levels = range(1, len(self._starts))
+        self._admit = launch([Work(admit, (places,))], copies)
+        self._weigh = launch([Work(weigh, (drawn, timing))], batch)
+        self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
+        self._revise = launch([Work(revise, (places, drawn, clock))], batch)
+        self._sum_drawn = launch([Work(sum_drawn, (places, drawn))], batch)
+        # Nodes that a group may have above it, and all nodes, of each level.
+        near = [(level, copies // CHILDREN**level + 2) for level in levels]
+        every = [(level, -(-self.capacity // CHILDREN**level)) for level in levels]
+        self._sum_newest = [(level, launch([Work(sum_newest, (places, extent))], count)) for level, count in near]
+        self._sum_all = [(level, launch([Work(sum_all, (places,))], count)) for level, count in every]
+
+    def begin(self, pace: Any) -> None:
+        """At the beginning of an iteration."""
+        self.device.write(self.pace, np.array([tuple(pace)], PACE))
+        self._begin(0)
+
+    def advance(self) -> None:
+        """After a group was written."""
+        if self.prioritised:
+            self._admit(0)
+            for level, add_up in self._sum_newest:
+                add_up(level)
+        self._advance(0)
+
+    def receive(self, group: NDArray[Any]) -> None:
+        """Write a group that comes from the host."""
+        place = int(self.device.fetch(self.counts)[PLACE])
+        self.device.copy(self.rows[place : place + len(group)], group)
+
+    def draw(self) -> None:
+        """Draw a batch."""
+        self._draw(0)
+        if self.prioritised:
+            self.device.find_least(self.drawn.leaves, self.drawn.least)
+            self._weigh(0)
+
+    def revise(self) -> None:
+        """Let the errors of a batch be its new priorities."""
+        if not self.prioritised:
+            return
+        self._rate(0)
+        self.device.find_greatest(self.drawn.leaves, self.greatest)
+        self._revise(0)
+        for level in range(1, len(self._starts)):
+            self._sum_drawn(level)
+
+    def state(self) -> dict[str, Any]:
+        """What a native buffer's state has, and the streams of a batch's rows."""
+        counts = self.device.fetch(self.counts)
+        state = {
+            "memory.rows": self._written(int(counts[FILLED])),
+            "memory.counts": counts,
+            "memory.rng": self._own_stream.copy(),
+        }
+        if not self.device.sequential:
+            state["learner.draws"] = self.device.fetch(self.streams)
+        if self.prioritised:
+            leaves = self.device.fetch(self.tree).reshape(-1)[: self.capacity].copy()
+            state |= {"memory.priorities": leaves, "memory.greatest": self.device.fetch(self.greatest)}
+        return state
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
+        """Go on from a state; where new episodes begin, those of before are cut off."""
+        counts, rows = state["memory.counts"].copy(), np.zeros(self.capacity, self.rows.dtype)
+        if len(state["memory.rows"]) != counts[FILLED] or state["memory.rows"].dtype != rows.dtype:
+            raise ValueError("memory.rows of the state are not of such an agent: load one of the same environment")
+        if counts[FILLED] > self.capacity or (counts[FILLED] < self.capacity) != (counts[PLACE] == counts[FILLED]):
+            raise ValueError(
+                f"the memory of the state is not one of {self.capacity} transitions: give the same buffer_size and"
+                " num_envs"
+            )
+        rows[: counts[FILLED]] = state["memory.rows"][:]
+        if episodes_begin:
+            cut_off(rows, counts, self._config.num_envs)
+        self.device.store(self.rows, rows)
+        self.device.store(self.counts, counts)
+        self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
+        if not self.device.sequential:
+            streams = state.get("learner.draws")
+            if streams is None or streams.shape != (self._config.batch_size, 2):  # a native learner has one stream
+                streams = random.streams(int(self._own_stream[0]), self._config.batch_size)
+            self.device.store(self.streams, streams)
+        if self.prioritised:
+            self._load_priorities(state, int(counts[FILLED]))
+        self.device.synchronise()
+
+    def _written(self, filled: int) -> Any:
+        """The rows that are written, where they lie; those of a GPU come to this machine piece by piece."""
+        return self.rows[:filled] if isinstance(self.rows, np.ndarray) else DeviceRows(self.device, self.rows, filled)
+
+    def _load_priorities(self, state: Mapping[str, NDArray[Any]], filled: int) -> None:
+        """Those of the state, or where it has none, all alike."""
+        leaves = state.get("memory.priorities")
+        if leaves is None or leaves.shape != (self.capacity,):
+            leaves = (np.arange(self.capacity) < filled).astype(np.float32)
+        tree = np.zeros(self.tree.shape, np.float32)
+        tree.reshape(-1)[: self.capacity] = leaves
+        self.device.store(self.tree, tree)
+        greatest = state.get("memory.greatest", np.array([max(leaves.max(), 1.0)], np.float32))
+        self.device.store(self.greatest, greatest)
+        for level, add_up in self._sum_all:
+            add_up(level)
+
+
+class DeviceRows:
+    """The first rows of a ring on a device, of which stretches can be had as arrays; see `buffers.segments.Rows`."""
+
+    def __init__(self, device: Any, rows: Any, filled: int) -> None:
+        self._device, self._rows, self._filled = device, rows, filled
+        self.dtype: np.dtype[Any] = rows.dtype
+
+    def __len__(self) -> int:
+        return self._filled
+
+    def __getitem__(self, stretch: slice, /) -> NDArray[Any]:
+        first, stop, _ = stretch.indices(self._filled)
+        return self._device.fetch(self._rows[first:stop]) if stop > first else np.zeros(0, self.dtype)
+
+
+@contextmanager
+def tells_of_ring(device: str, capacity: int, itemsize: int) -> Iterator[None]:
+    """Turn an error of a device without memory into one that names the size of the ring, and what to reduce."""
+    try:
+        yield
+    except Exception as error:
+        text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have errors of their own for it
+        if not any(said in text for said in SAID):
+            raise
+        raise DeviceMemoryError(
+            f"{device} has too little memory for {capacity:,} transitions of {itemsize:,} bytes"
+            f" ({capacity * itemsize / 2**30:.1f} GiB): reduce buffer_size"
+        ) from error

@@ -1,0 +1,184 @@
+"""Steps of the copies into a memory on a device: of a fleet that lives there, or of environments on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import narrow
+from velocirl.engine import random
+from velocirl.engine.columns import Ringed, Shared
+from velocirl.engine.launching import Work, by_row
+from velocirl.learners.acting import acting, random_action
+from velocirl.learners.batch.networks import BatchNetworks
+from velocirl.learners.batch.ring import BatchRing
+from velocirl.learners.commands import command_for
+from velocirl.learners.experience import Experience
+from velocirl.learners.host import HostExperience
+from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.recording import Log, Ring, Sight, look, remember
+from velocirl.learners.task import Task
+
+
+class Stepping:
+    """The work of a step on one device, into a ring or a group of records."""
+
+    def __init__(
+        self, task: Task, device: Any, experience: Experience, outputs: int, most_steps: int, records: Any, counts: Any,
+        clock: Any, exploration: Any,
+    ) -> None:  # fmt: skip
+        copies, zeros, head = task.config.num_envs, device.zeros, task.head
+        self.inputs, self.outputs = zeros(copies, task.encoding.inputs), zeros(copies, outputs)
+        self.noise = zeros(copies, head.action_size)
+        ends = 1, most_steps, copies
+        self.log = Log(
+            zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
+        )
+        self.rng = device.put(random.streams(task.seeds.policy, copies))
+        still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
+        sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
+        rows = narrow(records)
+        ring = Ring(rows, records["observation"], records["next_observation"], counts, self.noise, experience.mask, clock)
+        known = {
+            task.acting: self.outputs,
+            "row": Ringed(rows, counts),
+            "mask": experience.mask,
+            "rng": self.rng,
+            "exploration": Shared(exploration),
+            "noise": self.noise,
+            "settings": Shared(device.put(task.settings)),
+        }
+        columns = tuple(known[name] for name in task.act.arguments)
+        command, table = command_for(task.source.action_space)
+        self.look = Work(look, (sight, self.inputs, ring, self.log, 0))
+        self.look_ahead = Work(look, (sight, self.inputs, ring, self.log, copies))
+        self.act = Work(acting(task.act, head), (columns, self.outputs, self.log, clock))
+        self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
+        self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
+        self.remember = Work(remember, (sight, experience.told, ring, self.log))
+
+
+class FleetSteps:
+    """Steps of a fleet that lives on the networks' own device: a pass of the network and one launch."""
+
+    on_host = False
+
+    def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
+        self.device, self._ring, copies = device, ring, task.config.num_envs
+        self._network = networks.networks[task.acting]
+        self.fleet = device.make_fleet(task.source.native, copies, task.source.params)
+        self.fleet.reset()
+        device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, copies))
+        self.fleet.target.begin(np.ones(copies, np.bool_))
+        timing = ring.timing
+        self._parts = parts = Stepping(
+            task, device, device.experience(self.fleet), self._network.outputs, most_steps, ring.rows, ring.counts,
+            timing.clock.step, timing.exploration,
+        )  # fmt: skip
+        self.log = parts.log
+        after = [parts.command, *device.stepping(self.fleet), parts.remember, parts.look_ahead]
+        self._look = device.launch([parts.look], copies)
+        self._warm_up, self._step = device.launch([parts.draw, *after], copies), device.launch([parts.act, *after], copies)
+
+    def begin(self) -> None:
+        """Before the first step of an iteration."""
+        self.device.fill(self.log.ends, -1)
+        self.device.fill(self.log.fault, 0)
+        self._look(0)
+
+    def explore(self, step: int, pace: Pace) -> None:
+        """How much is explored is known on the device."""
+
+    def warm_up(self) -> None:
+        """One step by random actions."""
+        self._warm_up(0)
+        self._ring.advance()
+
+    def step(self) -> None:
+        """One step by the network's actions."""
+        made, _ = self._network.forward(self._parts.inputs)
+        self.device.copy(self._parts.outputs, made)
+        self._step(0)
+        self._ring.advance()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The fleet, the random streams of actions, and what exploration keeps."""
+        fleet = {f"fleet.{name}": array for name, array in self.fleet.get_state().items()}
+        parts, fetch = self._parts, self.device.fetch
+        return {**fleet, "policy.rng": fetch(parts.rng), "policy.noise": fetch(parts.noise)}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where the copies were."""
+        self.device.synchronise()
+        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
+        self.fleet.set_state(fleet)
+        self.device.store(self._parts.rng, state["policy.rng"])
+        self.device.store(self._parts.noise, state["policy.noise"])
+
+
+class HostSteps:
+    """Steps of Gymnasium's environments in Python; each group of records is sent to the memory once."""
+
+    on_host = True
+
+    def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
+        config, copies = task.config, task.config.num_envs
+        self.device, self._ring, self._network = device, ring, networks.networks[task.acting]
+        self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
+        self._host = HostExperience(self.envs, task.head)
+        host = device.on_host()
+        self._group, counts = np.zeros(copies, ring.rows.dtype), np.zeros(3, np.int64)
+        self._clock, self._exploration = np.zeros(1, np.int64), host.zeros(1)
+        self._parts = parts = Stepping(
+            task, host, self._host.arrays, self._network.outputs, most_steps, self._group, counts, self._clock,
+            self._exploration,
+        )  # fmt: skip
+        self.log, launch = parts.log, host.launch
+        self._look = launch([parts.look], copies)
+        self._draw, self._act = launch([parts.draw, parts.command], copies), launch([parts.act, parts.command], copies)
+        self._remember = launch([parts.remember], copies)
+
+    def begin(self) -> None:
+        """Before the first step of an iteration."""
+        self._host.begin()
+        self._clock[:] = 0
+        self.device.on_host().fill(self.log.ends, -1)
+        self.device.on_host().fill(self.log.fault, 0)
+
+    def explore(self, step: int, pace: Pace) -> None:
+        """How much is explored in the step that comes next."""
+        self._exploration[0] = exploration_at(step, pace)
+
+    def warm_up(self) -> None:
+        """One step by random actions."""
+        self._look(0)
+        self._draw(0)
+        self._go_on()
+
+    def step(self) -> None:
+        """One step by the network's actions."""
+        self._look(0)
+        made, _ = self._network.forward(self.device.from_host(self._parts.inputs))
+        self.device.on_host().copy(self._parts.outputs, made)
+        self._act(0)
+        self._go_on()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The random streams of actions; what Gymnasium's environments are in the middle of cannot be saved."""
+        return {"policy.rng": np.array(self._parts.rng), "policy.noise": np.array(self._parts.noise)}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
+        self._parts.rng[:] = state["policy.rng"]
+        self.device.on_host().fill(self._parts.noise, 0.0)
+        self._host.begin_anew(int(self._parts.rng[0, 0] >> np.uint64(33)))
+
+    def _go_on(self) -> None:
+        self._host.step()
+        self._remember(0)
+        self._ring.receive(self._group)
+        self._ring.advance()
+        self._clock[0] += 1

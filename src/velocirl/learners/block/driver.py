@@ -1,0 +1,322 @@
+"""Drivers: compiled loops that call units by their addresses, written and compiled once for all algorithms.
+
+A block of rows goes through the units of a pass one after the other and stays in its core's cache. Where rows meet, so do
+the threads: sums are formed in the order of the threads, so that a result depends on their number, never on their timing.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.compiling import add_kernel, learning_translator
+from velocirl.engine.frames import reader, type_of
+from velocirl.engine.threads import meet
+from velocirl.engine.translating import Translator
+from velocirl.engine.units import call_unit
+from velocirl.learners.counters import TIMING, glance, lap
+from velocirl.learners.phases import OPTIMISER, WAITING
+from velocirl.networks.mlp import MLP, Plan, Workspace
+from velocirl.networks.passes import clear, pack_panels, pack_part, pack_transposed, unpack
+from velocirl.optim.clipping import clip_value, norm_scale
+from velocirl.optim.optimisers import FACTORS, Rule
+
+# What an instruction of a program does: a pass goes through units, the others are of one network, unit or number.
+PASS, CLEAR, MEAN, STEP, ONCE, STOP, FOLLOW = range(7)
+INSTRUCTION = np.dtype(
+    [
+        ("kind", np.int64),
+        ("first", np.int64),  # the first unit of a pass; the network of a step; the unit of a function, or -1
+        ("stop", np.int64),  # the unit after the last; of a `once`, the number that it steps, or -1
+        ("number", np.int64),  # of a pass
+        ("period", np.int64),  # in which updates: every so many
+        ("share", np.float64),  # how far a target network moves
+    ]
+)
+LEARNING = np.dtype([(name, np.float64) for name in ("learning_rate", "max_grad_norm", "max_grad_value")])
+JOB = np.dtype(
+    [
+        ("most", np.int64),  # rows of a block
+        ("batch", np.int64),  # rows of all threads
+        ("begins", np.int64),  # whether gradients are set to zero first, or added to
+        ("weight", np.int64),  # rows whose gradients a step follows; 0 for no step
+    ]
+)
+PARTIAL = 16  # sums that a thread forms side by side; two lines of the cache, so that no two threads share one
+LINE = 16  # numbers of a share at least, for the same reason
+FAULT, STOPPED, OUTCOME = 0, 1, 16  # the places of `outcome`: a gradient was not finite; an update was stopped
+SCALE = FACTORS - 1  # the factor of an optimiser by which gradients are multiplied, for clipping; no rule uses it
+
+
+class Trained(NamedTuple):
+    """A network as one thread steps it; `work` and `factors` are its own."""
+
+    plan: Plan
+    work: Workspace  # of which the gradient counts
+    parameters: NDArray[np.float32]
+    gradients: NDArray[np.float32]  # (threads, parameters)
+    factors: NDArray[np.float32]  # (FACTORS,) of the optimiser
+    partial: NDArray[np.float64]  # (threads, PARTIAL) sums of squares of the gradient
+    steps: NDArray[np.int64]  # (1,) taken so far
+    norms: NDArray[np.float64]  # (2,) of the gradients since they were read last, and how many
+    optimiser: NDArray[np.int64]  # (2,) its address and frame
+    target: NDArray[np.float32]  # the parameters that follow these; none where no target network does
+    target_packed: NDArray[np.float32]
+
+
+class Sums(NamedTuple):
+    """What functions add to metrics: a slot for each metric of each function."""
+
+    own: NDArray[np.float64]  # (slots,) of this thread in this update
+    slots: NDArray[np.float64]  # (2, threads, slots) as others see it; of two updates in turns, as one may be ahead
+    metric: NDArray[np.int64]  # (slots,) to which metric it counts
+    of_pass: NDArray[np.int64]  # (slots,) in which pass
+    totals: NDArray[np.float64]  # (slots,) of this thread, since they were read last
+    seen: NDArray[np.int64]  # (passes,) rows of this thread, since they were read last
+    means: NDArray[np.float64]  # (metrics + 1,) of the batch so far, and last the number of its rows; of this thread
+    single: NDArray[np.float32]  # the same
+
+
+class Crew(NamedTuple):
+    """What one thread works with in an update."""
+
+    thread: int
+    threads: int
+    meeting: NDArray[np.int64]  # where the threads wait for each other,
+    meetings: NDArray[np.int64]  # (1,) and how often this one has
+    program: NDArray[Any]  # INSTRUCTION
+    units: NDArray[np.int64]  # (units, 3) address, frame, and where the time that it takes is counted
+    networks: NDArray[np.int64]  # (networks,) frames of `Trained`
+    number_steps: NDArray[np.int64]  # (numbers,) taken so far,
+    number_gradients: NDArray[np.float32]  # (1, numbers) their gradients,
+    number_factors: NDArray[np.float32]
+    number_optimiser: NDArray[np.int64]  # (2,) and the address and frame of their optimiser
+    sums: Sums
+    learning: NDArray[Any]  # (1,) LEARNING
+    job: NDArray[Any]  # (1,) JOB
+    outcome: NDArray[np.float64]  # (OUTCOME,)
+    counters: NDArray[np.int64]  # of this thread, see `counters`
+
+
+def _example() -> Trained:
+    """A network of no size, for its types."""
+    network, empty = MLP.of([1, 1]), np.zeros(1, np.float32)
+    numbers = np.zeros((1, 1), np.float32), np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL))
+    counts = np.zeros(1, np.int64), np.zeros(2), np.zeros(2, np.int64)
+    return Trained(network.plan, network.workspace(), empty, *numbers, *counts, empty, empty)
+
+
+_trained_at = reader(type_of((_example(),)))
+
+
+def together(crew):
+    """Wait for the other threads."""
+    crew.meetings[0] += 1
+    meet(crew.meeting, crew.thread, crew.threads, crew.meetings[0])
+
+
+def share_of(thread, threads, size):
+    """The first place of a thread's share of some numbers, and the one after its last."""
+    share = (size // threads + LINE - 1) // LINE * LINE
+    low, high = min(thread * share, size), min((thread + 1) * share, size)
+    return low, (size if thread == threads - 1 else high)
+
+
+def reduce_share(gradients, threads, low, high, scale, limit, squares):
+    """Add up the threads' gradients between two places, into the first row; `squares` become sums of their squares."""
+    own = gradients[0, low:high]
+    for other in range(1, threads):
+        more = gradients[other, low:high]
+        for p in range(len(own)):
+            own[p] += more[p]
+    for p in range(len(own)):
+        own[p] = clip_value(own[p] * scale, limit)
+    # Several sums side by side, since each addition to a single one would wait for the one before it.
+    for k in range(PARTIAL):
+        squares[k] = 0.0
+    whole = len(own) // PARTIAL * PARTIAL
+    for p in range(0, whole, PARTIAL):
+        some = own[p : p + PARTIAL]
+        for k in range(PARTIAL):
+            squares[k] += np.float64(some[k]) * np.float64(some[k])
+    for p in range(whole, len(own)):
+        squares[0] += np.float64(own[p]) * np.float64(own[p])
+
+
+def move_share(parameters, target, low, high, share):
+    """Move a part of the parameters of a target network towards those of its network."""
+    online, slow = parameters[low:high], target[low:high]
+    rest = np.float32(1) - share
+    for p in range(len(slow)):
+        slow[p] = share * online[p] + rest * slow[p]
+
+
+def take_step(crew, trained, weight, timed):
+    """A step of a network's optimiser, along the gradients of `weight` rows, taken by all threads together."""
+    thread, threads, counters, learning = crew.thread, crew.threads, crew.counters, crew.learning[0]
+    low, high = share_of(thread, threads, len(trained.parameters))
+    number = trained.steps[0] + 1
+    since = glance(timed)
+    unpack(trained.plan, trained.work, trained.gradients[thread])
+    since = lap(counters, OPTIMISER, since, timed)
+    together(crew)
+    since = lap(counters, WAITING, since, timed)
+    scale, limit = np.float32(1.0 / weight), np.float32(learning.max_grad_value)
+    reduce_share(trained.gradients, threads, low, high, scale, limit, trained.partial[thread])
+    since = lap(counters, OPTIMISER, since, timed)
+    together(crew)
+    since = lap(counters, WAITING, since, timed)
+    squares = np.float64(0)
+    for other in range(threads):
+        for k in range(PARTIAL):
+            squares += trained.partial[other, k]
+    if squares * 0 != 0:
+        if thread == 0:
+            crew.outcome[FAULT] = 1.0
+    else:
+        trained.factors[SCALE] = np.float32(norm_scale(squares, learning.max_grad_norm))
+        call_unit(trained.optimiser[0], trained.optimiser[1], low, high, number)
+        if thread == 0:
+            trained.steps[0] = number
+            trained.norms[0] += sqrt(squares)
+            trained.norms[1] += 1.0
+    since = lap(counters, OPTIMISER, since, timed)
+    together(crew)
+    since = lap(counters, WAITING, since, timed)
+    pack_part(trained.plan, trained.parameters, trained.work.packed, thread, threads, True)
+    since = lap(counters, OPTIMISER, since, timed)
+    together(crew)
+    lap(counters, WAITING, since, timed)
+
+
+def update_target(crew, trained, share, timed):
+    """Let the target network of a network come closer to it."""
+    low, high = share_of(crew.thread, crew.threads, len(trained.parameters))
+    since = glance(timed)
+    move_share(trained.parameters, trained.target, low, high, np.float32(share))
+    since = lap(crew.counters, OPTIMISER, since, timed)
+    together(crew)
+    since = lap(crew.counters, WAITING, since, timed)
+    pack_part(trained.plan, trained.target, trained.target_packed, crew.thread, crew.threads, False)
+    since = lap(crew.counters, OPTIMISER, since, timed)
+    together(crew)
+    lap(crew.counters, WAITING, since, timed)
+
+
+def step_number(crew, which):
+    """A step of the optimiser of a number, whose gradient is known."""
+    crew.number_steps[which] += 1
+    crew.number_factors[SCALE] = 1.0
+    call_unit(crew.number_optimiser[0], crew.number_optimiser[1], which, which + 1, crew.number_steps[which])
+
+
+def find_means(crew, turns, done, batch, timed):
+    """What functions have added to metrics in passes since `done`, as means over the batch; gives how many were done."""
+    sums = crew.sums
+    for s in range(len(sums.own)):
+        sums.slots[turns, crew.thread, s] = sums.own[s]
+    since = glance(timed)
+    together(crew)
+    lap(crew.counters, WAITING, since, timed)
+    passes = done
+    for s in range(len(sums.metric)):
+        if sums.of_pass[s] >= done:
+            total = np.float64(0)
+            for other in range(crew.threads):
+                total += sums.slots[turns, other, s]
+            sums.means[sums.metric[s]] += total / batch
+            passes = max(passes, sums.of_pass[s] + 1)
+    for m in range(len(sums.means)):
+        sums.single[m] = sums.means[m]
+    return passes
+
+
+def run_pass(crew, one, first, stop, most, timed):
+    """Take a thread's rows block by block through the units of a pass."""
+    # Equal blocks: a small rest would load all the weights for little.
+    blocks = max((stop - first + most - 1) // most, 1)
+    size = max((stop - first + blocks - 1) // blocks, 1)
+    for begin in range(first, stop, size):
+        end = min(begin + size, stop)
+        since = glance(timed)
+        for u in range(one.first, one.stop):
+            call_unit(crew.units[u, 0], crew.units[u, 1], begin, end, 0)
+            since = lap(crew.counters, crew.units[u, 2], since, timed)
+    crew.sums.seen[one.number] += stop - first
+
+
+def update(arguments, first, stop, number):
+    """Update number so many of the run, by all threads: rows from `first` to `stop` are this thread's part of a batch."""
+    crew = arguments[0]
+    turns, batch = number & 1, crew.job[0].batch
+    sums = crew.sums
+    for s in range(len(sums.own)):
+        sums.own[s] = 0.0
+    for m in range(len(sums.means)):
+        sums.means[m] = 0.0
+    sums.means[len(sums.means) - 1] = batch
+    timed = crew.counters[TIMING] != 0
+    done = 0
+    for k in range(len(crew.program)):
+        one = crew.program[k]
+        if number % one.period != 0 or crew.outcome[FAULT] != 0.0 or crew.outcome[STOPPED] != 0.0:
+            continue
+        if one.kind == PASS:
+            run_pass(crew, one, first, stop, crew.job[0].most, timed)
+        elif one.kind == CLEAR:
+            if crew.job[0].begins:
+                trained = _trained_at(crew.networks[one.first])[0]
+                clear(trained.plan, trained.work)
+        elif one.kind == STEP:
+            if crew.job[0].weight > 0:
+                take_step(crew, _trained_at(crew.networks[one.first])[0], crew.job[0].weight, timed)
+        elif one.kind == FOLLOW:
+            update_target(crew, _trained_at(crew.networks[one.first])[0], one.share, timed)
+        else:  # a function of means
+            done = find_means(crew, turns, done, batch, timed)
+            told = 0
+            if one.first >= 0 and (one.kind != ONCE or crew.thread == 0):
+                told = call_unit(crew.units[one.first, 0], crew.units[one.first, 1], 0, 1, 0)
+            for m in range(len(sums.means)):
+                sums.single[m] = sums.means[m]
+            if crew.thread == 0 and one.kind == ONCE and one.stop >= 0:
+                step_number(crew, one.stop)
+            if crew.thread == 0 and one.kind == STOP and told != 0:
+                crew.outcome[STOPPED] = 1.0
+            if one.kind != MEAN:  # all see what came of it before anyone goes on
+                since = glance(timed)
+                together(crew)
+                lap(crew.counters, WAITING, since, timed)
+    for s in range(len(sums.own)):
+        sums.totals[s] += sums.own[s]
+    return 0
+
+
+# What is called, not inlined, in the knowledge that its arrays do not overlap; a driver's own are those of other threads.
+KERNELS = (pack_panels, pack_transposed, unpack, clear, reduce_share, move_share)
+
+
+def driver_translator() -> Translator:
+    """A translator for drivers."""
+    translator = learning_translator("driver")
+    for kernel in KERNELS:
+        add_kernel(translator, kernel)  # pyright: ignore[reportArgumentType]
+    return translator
+
+
+def optimiser_unit(rule: Rule) -> Any:
+    """`step(arguments, low, high, number)`: the optimiser's step of the parameters between two places."""
+    prepare, apply = rule
+
+    def step(arguments, low, high, number):
+        parameters, gradients, moments, settings, factors, learning = arguments
+        prepare(settings, learning[0].learning_rate, number, factors)
+        scale = factors[SCALE]
+        for p in range(np.uint64(low), np.uint64(high)):
+            apply(parameters, gradients[0, p] * scale, moments, p, factors)
+        return 0
+
+    return step

@@ -1,0 +1,195 @@
+"""The native networks of an algorithm as CPU threads use them: packed once for all, with room for each thread's passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.compiling import learning_translator
+from velocirl.engine.frames import Frame
+from velocirl.engine.translating import Translator
+from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, optimiser_unit
+from velocirl.learners.task import Task
+from velocirl.networks.activations import activation_from
+from velocirl.networks.mlp import MLP, Workspace
+from velocirl.networks.native import add_passes
+from velocirl.networks.passes import Passes, passes
+from velocirl.optim.optimisers import FACTORS, Optimiser
+
+
+def forward_unit(functions: Passes) -> Callable[..., Any]:
+    """`run(arguments, first, stop, place)`: a block of rows forward, `per` rows for each sample."""
+    forward = functions.forward
+
+    def run(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+        plan, work, per = arguments
+        forward(plan, work, (stop - first) * per)
+        return 0
+
+    return run
+
+
+def backward_unit(functions: Passes) -> Callable[..., Any]:
+    """`run(arguments, first, stop, place)`: the same block backward, to the weights or, with `into`, to the inputs."""
+    backward = functions.backward
+
+    def run(arguments, first, stop, place):  # noqa: ARG001
+        plan, work, per, into = arguments
+        backward(plan, work, (stop - first) * per, into != 0, into == 0)
+        return 0
+
+    return run
+
+
+def pack_unit(functions: Passes) -> Callable[..., Any]:
+    """`run(arguments, first, stop, place)`: lay all parameters out for the products."""
+    pack = functions.pack
+
+    def run(arguments, first, stop, place):  # noqa: ARG001
+        plan, parameters, work = arguments
+        pack(plan, parameters, work)
+        return 0
+
+    return run
+
+
+class BlockNetworks:
+    """All networks and numbers of a task, for as many threads as there are."""
+
+    def __init__(self, task: Task, optimiser: Optimiser, threads: int) -> None:
+        self.task, self.threads, self._optimiser = task, threads, optimiser
+        self.parameters: dict[str, NDArray[np.float32]] = dict(task.parameters)
+        for target, source in task.targets.items():
+            self.parameters[target] = task.parameters[source].copy()
+        self.moments = {
+            name: np.zeros((optimiser.slots, len(self.parameters[name])), np.float32) for name in task.trained
+        }
+        self.steps = {name: np.zeros(1, np.int64) for name in task.trained}
+        self.norms = {name: np.zeros(2) for name in task.trained}
+        self._gradients = {name: np.zeros((threads, len(self.parameters[name])), np.float32) for name in task.trained}
+        self._partial = {name: np.zeros((threads, PARTIAL)) for name in task.trained}
+        self._packed = {name: self.network(name).workspace().packed for name in self.parameters}
+        self._works = {
+            (name, thread): self.network(name).workspace()._replace(packed=self._packed[name])
+            for name in self.parameters
+            for thread in range(threads)
+        }
+        count = max(len(task.numbers), 1)
+        self.numbers = np.zeros(1, [(name, np.float32) for name in task.numbers or ("nothing",)])
+        for name, start in task.number_starts.items():
+            self.numbers[name] = start
+        self.number_moments = np.zeros((optimiser.slots, count), np.float32)
+        self.number_steps = np.zeros(count, np.int64)
+        self.number_gradients = np.zeros((1, count), np.float32)
+        self.number_factors = np.zeros(FACTORS, np.float32)
+        self.learning = np.zeros(1, LEARNING)
+        self.translator = learning_translator("learner")
+        self._held: list[Any] = []  # what frames of others point to
+
+    def network(self, name: str) -> MLP:
+        """The plan of a network."""
+        return self.task.built[self.task.targets.get(name, name)]
+
+    def input_row(self, name: str) -> int:
+        """How far two rows of its inputs are apart."""
+        return int(self.network(name).plan.layers[0]["source_row"])
+
+    @property
+    def learnt(self) -> list[NDArray[np.float32]]:
+        """All parameters that learn, for the guard against numbers that are none."""
+        return [*(self.parameters[name] for name in self.task.trained), self.numbers.view(np.float32)]
+
+    def mean_norm(self) -> float:
+        """The mean norm of the gradient of the first network that learns by itself, since this was asked last."""
+        total, count = self.norms[self.task.program.first_trained]
+        for norms in self.norms.values():
+            norms[:] = 0.0
+        return float(total / max(count, 1.0))
+
+    def functions(self, name: str) -> Passes:
+        """The passes of a network."""
+        return self._passes[self.network(name).activation][0]
+
+    def own_work(self, name: str, thread: int) -> Workspace:
+        """A thread's room for one forward pass more; its gradients are those of the network."""
+        shared = self._works[name, thread]
+        return (
+            self.network(name).workspace()._replace(packed=shared.packed, gradient=shared.gradient, fresh=shared.fresh)
+        )
+
+    def trained(self, name: str, thread: int) -> Frame:
+        """A network as a thread steps it."""
+        task, factors = self.task, np.zeros(FACTORS, np.float32)
+        target = next((one for one, source in task.targets.items() if source == name), None)
+        optimiser = self._bind_optimiser(self.parameters[name], self._gradients[name], self.moments[name], factors)
+        trained = Trained(
+            plan=self.network(name).plan,
+            work=self._works[name, thread],
+            parameters=self.parameters[name],
+            gradients=self._gradients[name],
+            factors=factors,
+            partial=self._partial[name],
+            steps=self.steps[name],
+            norms=self.norms[name],
+            optimiser=np.array([optimiser.address, optimiser.frame.address]),
+            target=np.zeros(0, np.float32) if target is None else self.parameters[target],
+            target_packed=np.zeros(0, np.float32) if target is None else self._packed[target],
+        )
+        self._held.append(optimiser)
+        return Frame((trained,))
+
+    @cached_property
+    def number_optimiser(self) -> BoundUnit:
+        """What steps the numbers."""
+        numbers = self.numbers.view(np.float32)
+        return self._bind_optimiser(numbers, self.number_gradients, self.number_moments, self.number_factors)
+
+    def bind(self, function: Callable[..., Any], *arguments: Any, name: str | None = None) -> BoundUnit:
+        """A unit of the learner; one that goes through a network has its passes at hand."""
+        translator = self.translator if name is None else self._passes[self.network(name).activation][1]
+        return bind_unit(function, arguments, translator)
+
+    def pack(self) -> None:
+        """Lay the parameters of all networks out anew, after something else than an update changed them."""
+        for name, parameters in self.parameters.items():
+            functions = self.functions(name)
+            self.bind(pack_unit(functions), self.network(name).plan, parameters, self._works[name, 0], name=name)(0, 1)
+
+    @cached_property
+    def _passes(self) -> dict[str, tuple[Passes, Translator]]:
+        found = {}
+        for activation in {self.network(name).activation for name in self.parameters}:
+            functions, translator = passes(activation_from(activation)), learning_translator("network")
+            add_passes(translator, functions)
+            found[activation] = functions, translator
+        return found
+
+    def _bind_optimiser(self, parameters: Any, gradients: Any, moments: Any, factors: Any) -> BoundUnit:
+        settings = self._optimiser.settings()
+        unit: Any = optimiser_unit(self._optimiser.rule)
+        return self.bind(unit, parameters, gradients, moments, settings, factors, self.learning)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What decides the next updates, besides the parameters of the network that acts; the arrays themselves."""
+        task = self.task
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, parameters in self.parameters.items():
+            if name != task.acting:
+                arrays[f"{name}.parameters"] = parameters
+        for name in task.trained:
+            arrays[f"{name}.moments"], arrays[f"{name}.steps"] = self.moments[name], self.steps[name]
+        if task.numbers:
+            arrays["numbers.values"] = self.numbers.view(np.float32)
+            arrays["numbers.moments"], arrays["numbers.steps"] = self.number_moments, self.number_steps
+        return arrays
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `arrays` gave."""
+        for name, array in self.arrays().items():
+            array[...] = state[name]
+        self.pack()

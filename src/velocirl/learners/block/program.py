@@ -1,0 +1,357 @@
+"""A program for CPU threads: every stage a unit with its arguments, every meeting an instruction of the driver.
+
+The output of a forward pass is there as long as its block is. A stage after a meeting that asks for one of before it finds
+it computed anew, at the beginning of its own pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.columns import Local, Shared, rows_at
+from velocirl.engine.indexing import row_loop
+from velocirl.engine.threads import SPACING
+from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.learners import phases
+from velocirl.learners.block import driver
+from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, driver_translator, update
+from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
+from velocirl.learners.counters import allocate
+from velocirl.learners.program import GRADIENT, SLOPE, Call, Pass, Program
+from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
+from velocirl.networks.mlp import ROWS, Workspace
+
+SINGLE, DOUBLE = np.float32, np.float64
+
+
+class Rows(NamedTuple):
+    """The rows that go through a program, as columns (see `engine.columns`)."""
+
+    row: Any  # of records
+    fields: Mapping[str, Any]  # of float32 (rows, numbers): what networks may read
+    rng: Any  # of streams
+    fetch: tuple[Callable[..., Any], tuple[Any, ...]] | None = None  # what fills rows first, and its columns
+
+
+def once_unit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`run(columns, first, stop, place)`: call a function once; gives 1 if it says yes."""
+
+    def run(columns, first, stop, place):  # noqa: ARG001 - as every unit
+        return 1 if function(*rows_at(columns, 0, 0, 0)) else 0
+
+    return run
+
+
+def then_unit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`run(columns, first, stop, place)`: call a function once that gives nothing."""
+
+    def run(columns, first, stop, place):  # noqa: ARG001
+        function(*rows_at(columns, 0, 0, 0))
+        return 0
+
+    return run
+
+
+def gradient_unit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`run(arguments, first, stop, place)`: call a function once that gives the gradient of a number."""
+
+    def run(arguments, first, stop, place):  # noqa: ARG001
+        columns, gradients, which = arguments
+        gradients[0, which] = function(*rows_at(columns, 0, 0, 0))
+        return 0
+
+    return run
+
+
+def load_unit(columns, first, stop, place):
+    """Copy a field of each row to where a network reads it; each sample has `per` rows, with or without one for each."""
+    for i in range(first, stop):
+        source, into = rows_at(columns, i, i - first, place)
+        for j in range(len(source)):
+            into[j] = source[j]
+    return 0
+
+
+def load_several_unit(columns, first, stop, place):
+    """The same where each sample has several rows: of a field that has as many, or of one that is the same for all."""
+    for i in range(first, stop):
+        source, into = rows_at(columns, i, i - first, place)
+        for k in range(len(into)):
+            given = source[k if len(source) > 1 else 0]
+            for j in range(len(given)):
+                into[k, j] = given[j]
+    return 0
+
+
+class BlockProgram:
+    """A program with its units, for each thread."""
+
+    def __init__(self, program: Program, networks: BlockNetworks, rows: Rows, threads: int) -> None:
+        self.program, self.networks, self.rows, self.threads = program, networks, rows, threads
+        self.per = {name: self._per(one) for name, one in program.forwards.items()}
+        self.most = ROWS // max(self.per.values(), default=1)
+        self._calls = [call for call in program.calls if call.metrics]
+        names, slots = program.metrics, [(call, name) for call in self._calls for name in call.metrics]
+        passes = program.passes
+        self._places: dict[int, int] = {}  # of a call, by its identity: the first of its slots
+        of_pass = []
+        for number, part in enumerate(passes):
+            for one in part.stages:
+                if isinstance(one, Call) and one.metrics:
+                    self._places[id(one)] = len(of_pass)
+                    of_pass += [number] * len(one.metrics)
+        self.metrics = names
+        width = -(-max(len(slots), 1) // 8) * 8
+        self._shared = np.zeros((2, threads, width))
+        self._metric = np.array([names.index(name) for _, name in slots], np.int64)
+        self._of_pass = np.array(of_pass, np.int64)
+        self.meeting = np.zeros(threads * SPACING, np.int64)
+        self.outcome = np.zeros(OUTCOME)
+        self.job = np.zeros(1, JOB)
+        self.job["most"] = self.most
+        self.counters = allocate(threads)
+        self._held: list[Any] = []
+        self.crews = [self._crew(thread) for thread in range(threads)]
+        self.updates = [bind_unit(update, (crew,), driver_translator(), disjoint=False) for crew in self.crews]
+
+    def begin(self) -> None:
+        """Before an iteration."""
+        self.outcome[:] = 0.0
+        self.meet_anew()
+
+    def meet_anew(self) -> None:
+        """Before a driver is called."""
+        self.meeting[:] = 0
+        for crew in self.crews:
+            crew.meetings[:] = 0
+
+    def means(self) -> dict[str, float]:
+        """The mean of each metric over all rows seen since this was asked last; NaN where none was."""
+        totals = np.sum([crew.sums.totals for crew in self.crews], axis=0)
+        seen = np.sum([crew.sums.seen for crew in self.crews], axis=0)
+        found = dict.fromkeys(self.metrics, float("nan"))
+        for slot, metric in enumerate(self._metric):
+            if seen[self._of_pass[slot]]:
+                name, before = self.metrics[metric], found[self.metrics[metric]]
+                found[name] = (0.0 if np.isnan(before) else before) + totals[slot] / seen[self._of_pass[slot]]
+        for crew in self.crews:
+            crew.sums.totals[:], crew.sums.seen[:] = 0.0, 0
+        return found
+
+    def _per(self, forward: Forward) -> int:
+        return getattr(self.networks.task.config, forward.rows) if isinstance(forward.rows, str) else forward.rows
+
+    def _crew(self, thread: int) -> Crew:
+        build = _Building(self, thread)
+        networks, trained = self.networks, [self.networks.trained(name, thread) for name in self.networks.task.trained]
+        self._held += [build, trained]
+        optimiser = networks.number_optimiser
+        return Crew(
+            thread=thread,
+            threads=self.threads,
+            meeting=self.meeting,
+            meetings=np.zeros(1, np.int64),
+            program=build.instructions(),
+            units=np.array(
+                [(unit.address, unit.frame.address, place) for unit, place in build.units] or [(0, 0, 0)], np.int64
+            ),
+            networks=np.array([frame.address for frame in trained]),
+            number_steps=networks.number_steps,
+            number_gradients=networks.number_gradients,
+            number_factors=networks.number_factors,
+            number_optimiser=np.array([optimiser.address, optimiser.frame.address]),
+            sums=build.sums,
+            learning=networks.learning,
+            job=self.job,
+            outcome=self.outcome,
+            counters=self.counters[thread],
+        )
+
+
+class _Building:
+    """What one thread's units are made from."""
+
+    def __init__(self, whole: BlockProgram, thread: int) -> None:
+        self._whole, self._thread = whole, thread
+        self._networks, self._task = whole.networks, whole.networks.task
+        self.units: list[tuple[BoundUnit, int]] = []
+        slots = len(whole._metric)
+        count = len(whole.metrics) + 1
+        self.sums = Sums(
+            own=np.zeros(max(slots, 1)),
+            slots=whole._shared,
+            metric=whole._metric,
+            of_pass=whole._of_pass,
+            totals=np.zeros(max(slots, 1)),
+            seen=np.zeros(max(len(whole.program.passes), 1), np.int64),
+            means=np.zeros(count),
+            single=np.zeros(count, np.float32),
+        )
+        self._works: dict[str, Workspace] = {
+            name: self._networks.own_work(one.network, thread) for name, one in whole.program.forwards.items()
+        }
+
+    def instructions(self) -> NDArray[Any]:
+        """The program of the driver; the units are made on the way."""
+        task, rows, number = self._task, [], 0
+        config, begun = task.config, set()
+        for one in self._whole.program.steps:
+            period = 1 if one.every is None else getattr(config, one.every)
+            if isinstance(one, Pass):
+                fresh = [name for name in self._with_gradients(one) if name not in begun]
+                begun.update(fresh)
+                rows += [(driver.CLEAR, task.trained.index(name), 0, 0, period, 0.0) for name in fresh]
+                first = len(self.units)
+                fetch = self._whole.rows.fetch
+                if number == 0 and fetch is not None:
+                    self._add(self._networks.bind(row_loop(fetch[0]), *fetch[1]), phases.GATHER)
+                self._add_pass(one)
+                rows.append((driver.PASS, first, len(self.units), number, period, 0.0))
+                number += 1
+                continue
+            stage, unit, more, share = one.stage, -1, -1, 0.0
+            if isinstance(stage, Step):
+                kind, unit = driver.STEP, task.trained.index(stage.network)
+                begun.discard(stage.network)
+            elif isinstance(stage, Follow):
+                kind, unit, share = driver.FOLLOW, task.trained.index(stage.source), getattr(config, stage.share)
+            else:
+                kind = {Mean: driver.MEAN, Once: driver.ONCE, Stop: driver.STOP}[type(stage)]
+                if one.call is not None:
+                    unit = len(self.units)
+                    more = -1
+                    if isinstance(stage, Once) and stage.steps is not None:
+                        more = task.numbers.index(stage.steps)
+                    self._add_once(one.call, stage, more)
+            rows.append((kind, unit, more, 0, period, share))
+        return np.array(rows, INSTRUCTION)
+
+    def _with_gradients(self, part: Pass) -> list[str]:
+        """The networks that a pass gives gradients."""
+        forwards = self._whole.program.forwards
+        found = [forwards[one.name].network for one in part.stages if isinstance(one, Backward) and one.into is None]
+        return list(dict.fromkeys(found))
+
+    def _add_pass(self, part: Pass) -> None:
+        made = {one.name for one in part.stages if isinstance(one, Forward)}
+        wanted: dict[str, None] = {}
+        for one in part.stages:
+            if isinstance(one, Call):
+                names = [name.removesuffix(GRADIENT) for name in one.arguments]
+                wanted.update(dict.fromkeys(name for name in names if name in self._whole.program.forwards))
+            elif isinstance(one, Backward):
+                wanted[one.name] = None
+        for name in wanted:
+            if name not in made:
+                self._add_forward(self._whole.program.forwards[name])
+        for one in part.stages:
+            if isinstance(one, Forward):
+                self._add_forward(one)
+            elif isinstance(one, Backward):
+                self._add_backward(one)
+            else:
+                columns = tuple(self._column(name, one) for name in one.arguments)
+                unit: Any = row_loop(one.function, self._task.head if one.takes_head else None)
+                self._add(self._networks.bind(unit, *columns), phases.LOSS)
+
+    def _add_forward(self, one: Forward) -> None:
+        work, per, start = self._works[one.name], self._whole.per[one.name], 0
+        for name in one.reads:
+            source = self._whole.rows.fields[name]
+            size = _width(source)
+            into = self._inputs(one.network, work.values, start, size, per)
+            if per == 1:
+                unit = self._networks.bind(load_unit, source, Local(into))
+            else:
+                unit = self._networks.bind(load_several_unit, _several(source), Local(into))
+            self._add(unit, phases.GATHER)
+            start += size
+        network, functions = self._networks.network(one.network), self._networks.functions(one.network)
+        self._add(
+            self._networks.bind(forward_unit(functions), network.plan, work, per, name=one.network), phases.FORWARD
+        )
+
+    def _add_backward(self, one: Backward) -> None:
+        forward = self._whole.program.forwards[one.name]
+        work, per = self._works[one.name], self._whole.per[one.name]
+        if one.into is not None:  # what it leaves among the gradients of the parameters must not count
+            work = work._replace(gradient=np.zeros_like(work.gradient), fresh=np.ones(1, np.int64))
+        network, functions = self._networks.network(forward.network), self._networks.functions(forward.network)
+        into = int(one.into is not None)
+        unit = self._networks.bind(backward_unit(functions), network.plan, work, per, into, name=forward.network)
+        self._add(unit, phases.BACKWARD)
+
+    def _add_once(self, call: Call, stage: Any, number: int) -> None:
+        columns = tuple(self._once_column(name) for name in call.arguments)
+        if number >= 0:
+            unit: Any = gradient_unit(call.function)
+            self._add(self._networks.bind(unit, columns, self._networks.number_gradients, number), phases.OPTIMISER)
+        else:
+            unit = once_unit(call.function) if isinstance(stage, Stop) else then_unit(call.function)
+            self._add(self._networks.bind(unit, *columns), phases.OPTIMISER)
+
+    def _add(self, unit: BoundUnit, place: int) -> None:
+        self.units.append((unit, place))
+
+    def _inputs(self, network: str, values: NDArray[Any], start: int, size: int, per: int) -> NDArray[Any]:
+        """Where a network reads these inputs of a block: (rows, size), or (samples, per, size)."""
+        row = int(self._networks.network(network).plan.layers[0]["source_row"])
+        block = values[: ROWS * row].reshape(ROWS, row)[:, start : start + size]
+        return block if per == 1 else block[: ROWS // per * per].reshape(ROWS // per, per, size)
+
+    def _column(self, name: str, call: Call) -> Any:
+        """What a function is called with under a name."""
+        rows = self._whole.rows
+        if name == "row":
+            return rows.row
+        if name == "rng":
+            return rows.rng
+        if name == "metrics":
+            first = self._whole._places[id(call)]
+            own = self.sums.own[first : first + len(call.metrics)]
+            return Shared(own.view([(one, DOUBLE) for one in call.metrics]))
+        if name == "means":
+            return Shared(self._means(self.sums.single, SINGLE))
+        if name == "numbers":
+            return Shared(self._networks.numbers)
+        if name == "settings":
+            return Shared(self._task.settings)
+        if name.endswith(SLOPE):
+            return Local(self._slope(name.removesuffix(SLOPE)))
+        forward = name.removesuffix(GRADIENT)
+        work, per = self._works[forward], self._whole.per[forward]
+        block = work.output_gradient if name.endswith(GRADIENT) else work.output
+        return Local(block if per == 1 else block[: ROWS // per * per].reshape(ROWS // per, per, -1))
+
+    def _once_column(self, name: str) -> Any:
+        if name == "means":
+            return Shared(self._means(self.sums.means, DOUBLE))
+        return Shared(self._networks.numbers if name == "numbers" else self._task.settings)
+
+    def _means(self, array: NDArray[Any], kind: Any) -> NDArray[Any]:
+        return array.view([*((name, kind) for name in self._whole.metrics), ("rows", kind)])
+
+    def _slope(self, field: str) -> NDArray[Any]:
+        """D loss / d field, as the last backward pass into it leaves it."""
+        backward = [one for part in self._whole.program.passes for one in part.stages
+                    if isinstance(one, Backward) and one.into == field][-1]  # fmt: skip
+        forward = self._whole.program.forwards[backward.name]
+        before = forward.reads[: forward.reads.index(field)]
+        start = sum(_width(self._whole.rows.fields[name]) for name in before)
+        deltas, size = self._works[backward.name].deltas, _width(self._whole.rows.fields[field])
+        return self._inputs(forward.network, deltas, start, size, self._whole.per[backward.name])
+
+
+def _width(column: Any) -> int:
+    return (column[0] if isinstance(column, tuple) else column).shape[-1]
+
+
+def _several(column: Any) -> Any:
+    """A field as several rows for each sample; one row where it has only that."""
+    array = column[0] if isinstance(column, tuple) else column
+    wide = array if array.ndim == 3 else array[:, None, :]
+    return column._replace(rows=wide) if isinstance(column, tuple) else wide

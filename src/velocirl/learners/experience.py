@@ -1,0 +1,28 @@
+"""Where experience comes from, as arrays with a row for each copy: a fleet of ours, or environments of Gymnasium's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from velocirl.engine.lifecycle import Copies
+from velocirl.learners.recording import Outcome
+
+
+class Experience(NamedTuple):
+    """What copies see, may do, do, and what comes of it."""
+
+    observation: NDArray[Any]  # (copies, raw) now, after an automatic reset
+    final: NDArray[Any]  # (copies, raw) the last of the episode, where one ended in this step
+    mask: NDArray[Any]  # (copies, choices) what is legal now
+    action: NDArray[Any]  # (copies, numbers) what to do next
+    told: Outcome
+
+
+def of_fleet(copies: Copies) -> Experience:
+    """The experience of a fleet, in its own memory."""
+    count = len(copies.elapsed)
+    rows = [array.reshape(count, -1) for array in (copies.observation, copies.final_observation, copies.mask)]
+    told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
+    return Experience(*rows, copies.action.reshape(count, -1), told)

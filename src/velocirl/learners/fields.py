@@ -1,0 +1,57 @@
+"""The fields that an algorithm adds to a row: with each step that is stored, or while it goes through an update.
+
+They are declared as an environment declares its state, as a class of annotations:
+
+    class Scratch:
+        next_action: Action            # an action: as many numbers as one has
+        candidates: Action["samples"]  # several, as many as a setting says
+        next_log_probability: float32
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from velocirl.buffers.records import Field
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.records import FieldType
+from velocirl.networks.heads import Head
+
+
+class ActionType:
+    """The type of a field that is an action, or with an index several of them."""
+
+    def __init__(self, rows: int | str | None = None) -> None:
+        self.rows = rows
+
+    def __getitem__(self, rows: int | str) -> ActionType:
+        """So many actions: a number, or the name of a setting."""
+        return ActionType(rows)
+
+
+Action: Any = ActionType()
+
+
+def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
+    """The fields that a class declares; none where there is no class."""
+    if declared is None:
+        return []
+    found = []
+    for name, kind in inspect.get_annotations(declared, eval_str=True).items():
+        if isinstance(kind, ActionType):
+            rows = getattr(config, kind.rows) if isinstance(kind.rows, str) else kind.rows
+            shape = (head.action_size,) if rows is None else (rows, head.action_size)
+            found.append(Field(name, head.action_dtype, shape))
+        elif isinstance(kind, FieldType):
+            found.append(Field(name, kind.scalar, kind.shape))
+        elif isinstance(kind, type) and issubclass(kind, np.generic):
+            found.append(Field(name, kind))
+        else:
+            raise DefinitionError(
+                f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write float32,"
+                " int32, float32[3] or Action"
+            )
+    return found

@@ -1,0 +1,30 @@
+"""What learners count of the time that they take: the places of counters, and the names under which they are told.
+
+Steps and updates may take microseconds, so only one in so many is timed (see `counters`).
+"""
+
+from __future__ import annotations
+
+from velocirl.learners.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, Count
+
+ROUND, EVERY_ROUND, UPDATE, EVERY_UPDATE = FIRST_KIND, 13, SECOND_KIND, 13
+STEPPING, LEARNING = PLACES, PLACES + 1  # the whole of each
+POLICY, ENVIRONMENT, BUFFER, LAST_VALUES = range(PLACES + 2, PLACES + 6)
+GATHER, FORWARD, LOSS, BACKWARD, OPTIMISER, WAITING, SAMPLE, ESTIMATE = range(PLACES + 6, PLACES + 14)
+
+ROLLOUT_COUNTS = (
+    Count("policy", POLICY, ROUND),
+    Count("policy", LAST_VALUES, ALWAYS),
+    Count("environment", ENVIRONMENT, ROUND),
+    Count("buffer", BUFFER, ROUND),
+)
+UPDATE_COUNTS = (
+    Count("sample", SAMPLE, UPDATE),
+    Count("gather", GATHER, UPDATE),
+    Count("forward", FORWARD, UPDATE),
+    Count("forward", ESTIMATE, ALWAYS),  # anew in each epoch, where an estimator follows the policy
+    Count("loss", LOSS, UPDATE),
+    Count("backward", BACKWARD, UPDATE),
+    Count("optimiser", OPTIMISER, UPDATE),
+    Count("waiting", WAITING, UPDATE),
+)

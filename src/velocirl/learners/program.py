@@ -1,0 +1,276 @@
+"""A program: an algorithm's stages as they are run, with every name in them resolved and checked.
+
+Stages between two meetings are a pass, through which rows go independently of each other. What is wrong with a stage is
+said when an agent is made, with the algorithm's file, the stage, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.fingerprint import names_reached
+from velocirl.engine.naming import nearest
+from velocirl.learners.stages import (
+    Backward,
+    Column,
+    Each,
+    Every,
+    Follow,
+    Forward,
+    Mean,
+    Once,
+    Stage,
+    Step,
+    Stop,
+    When,
+    flat,
+)  # fmt: skip
+from velocirl.networks.declared import Declared, Network, Number, TargetNetwork
+
+HEAD = "head"
+GRADIENT, SLOPE = "_gradient", "_slope"  # the ends of names: of a forward pass, and of a field
+ROW_WORDS = ("row", "metrics", "means", "numbers", "settings", "rng")
+ONCE_WORDS = ("means", "numbers", "settings")
+ACTING_WORDS = ("row", "mask", "rng", "exploration", "noise", "settings")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A scalar function and the names of what it is called with, the head apart."""
+
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    takes_head: bool
+    metrics: tuple[str, ...] = ()  # the fields of metrics that it adds to
+
+    @property
+    def gradients(self) -> list[str]:
+        """The forward passes whose gradients it writes."""
+        return [name.removesuffix(GRADIENT) for name in self.arguments if name.endswith(GRADIENT)]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Stages that rows go through one after the other, each row by itself."""
+
+    stages: tuple[Forward | Call | Backward, ...]
+    every: str | None  # the setting that says in which updates, if not in all
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where all rows meet: a mean, a step, a number, a stop, or a target network that moves."""
+
+    stage: Mean | Step | Once | Stop | Follow
+    call: Call | None  # the function of a mean, a once or a stop
+    every: str | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """An update as passes and meetings."""
+
+    steps: tuple[Pass | Meeting, ...]
+    metrics: tuple[str, ...]  # the names of all that are added to, in the order in which they are declared
+
+    @property
+    def passes(self) -> list[Pass]:
+        """The passes, in order."""
+        return [one for one in self.steps if isinstance(one, Pass)]
+
+    @property
+    def forwards(self) -> dict[str, Forward]:
+        """All forward passes by name."""
+        return {one.name: one for part in self.passes for one in part.stages if isinstance(one, Forward)}
+
+    @property
+    def calls(self) -> list[Call]:
+        """All functions that are called for each row."""
+        return [one for part in self.passes for one in part.stages if isinstance(one, Call)]
+
+    @property
+    def first_trained(self) -> str:
+        """The network that takes the first step of an update."""
+        stages = [one.stage for one in self.steps if isinstance(one, Meeting)]
+        return next(one.network for one in stages if isinstance(one, Step))
+
+    @property
+    def periods(self) -> list[str]:
+        """The settings that say in which updates some of it is done."""
+        return list(dict.fromkeys(one.every for one in self.steps if one.every is not None))
+
+
+class Resolver:
+    """Resolves the names of one algorithm; its class is for messages."""
+
+    def __init__(
+        self,
+        algorithm: type,
+        networks: Mapping[str, Declared],
+        fields: Sequence[str],  # of a row, observations included
+        metrics: Sequence[str],  # that the algorithm declares
+        config: Any,
+    ) -> None:
+        self._algorithm, self._networks, self._config = algorithm, networks, config
+        self._fields, self._metrics = list(fields), list(metrics)
+
+    def program(self, stages: Sequence[Any]) -> Program:
+        """The stages of an update as passes and meetings."""
+        found = list(self._walk(flat(tuple(stages)), None))
+        steps: list[Pass | Meeting] = []
+        pending: list[Any] = []
+        known = _Known()
+        every: str | None = None
+
+        def close() -> None:
+            if pending:
+                steps.append(Pass(tuple(pending), every))
+                pending.clear()
+
+        for place, (stage, period) in enumerate(found):
+            if period != every:
+                close()
+                every = period
+            following = [one for one, _ in found[place + 1 :]]
+            if isinstance(stage, (Forward, Each, Backward)):
+                pending.append(self._row_stage(stage, known, following))
+            else:
+                close()
+                steps.append(Meeting(stage, self._meeting_call(stage), period))
+        close()
+        program = Program(tuple(steps), ())
+        added_to = {name for call in program.calls for name in call.metrics}
+        return replace(program, metrics=tuple(name for name in self._metrics if name in added_to))
+
+    def acting(self, function: Callable[..., Any], network: str) -> Call:
+        """A function that draws an action, or one that reads a value, from the output of a network."""
+        return self._call(function, (network, *ACTING_WORDS), f"{function.__name__}, which acts")
+
+    def columns(self, stages: Sequence[Any], fields: Sequence[str]) -> list[tuple[Callable[..., Any], list[str]]]:
+        """Functions over a copy's column in time, and the field of each of their arguments; the last is settings."""
+        found = []
+        for stage, _ in self._walk(flat(tuple(stages)), None):
+            if not isinstance(stage, Column):
+                raise self._error(stage, "is not a column", "write column(function), as in column(gae)")
+            names = [stage.names.get(name, name) for name in _names(stage.function)]
+            for name in names:
+                if name not in (*fields, "settings"):
+                    raise self._error(stage, f"has no field {name!r}", f"a rollout has{nearest(name, fields)}")
+            found.append((stage.function, names))
+        return found
+
+    def _walk(self, stages: tuple[Stage, ...], every: str | None) -> Iterator[tuple[Any, str | None]]:
+        """The stages that the configuration asks for, each with the setting of its period."""
+        for stage in stages:
+            if isinstance(stage, When):
+                chosen = stage.stages if self._setting(stage, stage.setting) else stage.otherwise
+                yield from self._walk(chosen, every)
+            elif isinstance(stage, Every):
+                period = self._setting(stage, stage.setting)
+                yield from self._walk(stage.stages, every if period == 1 else stage.setting)
+            elif isinstance(stage, Stage):
+                yield stage, every
+            else:
+                raise self._error(stage, "is not a stage", "write forward(...), each(...), backward(...), step(...)")
+
+    def _row_stage(self, stage: Any, known: _Known, following: list[Any]) -> Forward | Call | Backward:
+        if isinstance(stage, Forward):
+            network = self._network(stage, stage.network)
+            reads = network.reads if isinstance(network, Network) else ()
+            if reads and len(reads) != len(stage.reads):
+                raise self._error(stage, f"gives {stage.network} {len(stage.reads)} fields", f"it reads {len(reads)}")
+            for name in stage.reads:
+                if name not in self._fields:
+                    raise self._error(stage, f"reads {name!r}", f"a row has no such field{nearest(name, self._fields)}")
+            known.forwards[stage.name] = stage
+            return stage
+        if isinstance(stage, Backward):
+            if stage.name not in known.forwards:
+                raise self._error(stage, "has no forward pass before it", f"write forward({stage.name!r}, ...) first")
+            if stage.into is not None:
+                if stage.into not in known.forwards[stage.name].reads:
+                    reads = ", ".join(known.forwards[stage.name].reads)
+                    raise self._error(stage, f"goes into {stage.into!r}", f"{stage.name} read {reads}")
+                known.slopes.append(stage.into)
+            return stage
+        following_backward = next((one.name for one in following if isinstance(one, Backward)), None)
+        words = [*known.forwards, *ROW_WORDS, *(f"{name}{GRADIENT}" for name in known.forwards),
+                 *(f"{name}{SLOPE}" for name in known.slopes), *(["gradient"] if following_backward else [])]  # fmt: skip
+        call = self._call(stage.function, words, str(stage))
+        arguments = tuple(f"{following_backward}{GRADIENT}" if name == "gradient" else name for name in call.arguments)
+        return Call(call.function, arguments, call.takes_head, call.metrics)
+
+    def _meeting_call(self, stage: Any) -> Call | None:
+        if isinstance(stage, Step):
+            network = self._networks.get(stage.network)
+            if not isinstance(network, Network):
+                raise self._error(
+                    stage, "is of no network that learns", f"there are{self._near(stage.network, Network)}"
+                )
+            return None
+        if isinstance(stage, Follow):
+            target = self._networks.get(stage.target)
+            if not isinstance(target, TargetNetwork) or target.of != stage.source:
+                raise self._error(stage, f"{stage.target!r} is no target network of {stage.source!r}",
+                                  f"declare it as TargetNetwork({stage.source!r})")  # fmt: skip
+            self._setting(stage, stage.share)
+            return None
+        if isinstance(stage, Mean):
+            return None if stage.then is None else self._call(stage.then, ("means", "settings"), str(stage))
+        if (
+            isinstance(stage, Once)
+            and stage.steps is not None
+            and not isinstance(self._networks.get(stage.steps), Number)
+        ):
+            raise self._error(
+                stage, f"steps {stage.steps!r}", f"there is no such number{self._near(stage.steps, Number)}"
+            )
+        return self._call(stage.function, ONCE_WORDS, str(stage))
+
+    def _call(self, function: Callable[..., Any], words: Sequence[str], stage: str) -> Call:
+        names = _names(function)
+        takes_head = names[:1] == [HEAD]
+        for name in names[takes_head:]:
+            if name not in words:
+                what = "comes first" if name == HEAD else f"is not known here{nearest(name, [HEAD, *words])}"
+                raise self._error(stage, f"its argument {name!r} {what}", "an argument says by its name what it is",
+                                  function)  # fmt: skip
+        reached = names_reached(function) if "metrics" in names else frozenset()
+        return Call(
+            function, tuple(names[takes_head:]), takes_head, tuple(one for one in self._metrics if one in reached)
+        )
+
+    def _network(self, stage: Any, name: str) -> Declared:
+        found = self._networks.get(name)
+        if not isinstance(found, (Network, TargetNetwork)):
+            raise self._error(stage, f"there is no network {name!r}", f"declare it in networks{self._near(name)}")
+        return self._networks[found.of] if isinstance(found, TargetNetwork) else found
+
+    def _near(self, name: str, kind: Any = (Network, TargetNetwork)) -> str:
+        return nearest(name, [one for one, declared in self._networks.items() if isinstance(declared, kind)])
+
+    def _setting(self, stage: Any, name: str) -> Any:
+        if not hasattr(self._config, name):
+            raise self._error(stage, f"there is no setting {name!r}", "add it to the Config, or as a property of it")
+        return getattr(self._config, name)
+
+    def _error(self, stage: Any, what: str, advice: str, function: Callable[..., Any] | None = None) -> DefinitionError:
+        file = inspect.getsourcefile(self._algorithm) or self._algorithm.__module__
+        place = file if function is None else f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+        return DefinitionError(f"{self._algorithm.__name__}: {stage}: {what}; {advice}\n  at {place}")
+
+
+class _Known:
+    """What earlier stages have given names to."""
+
+    def __init__(self) -> None:
+        self.forwards: dict[str, Forward] = {}
+        self.slopes: list[str] = []
+
+
+def _names(function: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(function).parameters)

@@ -1,0 +1,64 @@
+"""What a learner is given: an algorithm as its agent made it for one environment and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import Act, Field
+from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.program import Call, Program
+from velocirl.learners.seeding import Seeds
+from velocirl.networks.declared import Declared, Network, Number, TargetNetwork
+from velocirl.networks.encoding import Encoding
+from velocirl.networks.heads import Head
+
+
+@dataclass(frozen=True)
+class Task:
+    """An algorithm, its networks and its environment; nothing here knows which algorithm it is."""
+
+    name: str  # for messages
+    config: Any
+    source: Any  # the environment, see `training.source`
+    head: Head
+    encoding: Encoding
+    seeds: Seeds
+    networks: Mapping[str, Declared]
+    built: Mapping[str, Any]  # the networks that learn: an MLP, or what makes a torch network for a device
+    parameters: Mapping[str, NDArray[np.float32]]  # of those; that of the network that acts is the agent's own
+    acting: str  # the network that acts
+    act: Call
+    program: Program
+    fields: Sequence[Field]  # that the algorithm adds to a row
+    settings: NDArray[Any]  # (1,) the numbers of the configuration that functions read
+    number_starts: Mapping[str, float]  # where numbers begin
+    observation_moments: RunningMoments
+    recent: int  # episodes that a report tells of at most
+    phases: dict[str, float]
+    seen: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> list[str]:
+        """The networks that learn."""
+        return [name for name, one in self.networks.items() if isinstance(one, Network)]
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The target networks, and those that they follow."""
+        return {name: one.of for name, one in self.networks.items() if isinstance(one, TargetNetwork)}
+
+    @property
+    def numbers(self) -> list[str]:
+        """The single numbers."""
+        return [name for name, one in self.networks.items() if isinstance(one, Number)]
+
+    @property
+    def action(self) -> Act:
+        """What an action is made of."""
+        head = self.head
+        return Act(head.action_size, head.action_dtype, head.outputs if head.masked else 0)

@@ -1,0 +1,145 @@
+"""A multilayer perceptron in plain NumPy: the plan and the flat vectors of the native network, both passes written out.
+
+It is slow and easy to follow, for agents that run in the interpreter, and what the compiled networks are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.networks.activations import activation_from
+from velocirl.networks.mlp import MLP
+
+
+class NumpyMLP:
+    """The network of a plan; its parameters begin at zero."""
+
+    state_size = 0
+
+    def __init__(self, mlp: MLP) -> None:
+        self.mlp, self.outputs = mlp, mlp.outputs
+        self.parameters = np.zeros(mlp.num_parameters, np.float32)
+        self.gradient = np.zeros(mlp.num_parameters, np.float32)
+        activation = activation_from(mlp.activation)
+        self._value, self._slope = np.vectorize(activation.value), np.vectorize(activation.slope)
+        self._slot: str | None = None
+        self._kept: dict[str, dict[str, Any]] = {}  # what passes under learning() leave for backward
+
+    @property
+    def num_parameters(self) -> int:
+        """How many there are."""
+        return len(self.parameters)
+
+    @contextmanager
+    def learning(self, slot: str = "") -> Iterator[None]:
+        """Within this, a pass keeps what `backward` and `input_gradient` need, under a name."""
+        before, self._slot = self._slot, slot
+        try:
+            yield
+        finally:
+            self._slot = before
+
+    reading_back = learning
+
+    def forward(self, inputs: NDArray[np.float32], state: Any = None) -> tuple[NDArray[np.float32], None]:  # noqa: ARG002
+        """The outputs (rows, outputs) for inputs (rows, inputs); there is no state."""
+        output = np.zeros((len(inputs), self.outputs), np.float32)
+        befores, values, last = [], [], inputs
+        for place, (layer, (weights, biases)) in enumerate(self._layers()):
+            source = inputs if layer["first"] else last
+            before = source @ weights + biases if layer["inputs"] else np.broadcast_to(biases, (len(inputs), len(biases)))
+            value = self._value(before).astype(np.float32) if layer["hidden"] else before
+            befores.append(before)
+            values.append(value)
+            if layer["hidden"]:
+                last = value
+            for one in self._segments(place):
+                output[:, one["column"] : one["column"] + one["size"]] = value[:, one["offset"] :][:, : one["size"]]
+        if self._slot is not None:
+            self._kept[self._slot] = {"inputs": inputs.copy(), "before": befores, "values": values}
+        return output, None
+
+    def backward(self, output_gradient: NDArray[np.float32], accumulate: bool = False, slot: str = "") -> None:
+        """Write the gradient of the parameters, or add to it, for the last forward pass made under `learning(slot)`."""
+        before = self.gradient.copy() if accumulate else 0
+        self.gradient[:] = 0.0
+        self._descend(output_gradient, slot)
+        self.gradient += before
+
+    def input_gradient(self, output_gradient: NDArray[np.float32], slot: str = "") -> NDArray[np.float32]:
+        """The gradient of the inputs alone, for the last forward pass made under `reading_back(slot)`."""
+        kept = self.gradient.copy()
+        made = self._descend(output_gradient, slot)
+        self.gradient[:] = kept
+        return made
+
+    def _descend(self, output_gradient: NDArray[np.float32], slot: str) -> NDArray[np.float32]:
+        if slot not in self._kept:
+            raise RuntimeError("backward needs a forward pass before it, made within `with network.learning():`")
+        kept = self._kept[slot]
+        inputs, values = kept["inputs"], kept["values"]
+        layers = list(self._layers())
+        gradients = self.mlp.layers(self.gradient)
+        deltas = [np.zeros_like(value) for value in values]
+        made, source = np.zeros_like(inputs), self._sources()
+        for place in reversed(range(len(layers))):
+            layer, (weights, _) = layers[place]
+            for one in self._segments(place):
+                columns = slice(one["column"], one["column"] + one["size"])
+                deltas[place][:, one["offset"] :][:, : one["size"]] = output_gradient[:, columns]
+            if layer["hidden"]:
+                slopes = self._slope(kept["before"][place], values[place])
+                deltas[place] = (deltas[place] * slopes).astype(np.float32)
+            gradients[place][1][:] += deltas[place].sum(0)
+            if layer["inputs"]:
+                read = inputs if source[place] is None else values[source[place]]
+                gradients[place][0][:] += read.T @ deltas[place]
+                passed = deltas[place] @ weights.T
+                if source[place] is None:
+                    made += passed
+                else:
+                    deltas[source[place]] += passed
+        return made
+
+    def _layers(self) -> Iterator[tuple[Any, tuple[NDArray[np.float32], NDArray[np.float32]]]]:
+        return zip(self.mlp.plan.layers, self.mlp.layers(self.parameters), strict=True)
+
+    def _segments(self, place: int) -> Any:
+        segments = self.mlp.plan.segments
+        return segments[segments["layer"] == place]
+
+    def _sources(self) -> list[int | None]:
+        """The layer that each layer reads; None for the network's input."""
+        found: list[int | None] = []
+        last = None
+        for place, layer in enumerate(self.mlp.plan.layers):
+            found.append(None if layer["first"] else last)
+            if layer["hidden"]:
+                last = place
+        return found
+
+    def twin(self) -> NumpyMLP:
+        """An independent copy."""
+        twin = NumpyMLP(self.mlp)
+        twin.parameters[:] = self.parameters
+        return twin
+
+    def parameters_from(self, values: NDArray[np.float32]) -> None:
+        """Take the parameters from an array."""
+        self.parameters[:] = values
+
+    def to_host(self) -> NDArray[np.float32]:
+        """A copy of the parameters."""
+        return self.parameters.copy()
+
+    def buffers(self) -> dict[str, NDArray[Any]]:
+        """None: all that it has is parameters."""
+        return {}
+
+    def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing to load."""
