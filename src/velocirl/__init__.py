@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from velocirl.algorithms.tabular.q_lambda import QLambda
     from velocirl.algorithms.tabular.q_learning import QLearning
     from velocirl.algorithms.tabular.sarsa import SARSA
+    from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.tabular.planning.models import TabularModel
     from velocirl.tabular.planning.policy_iteration import policy_iteration
     from velocirl.tabular.planning.value_iteration import value_iteration
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
-    from velocirl.learners.faults import NumericalError
 
 __version__ = "0.1.0.dev0"
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from velocirl.engine.errors import DefinitionError
 
@@ -40,8 +39,10 @@ def rollout_type(inputs: int, act: Act, own: Sequence[Field], values: Sequence[s
 
     Of each of the `values` there is also that of the last observation of an episode that was cut off, else 0.
     """
+    first = [one for name in values for one in own if one.name == name]  # so that they lie side by side
     finals = [Field(f"final_{name}", np.float32) for name in values]
-    fields = [Field("reward", np.float32), *own, *finals, *_chosen(act, "mask"), Field("ended", np.int8)]
+    rest = [one for one in own if one.name not in values]
+    fields = [Field("reward", np.float32), *first, *finals, *rest, *_chosen(act, "mask"), Field("ended", np.int8)]
     return _record([*fields, Field("observation", np.float32, (inputs,))])
 
 
@@ -61,9 +62,20 @@ def drawn_type(act: Act, own: Sequence[Field]) -> np.dtype[Any]:
     return _record([*numbers, *own, *_chosen(act, "next_mask")])
 
 
-def narrow(records: NDArray[Any]) -> NDArray[Any]:
+def side_by_side(records: Any, names: Sequence[str]) -> Any:
+    """Fields of float32 that lie side by side in records (...), as (..., fields) of the same memory."""
+    if isinstance(records, np.ndarray):
+        first = records[names[0]]
+        return np.lib.stride_tricks.as_strided(first, (*first.shape, len(names)), (*first.strides, 4))
+    return records.side_by_side(names)
+
+
+def narrow(records: Any) -> Any:
     """The same records without their observations, in the same memory."""
-    return np.ndarray(records.shape, narrow_type(records.dtype), records, strides=records.strides)  # pyright: ignore
+    if isinstance(records, np.ndarray):
+        kind = narrow_type(records.dtype)
+        return np.ndarray(records.shape, kind, records, strides=records.strides)  # pyright: ignore[reportCallIssue]
+    return records.as_type(narrow_type(records.dtype))
 
 
 def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -1,66 +1,62 @@
 """How good was an action? Estimates of advantages and value targets over one copy's column of a rollout.
 
-Both treat the end of an episode alike: what follows a terminal state is worth nothing, what follows a cut (time limit)
-is worth the value of the last observation, and nothing ever flows back from the next episode.
+The columns have a place for each step and one more, of which only the value is known. Both estimates treat the end of an
+episode alike: what follows a terminal state is worth nothing, what follows a cut (time limit) is worth the value of the
+last observation, and nothing ever flows back from the next episode.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 
-class Discount(NamedTuple):
-    """How rewards and the future count."""
-
-    reward_scale: np.float32
-    reward_limit: np.float32  # of a scaled reward
-    gamma: np.float32
-    gae_lambda: np.float32
-
-
-def gae(column, last_value, discount):
+def gae(reward, value, final_value, ended, advantage, target, settings):
     """Generalised advantage estimation (Schulman et al., 2016).
 
     A_t = delta_t + gamma lambda A_{t+1},  delta_t = r_t + gamma V_{t+1} - V_t;  target_t = A_t + V_t
     """
-    advantage = 0.0
-    next_value = last_value
-    for t in range(len(column) - 1, -1, -1):
-        sample = column[t]
-        if sample.ended:
-            advantage = 0.0
-            next_value = sample.final_value
-        delta = scaled(sample.reward, discount) + discount.gamma * next_value - sample.value
-        advantage = delta + discount.gamma * discount.gae_lambda * advantage
-        sample.advantage = advantage
-        sample.target = advantage + sample.value
-        next_value = sample.value
+    following, next_value = np.float32(0), value[len(value) - 1]
+    for t in range(len(reward) - 2, -1, -1):
+        if ended[t]:
+            following, next_value = np.float32(0), final_value[t]
+        delta = reward[t] + settings.gamma * next_value - value[t]
+        following = delta + settings.gamma * settings.gae_lambda * following
+        advantage[t] = following
+        target[t] = following + value[t]
+        next_value = value[t]
 
 
-def vtrace(column, last_value, discount, rho_limit, c_limit):
+def vtrace(reward, value, current_value, final_value, ended, ratio, advantage, target, settings):
     """V-trace (Espeholt et al., 2018): the same under a policy that has moved on, corrected by clipped ratios.
 
     A_t = rho_t delta_t + gamma lambda c_t A_{t+1},  rho_t = min(rho_limit, ratio_t),  c_t = min(c_limit, ratio_t), with
     the values of the critic of now; what lies beyond a cut or the end of the rollout keeps the value that it had
     when it was seen. With ratios of 1 this is GAE.
     """
-    advantage = 0.0
-    next_value = last_value
-    for t in range(len(column) - 1, -1, -1):
-        sample = column[t]
-        if sample.ended:
-            advantage = 0.0
-            next_value = sample.final_value
-        delta = scaled(sample.reward, discount) + discount.gamma * next_value - sample.current_value
-        decay = discount.gamma * discount.gae_lambda * min(sample.ratio, c_limit)
-        advantage = min(sample.ratio, rho_limit) * delta + decay * advantage
-        sample.advantage = advantage
-        sample.target = advantage + sample.current_value
-        next_value = sample.current_value
+    following, next_value = np.float32(0), value[len(value) - 1]
+    for t in range(len(reward) - 2, -1, -1):
+        if ended[t]:
+            following, next_value = np.float32(0), final_value[t]
+        delta = reward[t] + settings.gamma * next_value - current_value[t]
+        decay = settings.gamma * settings.gae_lambda * min(ratio[t], settings.c_limit)
+        following = min(ratio[t], settings.rho_limit) * delta + decay * following
+        advantage[t] = following
+        target[t] = following + current_value[t]
+        next_value = current_value[t]
 
 
-def scaled(reward, discount):
-    """A reward at the scale of the critic."""
-    return min(max(reward * discount.reward_scale, -discount.reward_limit), discount.reward_limit)
+def scale_reward(row, scale):
+    """Bring a reward to the scale of the critic."""
+    row.reward = min(max(row.reward * scale.reward_scale, -scale.reward_limit), scale.reward_limit)
+
+
+def add_spread(value, target, sums):
+    """The sums of a column from which the explained variance follows: of targets, errors, and their squares."""
+    for k in range(len(sums)):
+        sums[k] = 0.0
+    for t in range(len(target) - 1):
+        wanted, error = np.float64(target[t]), np.float64(target[t]) - np.float64(value[t])
+        sums[0] += wanted
+        sums[1] += wanted * wanted
+        sums[2] += error
+        sums[3] += error * error

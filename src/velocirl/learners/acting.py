@@ -27,6 +27,12 @@ def acting(call: Call, head: Any) -> Callable[..., Any]:
     return act_with_head if call.takes_head else act
 
 
+def keep_mask(row, mask):
+    """What was legal is kept with the step, for the update."""
+    for k in range(len(row.mask)):
+        row.mask[k] = mask[k]
+
+
 def random_action(head, row, mask, rng):
     """Any legal action is as probable as any other."""
     head.draw(mask, rng, row.action)

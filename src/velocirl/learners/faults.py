@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.learners.recording import FAULT_KINDS
-from velocirl.training.collecting import (
-    FAULT,
+from velocirl.learners.recording import (
     FAULT_IN_OBSERVATION,
     FAULT_IN_POLICY,
     FAULT_IN_REWARD,
     FAULT_IN_STATE,
-    FAULTY_COPY,
-    FAULTY_STEP,
-    Journal,
+    FAULT_KINDS,
 )  # fmt: skip
 
 SOURCES = {
@@ -37,16 +33,6 @@ class DeviceMemoryError(MemoryError):
 
 class NumericalError(ArithmeticError):
     """A number of a training run is infinite or not a number; nothing was saved since."""
-
-
-def check_journals(journals: list[Journal], steps: int, num_envs: int) -> None:
-    """Raise if a rollout that began after `steps` steps met such a number."""
-    first = 0
-    for journal in journals:
-        kind, copy, t = (int(journal.counts[place]) for place in (FAULT, FAULTY_COPY, FAULTY_STEP))
-        if kind:
-            raise fault_of_rollout(kind, first + copy, t, steps, num_envs)
-        first += len(journal.samples)
 
 
 def fault_of_rollout(kind: int, copy: int, t: int, steps: int, num_envs: int) -> NumericalError:

@@ -25,7 +25,7 @@ class Report:
     lengths: list[int]
 
 
-class Machine(Protocol):
+class Learner(Protocol):
     """Runs iterations; its agent's parameters and normalisers are brought up to date by `settle`."""
 
     phases: dict[str, float]  # seconds spent, by what they were spent on
@@ -33,7 +33,7 @@ class Machine(Protocol):
     def iterate(self, schedule: Any, steps: int) -> Report | None:
         """Begin an iteration after which the run has taken `steps` steps; the report may be that of the one before.
 
-        `schedule` has the numbers of the iteration, as the machine's algorithm needs them.
+        `schedule` has the numbers of the iteration, as its algorithm needs them.
         """
         ...
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 EPSILON = 1e-8
+REWARD_LIMIT = 10.0  # of a normalised reward
 
 
 class RunningMoments:

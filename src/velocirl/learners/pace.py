@@ -17,9 +17,6 @@ class Pace(NamedTuple):
     learning_starts: int
     train_every: int
     gradient_steps: int
-    actor_every: int  # updates of the critic from one update of an actor to the next
-    target_every: int  # updates from one move of the target networks to the next
-    tau: float  # how far they move
     start: int  # the step at which this call of `learn` began
     total: int  # and how many it takes
     initial: float  # exploration at the beginning,
@@ -30,7 +27,7 @@ class Pace(NamedTuple):
     beta_final: float  # and at the end
 
 
-ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 1, 1, 1.0, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
+ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
 
 # The same as a record, so that compiled loops and graphs read what the host wrote last.
 PACE = np.dtype(

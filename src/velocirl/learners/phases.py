@@ -5,12 +5,14 @@ Steps and updates may take microseconds, so only one in so many is timed (see `c
 
 from __future__ import annotations
 
+from collections.abc import Mapping, MutableMapping
+
 from velocirl.learners.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, Count
 
 ROUND, EVERY_ROUND, UPDATE, EVERY_UPDATE = FIRST_KIND, 13, SECOND_KIND, 13
 STEPPING, LEARNING = PLACES, PLACES + 1  # the whole of each
 POLICY, ENVIRONMENT, BUFFER, LAST_VALUES = range(PLACES + 2, PLACES + 6)
-GATHER, FORWARD, LOSS, BACKWARD, OPTIMISER, WAITING, SAMPLE, ESTIMATE = range(PLACES + 6, PLACES + 14)
+GATHER, FORWARD, LOSS, BACKWARD, OPTIMISER, WAITING, SAMPLE, ESTIMATE, SHUFFLE, LAST_WAIT = range(PLACES + 6, PLACES + 16)
 
 ROLLOUT_COUNTS = (
     Count("policy", POLICY, ROUND),
@@ -21,10 +23,25 @@ ROLLOUT_COUNTS = (
 UPDATE_COUNTS = (
     Count("sample", SAMPLE, UPDATE),
     Count("gather", GATHER, UPDATE),
+    Count("gather", SHUFFLE, ALWAYS),
     Count("forward", FORWARD, UPDATE),
     Count("forward", ESTIMATE, ALWAYS),  # anew in each epoch, where an estimator follows the policy
     Count("loss", LOSS, UPDATE),
     Count("backward", BACKWARD, UPDATE),
     Count("optimiser", OPTIMISER, UPDATE),
     Count("waiting", WAITING, UPDATE),
+    Count("waiting", LAST_WAIT, ALWAYS),
 )
+
+
+def add(phases: MutableMapping[str, float], path: str, seconds: float) -> None:
+    """Count seconds of a phase."""
+    phases[path] = phases.get(path, 0.0) + seconds
+
+
+def add_parts(phases: MutableMapping[str, float], parent: str, seconds: float, parts: Mapping[str, float]) -> None:
+    """Count seconds of the parts of a phase that took `seconds`, which they may not exceed together."""
+    together = sum(parts.values())
+    scale = max(seconds, 0.0) / together if together > max(seconds, 0.0) else 1.0
+    for name, spent in parts.items():
+        add(phases, f"{parent}/{name}", spent * scale)

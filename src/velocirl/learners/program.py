@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 from velocirl.engine.errors import DefinitionError
@@ -75,7 +76,7 @@ class Program:
     """An update as passes and meetings."""
 
     steps: tuple[Pass | Meeting, ...]
-    metrics: tuple[str, ...]  # the names of all that are added to, in the order in which they are declared
+    metrics: tuple[str, ...]  # the names of those that functions know, in the order in which they are declared
 
     @property
     def passes(self) -> list[Pass]:
@@ -91,6 +92,11 @@ class Program:
     def calls(self) -> list[Call]:
         """All functions that are called for each row."""
         return [one for part in self.passes for one in part.stages if isinstance(one, Call)]
+
+    @property
+    def functions(self) -> list[Call]:
+        """All functions, also those that are called once."""
+        return [*self.calls, *(one.call for one in self.steps if isinstance(one, Meeting) and one.call is not None)]
 
     @property
     def first_trained(self) -> str:
@@ -143,8 +149,9 @@ class Resolver:
                 steps.append(Meeting(stage, self._meeting_call(stage), period))
         close()
         program = Program(tuple(steps), ())
-        added_to = {name for call in program.calls for name in call.metrics}
-        return replace(program, metrics=tuple(name for name in self._metrics if name in added_to))
+        functions = [call.function for call in program.functions]
+        reached = names_reached(*functions)
+        return replace(program, metrics=tuple(name for name in self._metrics if name in reached))
 
     def acting(self, function: Callable[..., Any], network: str) -> Call:
         """A function that draws an action, or one that reads a value, from the output of a network."""
@@ -274,3 +281,16 @@ class _Known:
 
 def _names(function: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(function).parameters)
+
+
+def mean_metrics(
+    names: Sequence[str], slots: Sequence[tuple[int, int]], totals: Sequence[float], seen: Sequence[float]
+) -> dict[str, float]:
+    """The mean of each metric: `slots` are its number and that of the pass in which it was added to; else NaN."""
+    found = dict.fromkeys(names, nan)
+    for (metric, number), total in zip(slots, totals, strict=False):
+        if seen[number]:
+            name = names[metric]
+            before = found[name]
+            found[name] = total / seen[number] + (before if before == before else 0.0)
+    return found

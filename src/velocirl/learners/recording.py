@@ -15,6 +15,8 @@ from velocirl.buffers.replay import PLACE
 from velocirl.networks.encoding import encode
 
 NO_FAULT, FAULT_IN_OBSERVATION, FAULT_IN_REWARD, FAULT_IN_POLICY, FAULT_IN_STATE, FAULT_KINDS = range(6)
+# An episode that ended, where they are listed one after the other.
+EPISODE = np.dtype([("step", np.int32), ("copy", np.int32), ("total", np.float32), ("length", np.int32)])
 STEP = 0  # the place of a clock's counts that says how many steps of the iteration were taken
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,14 @@ class Task:
     observation_moments: RunningMoments
     recent: int  # episodes that a report tells of at most
     phases: dict[str, float]
-    seen: Mapping[str, Any] = field(default_factory=dict)
+    # Of algorithms that learn from rollouts:
+    value: Call | None = None  # what is told of an observation besides an action
+    values: Sequence[str] = ()  # the fields that this writes
+    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a column in time, and its fields
+    reestimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # the same, before each epoch,
+    before_epoch: Program | None = None  # and what all rows go through before those
+    explained: tuple[str, str] | None = None  # the fields of a value, and of its target
+    reward_moments: RunningMoments | None = None
 
     @property
     def trained(self) -> list[str]:

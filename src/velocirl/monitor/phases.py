@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 # Parents before their parts, in the order in which they happen.
 ORDER = (
@@ -36,16 +36,3 @@ def tree_lines(phases: Mapping[str, float]) -> list[tuple[int, str, float, float
     return [
         (path.count("/"), path.rpartition("/")[2], phases[path], share_of[path]) for path in sorted(phases, key=order)
     ]
-
-
-def add(phases: MutableMapping[str, float], path: str, seconds: float) -> None:
-    """Count seconds of a phase."""
-    phases[path] = phases.get(path, 0.0) + seconds
-
-
-def add_parts(phases: MutableMapping[str, float], parent: str, seconds: float, parts: Mapping[str, float]) -> None:
-    """Count seconds of the parts of a phase that took `seconds`, which they may not exceed together."""
-    together = sum(parts.values())
-    scale = max(seconds, 0.0) / together if together > max(seconds, 0.0) else 1.0
-    for name, spent in parts.items():
-        add(phases, f"{parent}/{name}", spent * scale)

@@ -32,6 +32,7 @@ class Head(NamedTuple):
     masked: bool  # whether masks are read at all: one entry for each choice
     sample: Callable[..., Any]  # (output, mask, rng, action) -> log-probability; writes the action
     mode: Callable[..., Any]  # (output, mask, action); writes the most probable action
+    best: Callable[..., Any]  # (output, mask) -> the option of the highest number, of the first choice
     draw: Callable[..., Any]  # (mask, rng, action); writes a random action, any legal one as probable as any other
     evaluate: Callable[..., Any]  # (output, mask, action, scratch) -> log-probability, entropy
     # (output, mask, action, policy_weight, entropy_weight, gradient); `gradient` holds the scratch of evaluate, and
@@ -113,6 +114,9 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
             action[part] = favourite(output, mask, first, counts[part])[0]
             first += counts[part]
 
+    def best(output, mask):
+        return favourite(output, mask, 0, counts[0])[0]
+
     def draw(mask, rng, action):
         first = 0
         for part in range(len(counts)):
@@ -168,7 +172,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
                 gradient[first + k] = policy_weight * (taken - probability) - entropy_weight * (probability * surprise)
             first += counts[part]
 
-    functions = {"sample": sample, "mode": mode, "draw": draw, "evaluate": evaluate, "backward": backward}
+    functions = {"sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward}
     return Head("multi_discrete", sum(counts), len(counts), "int32", counts, masked, **functions)
 
 
@@ -193,6 +197,9 @@ def gaussian(size: int) -> Head:
     def mode(output, mask, action):  # noqa: ARG001
         for k in range(size):
             action[k] = output[k]
+
+    def best(output, mask):  # noqa: ARG001
+        return 0
 
     def draw(mask, rng, action):  # noqa: ARG001
         for k in range(size):
@@ -221,8 +228,23 @@ def gaussian(size: int) -> Head:
             held = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
             gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
 
-    functions = {"sample": sample, "mode": mode, "draw": draw, "evaluate": evaluate, "backward": backward}
+    functions = {"sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward}
     return Head("gaussian", 2 * size, size, "float32", (size,), False, **functions)
+
+
+def epsilon_greedy(count: int, masked: bool, epsilon: float) -> Head:
+    """One choice of `count`, from their values: the best, or where one is drawn, a random one with a probability."""
+    head = categorical(count, masked)
+    best, draw = head.best, head.draw
+
+    def sample(output, mask, rng, action):
+        if random.uniform(rng) < epsilon:
+            draw(mask, rng, action)
+        else:
+            action[0] = best(output, mask)
+        return np.float32(0)
+
+    return head._replace(name="epsilon_greedy", sample=sample)
 
 
 def describe_head(head: Head) -> dict[str, Any]:

@@ -9,7 +9,7 @@ log pi(a) = sum of log N(noise) - log deviation - log(1 - tanh(u)^2)
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, log, tanh
+from math import exp, log, sqrt, tanh
 from typing import Any
 
 import numpy as np
@@ -41,39 +41,77 @@ def squash(mean, log_deviation, noise):
     return tanh(before), normal_log_density(noise, held) - log_squash_slope(before)
 
 
-def squashed_sampler(size: int) -> Callable[..., Any]:
-    """`sample(output, rng, action) -> log-probability`: draws an action."""
+def sample(output, rng, action):
+    """Draw an action; gives its log-probability."""
+    log_probability, size = 0.0, len(action)
+    for k in range(size):
+        number, density = squash(output[k], output[size + k], random.normal(rng))
+        action[k] = number
+        log_probability += density
+    return log_probability
 
-    def sample(output, rng, action):
-        log_probability = 0.0
-        for k in range(size):
-            number, density = squash(output[k], output[size + k], random.normal(rng))
-            action[k] = number
-            log_probability += density
-        return log_probability
 
-    return sample
+def sample_keeping_noise(output, rng, action, noise):
+    """The same, and the noise by which it was drawn."""
+    log_probability, size = 0.0, len(action)
+    for k in range(size):
+        noise[k] = random.normal(rng)
+        number, density = squash(output[k], output[size + k], noise[k])
+        action[k] = number
+        log_probability += density
+    return log_probability
+
+
+def gradient(output, action, noise, slope, temperature, into):
+    """d(temperature log pi(a) + loss)/d(output), where `slope` is d(loss)/da, through a = tanh(mean + deviation * noise).
+
+    With u = mean + deviation * noise: d log pi / d mean = 2 a,  d log pi / d log deviation = 2 a (u - mean) - 1
+    """
+    size = len(action)
+    for k in range(size):
+        log_deviation = output[size + k]
+        outside = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
+        reach = exp(held_log_deviation(log_deviation)) * noise[k]
+        total = slope[k] * (1.0 - action[k] * action[k]) + temperature * (2.0 * action[k])
+        into[k] = total
+        into[size + k] = 0.0 if outside else total * reach - temperature
+
+
+def add_noise(deviation, correlation, rng, noise, action):
+    """Noise whose correlation from one step to the next is `correlation`; the action is held within [-1, 1].
+
+    x' = c x + sqrt(1 - c^2) deviation * normal, which has that deviation from step to step, whatever c is; 0 is white
+    noise. `noise` keeps x.
+    """
+    fresh = sqrt(1.0 - correlation * correlation) * deviation
+    for k in range(len(action)):
+        noise[k] = correlation * noise[k] + fresh * random.normal(rng)
+        action[k] = within_reach(action[k] + noise[k])
+
+
+def smaller(values):
+    """The smaller one of two values, of which the more modest is believed (Fujimoto et al., 2018); a NaN is passed on."""
+    return values[0] if values[0] < values[1] or values[0] != values[0] else values[1]
 
 
 def squashed_gaussian(size: int) -> Head:
     """How an agent acts by a squashed Gaussian; `evaluate` and `backward` are those of the Gaussian beneath."""
-    draw = squashed_sampler(size)
 
-    def sample(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
-        return draw(output, rng, action)
+    def draw_by_output(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
+        return sample(output, rng, action)
 
-    return gaussian(size)._replace(name="squashed_gaussian", sample=sample, mode=_tangent(size))
+    return gaussian(size)._replace(name="squashed_gaussian", sample=draw_by_output, mode=_tangent(size))
 
 
 def squashed_value(size: int, noise: float) -> Head:
     """How an agent acts by one action alone: the tangent of the output, with white noise where it draws."""
 
-    def sample(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
+    def disturb(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
         for k in range(size):
             action[k] = within_reach(tanh(output[k]) + noise * random.normal(rng))
         return np.float32(0)
 
-    return gaussian(size)._replace(name="squashed_value", outputs=size, sample=sample, mode=_tangent(size))
+    return gaussian(size)._replace(name="squashed_value", outputs=size, sample=disturb, mode=_tangent(size))
 
 
 def within_reach(number):

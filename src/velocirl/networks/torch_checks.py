@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from velocirl.networks.encoding import Encoding
-from velocirl.networks.heads import Head
 from velocirl.networks.torch_network import TorchNetwork
 
 try:
@@ -26,17 +25,19 @@ OTHER_KERNELS = {None: 0.01, torch.float16: 0.05, torch.bfloat16: 0.2}
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
-def check_module(network: TorchNetwork, encoding: Encoding, head: Head, name: str) -> None:
+def check_module(network: TorchNetwork, name: str) -> None:
     """Refuse a module that cannot learn or whose rollouts could not be repeated; the gradient is zero afterwards."""
     _check_parameters(network, name)
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.rand((ROWS, encoding.inputs), generator=generator).to(network.device)
-    weights = torch.randn((ROWS, head.outputs + network.has_value), generator=generator).to(network.device)
+    encoding, generator = network.encoding, torch.Generator().manual_seed(0)
+    inputs = torch.rand((ROWS, encoding.inputs + network.extra), generator=generator).to(network.device)
+    weights = torch.randn((ROWS, network.outputs), generator=generator).to(network.device)
     with _unchanged(network, inputs, name), _advice(encoding, name), network.learning():
         outputs, _ = network.forward(inputs)
     _check_outputs(network, inputs, outputs, name)
     _check_gradients(network, inputs, weights, name)
     _check_rows(network, inputs, outputs, name)
+    if network.extra:
+        _check_slopes(network, inputs, name)
     if network.state_size:
         _check_sequence(network, inputs, name)
 
@@ -45,7 +46,7 @@ def nondeterministic_operations(network: TorchNetwork) -> list[str]:
     """The operations of a forward and a backward pass that torch calls not deterministic on this device."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     shape = (2, ROWS) if network.state_size else (ROWS,)
-    inputs = torch.full((*shape, network.encoding.inputs), 0.5, device=network.device)
+    inputs = torch.full((*shape, network.encoding.inputs + network.extra), 0.5, device=network.device)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -128,9 +129,9 @@ def _check_outputs(network: TorchNetwork, inputs: Tensor, outputs: Tensor, name:
 
 
 def _check_gradients(network: TorchNetwork, inputs: Tensor, weights: Tensor, name: str) -> None:
-    columns = {"policy (all columns but the last)": slice(0, -1), "value (the last column)": slice(-1, None)}
-    if not network.has_value:
-        columns = {"output": slice(None)}
+    columns = {"output": slice(None)}
+    if len(network.columns) > 1:
+        columns = {"policy (all columns but the last)": slice(0, -1), "value (the last column)": slice(-1, None)}
     for what, which in columns.items():
         output_gradient = torch.zeros_like(weights)
         output_gradient[:, which] = weights[:, which]
@@ -149,6 +150,15 @@ def _check_gradients(network: TorchNetwork, inputs: Tensor, weights: Tensor, nam
             )
         if not finite:
             raise ValueError(f"{name}: the gradient of the {what} is not finite")
+
+
+def _check_slopes(network: TorchNetwork, inputs: Tensor, name: str) -> None:
+    """What is read beside the observation, the action of a critic, must be improved upon."""
+    with network.reading_back():
+        outputs, _ = network.forward(inputs)
+        slopes = network.input_gradient(torch.ones_like(outputs))[:, network.encoding.inputs :]
+    if not bool(slopes.any()):
+        raise ValueError(f"{name} does not depend on the action: read it, and let gradients through to it")
 
 
 def _check_rows(network: TorchNetwork, inputs: Tensor, outputs: Tensor, name: str) -> None:

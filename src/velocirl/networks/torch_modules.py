@@ -1,4 +1,4 @@
-"""Policy modules of torch from a network's description, with our own initial weights."""
+"""Modules of torch from a network's description, with our own initial weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from velocirl.networks.activations import activation_from
+from velocirl.networks.declared import Columns, Groups
 from velocirl.networks.encoding import Encoding
-from velocirl.networks.heads import Head
 from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import Convolutional, Dense, NetworkSpec, Recurrent, Stage
 from velocirl.networks.torch_activations import activation_module
@@ -22,7 +22,6 @@ try:
 except ImportError as error:
     raise ImportError('velocirl.networks.torch_modules needs torch: pip install "velocirl[torch]"') from error
 
-POLICY_GAIN, VALUE_GAIN = 0.01, 1.0
 MEMORIES: dict[str, type[Memory]] = {"lstm": LSTM, "gru": GRU}
 Observation = Tensor | dict[str, Tensor]
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -104,41 +103,34 @@ class Body(nn.Module):
 
 
 class Ends(nn.Module):
-    """The last layers: the policy's columns and then the value; the logarithms of deviations are free."""
+    """Last layers side by side, one for each group of columns; columns that are free are parameters of their own."""
 
-    def __init__(self, features: int, head: Head, log_deviation: float, style: Style) -> None:
+    def __init__(self, features: int, columns: Sequence[Columns], style: Style) -> None:
         super().__init__()
-        is_gaussian = head.action_dtype == "float32"
-        hanging = head.action_size if is_gaussian else head.outputs
-        self.policy = style.linear(features, hanging, POLICY_GAIN)
-        self.value = style.linear(features, 1, VALUE_GAIN)
-        free = torch.full((head.outputs - hanging,), log_deviation)
-        self.log_deviation = nn.Parameter(free) if is_gaussian else None
+        self.layers = nn.ModuleList()
+        self.free = nn.ParameterList()
+        self.order: list[tuple[bool, int]] = []  # whether it is free, and its place among those
+        for one in columns:
+            if one.free is None:
+                self.order.append((False, len(self.layers)))
+                self.layers.append(style.linear(features, one.size, one.gain))
+            else:
+                self.order.append((True, len(self.free)))
+                self.free.append(nn.Parameter(torch.full((one.size,), one.free)))
 
     def forward(self, features: Tensor) -> Tensor:
         """The output rows (..., outputs)."""
-        policy, value = self.policy(features), self.value(features)
-        if self.log_deviation is None:
-            return torch.cat([policy, value], dim=-1)
-        return torch.cat([policy, self.log_deviation.expand(*policy.shape[:-1], -1), value], dim=-1)
-
-
-class Columns(nn.Module):
-    """Last layers side by side: so many columns of each, with a gain of their first weights."""
-
-    def __init__(self, features: int, columns: Sequence[tuple[int, float]], style: Style) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([style.linear(features, size, gain) for size, gain in columns])
-
-    def forward(self, features: Tensor) -> Tensor:
-        """The output rows (..., outputs)."""
-        return torch.cat([layer(features) for layer in self.layers], dim=-1)
+        made = [
+            self.free[place].expand(*features.shape[:-1], -1) if free else self.layers[place](features)
+            for free, place in self.order
+        ]
+        return torch.cat(made, dim=-1)
 
 
 class Policy(nn.Module):
-    """A policy that sees only the present."""
+    """A network that sees only the present."""
 
-    def __init__(self, body: Body, ends: Ends | Columns) -> None:
+    def __init__(self, body: Body, ends: Ends) -> None:
         super().__init__()
         self.body, self.ends = body, ends
 
@@ -170,48 +162,68 @@ class RecurrentPolicy(nn.Module):
         return self.ends(self.memory(features, starts, state)[0])
 
 
+class Joined(nn.Module):
+    """The features of an observation, then dense layers that read other numbers beside them, then the columns."""
+
+    def __init__(self, features: nn.Module, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.features, self.layers = features, nn.Sequential(*layers)
+
+    def forward(self, observation: Observation, *more: Tensor) -> Tensor:
+        """The output rows (rows, outputs)."""
+        return self.layers(torch.cat([self.features(observation), *more], dim=-1))
+
+
+class Several(nn.Module):
+    """Networks of the same kind with weights of their own, whose columns stand side by side."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, observation: Observation, *more: Tensor) -> Tensor:
+        """The output rows (rows, outputs)."""
+        return torch.cat([network(observation, *more) for network in self.networks], dim=-1)
+
+
 def build_module(
     spec: NetworkSpec,
     encoding: Encoding,
-    head: Head,
+    groups: Groups,
     *,
+    extra: int = 0,
+    together: bool = True,
     activation: str,
     initialiser: str,
-    log_deviation: float,
     generator: np.random.Generator,
-) -> Policy | RecurrentPolicy:
-    """The module of a description: its stages, and then one layer for the policy and one for the value."""
+) -> nn.Module:
+    """The module of a description: its stages, and then the columns of all groups.
+
+    With `extra` numbers beside the observation, those join in before its dense part. Groups that are not `together` have
+    networks of their own.
+    """
     style = Style(activation, initialiser, generator)
+    if extra or not (together or len(groups) == 1):
+        return Several([_joined(spec, encoding, group, extra, style) for group in groups])
+    columns = [one for group in groups for one in group]
     body, features = _body(spec, encoding, style)
     remembers = spec.recurrent
     if remembers is None:
-        return Policy(body, Ends(features, head, log_deviation, style))
+        return Policy(body, Ends(features, columns, style))
     memory = MEMORIES[remembers.kind](features, remembers.size, remembers.layers, generator)
-    return RecurrentPolicy(body, memory, Ends(remembers.size, head, log_deviation, style))
+    return RecurrentPolicy(body, memory, Ends(remembers.size, columns, style))
 
 
-def build_columns(
-    spec: NetworkSpec,
-    encoding: Encoding,
-    columns: Sequence[tuple[int, float]],
-    *,
-    activation: str,
-    initialiser: str,
-    generator: np.random.Generator,
-) -> Policy:
-    """The module of a description that ends in these columns; see `Columns`."""
-    style = Style(activation, initialiser, generator)
-    body, features = _body(spec, encoding, style)
-    return Policy(body, Columns(features, columns, style))
-
-
-def build_features(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, int, tuple[int, ...]]:
-    """What a description has before its dense part, the size of what that gives, and the widths of the dense part."""
+def _joined(spec: NetworkSpec, encoding: Encoding, columns: Sequence[Columns], extra: int, style: Style) -> Joined:
     spec.check(encoding.parts)
-    stages = tuple(stage for stage in spec.stages if not isinstance(stage, Dense))
-    widths = tuple(width for stage in spec.stages if isinstance(stage, Dense) for width in stage.widths)
-    body, size = _body(dataclasses.replace(spec, stages=stages), encoding, style)
-    return body, size, widths
+    before = tuple(stage for stage in spec.stages if not isinstance(stage, Dense))
+    body, size = _body(dataclasses.replace(spec, stages=before), encoding, style)
+    layers: list[nn.Module] = []
+    size += extra
+    for width in (width for stage in spec.stages if isinstance(stage, Dense) for width in stage.widths):
+        layers += [style.linear(size, width), activation_module(style.activation)]
+        size = width
+    return Joined(body, [*layers, Ends(size, columns, style)])
 
 
 def _body(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, int]:

@@ -1,12 +1,13 @@
 """A torch module at work for a learner: all its parameters in one vector, all their gradients in another.
 
-The contract of a policy module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or
-for Dict and Tuple spaces a dict of them by the names of the parts. It gives a tensor (rows, head.outputs + 1), the
-policy's columns and then the value; or a tuple of the policy (rows, head.outputs) and the value (rows,) or (rows, 1). A
-module that learns from a memory gives a tensor alone: (rows, head.outputs), for DQN with dueling the value too. A
-recurrent module has an integer `state_size`, and its `forward(observation, state)` gives (outputs, next state); a state
-is (rows, state_size), zeros where an episode begins. It may have `unroll(observation, starts, state)` for (steps, rows,
-...) at once, where `starts` (steps, rows) tells the steps at which episodes begin; that gives (steps, rows, outputs).
+The contract of a module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or for Dict and
+Tuple spaces a dict of them by the names of the parts; a critic's `forward(observation, action)` the action too, (rows,
+numbers) within [-1, 1]. It gives a tensor (rows, outputs): of PPO the policy's columns and then the value, or a tuple of
+both, (rows, head.outputs) and (rows,) or (rows, 1); of DQN a column for each action, with dueling the value too; of two
+critics their values, which should share no parameters. A recurrent module has an integer `state_size`, and its
+`forward(observation, state)` gives (outputs, next state); a state is (rows, state_size), zeros where an episode begins.
+It may have `unroll(observation, starts, state)` for (steps, rows, ...) at once, where `starts` (steps, rows) tells the
+steps at which episodes begin; that gives (steps, rows, outputs).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.networks.encoding import Encoding
-from velocirl.networks.heads import Head
 
 try:
     import torch
@@ -80,17 +80,17 @@ class FlatVectors:
 
 
 class TorchNetwork(FlatVectors):
-    """A policy module whose parameters and gradients are views of two vectors; frozen ones are kept as buffers."""
+    """A module whose parameters and gradients are views of two vectors; frozen ones are kept as buffers."""
 
     def __init__(
         self,
         module: nn.Module,
         encoding: Encoding,
-        head: Head,
+        columns: tuple[int, ...],  # of its outputs, in groups that it may give one by one
         device: str | torch.device = "cpu",
         autocast: torch.dtype | None = None,
         *,
-        has_value: bool = True,  # whether a column for the value follows those of the policy
+        extra: int = 0,  # numbers that it reads beside the observation
     ) -> None:
         if autocast not in (None, torch.bfloat16, torch.float16):
             raise ValueError(f"autocast must be None, torch.bfloat16 or torch.float16, got {autocast}")
@@ -99,9 +99,8 @@ class TorchNetwork(FlatVectors):
         self.name = type(module).__name__
         self._trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         super().__init__((sum(one.numel() for one in self._trained.values()),), torch.device(device))
-        self.encoding, self.head, self.autocast = encoding, head, autocast
-        self.has_value = has_value
-        self.outputs = head.outputs + has_value
+        self.encoding, self.columns, self.autocast, self.extra = encoding, columns, autocast, extra
+        self.outputs = sum(columns)
         self.state_size = _state_size(module)
         self._call: Any = module
         self._unroll: Any = getattr(module, "unroll", None)
@@ -184,7 +183,7 @@ class TorchNetwork(FlatVectors):
     def twin(self) -> Self:
         """An independent copy."""
         twin = type(self)(
-            copy.deepcopy(self.module), self.encoding, self.head, self.device, self.autocast, has_value=self.has_value
+            copy.deepcopy(self.module), self.encoding, self.columns, self.device, self.autocast, extra=self.extra
         )
         if self._compiled is not None:
             twin.compile(**self._compiled)
@@ -201,10 +200,11 @@ class TorchNetwork(FlatVectors):
             one.grad = self.gradient[place].view(one.shape)
 
     def _step(self, inputs: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        rows = len(inputs)
-        observation = self._split(inputs)
+        rows, width = len(inputs), self.encoding.inputs
+        observation = self._split(inputs[..., :width])
         if not self.state_size:
-            return self._join(self._call(observation), (rows,)), None
+            more = (inputs[..., width:],) if self.extra else ()
+            return self._join(self._call(observation, *more), (rows,)), None
         result = self._call(observation, self._state(state, rows))
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Tensor):
             raise ValueError(f"{self.name} has a state_size, so its forward must give a tuple (outputs, next_state)")
@@ -216,9 +216,7 @@ class TorchNetwork(FlatVectors):
         return self._join(result[0], (rows,)), result[1].float()
 
     def _join(self, result: Any, leading: tuple[int, ...]) -> Tensor:
-        if self.has_value:
-            return join_outputs(result, leading, self.outputs, self.name)
-        return sole_output(result, (*leading, self.outputs), self.name)
+        return join_outputs(result, leading, self.columns, self.name)
 
     def _unroll_stepwise(self, inputs: Tensor, starts: Tensor, state: Tensor) -> Tensor:
         outputs: list[Tensor] = []
@@ -255,28 +253,21 @@ class TorchNetwork(FlatVectors):
         return {name: one for name, one in self.module.named_buffers() if name in lasting} | frozen
 
 
-def join_outputs(result: Any, leading: tuple[int, ...], outputs: int, name: str) -> Tensor:
-    """The output rows (*leading, outputs) of what a module gave, in single precision."""
-    if isinstance(result, tuple) and len(result) == 2 and all(isinstance(one, Tensor) for one in result):
-        policy, value = result
-        if value.shape == leading:
-            value = value.unsqueeze(-1)
-        if policy.shape == (*leading, outputs - 1) and value.shape == (*leading, 1):
-            return torch.cat([policy.float(), value.float()], dim=-1)
-    elif isinstance(result, Tensor) and result.shape == (*leading, outputs):
+def join_outputs(result: Any, leading: tuple[int, ...], columns: tuple[int, ...], name: str) -> Tensor:
+    """The output rows (*leading, outputs) of what a module gave, in single precision: one tensor, or one of each group."""
+    outputs = sum(columns)
+    if isinstance(result, Tensor) and result.shape == (*leading, outputs):
         return result.float()
-    raise ValueError(
-        f"{name} must give a tensor {(*leading, outputs)}, the policy's {outputs - 1} columns and then the value, or a"
-        f" tuple of the policy {(*leading, outputs - 1)} and the value {leading} or {(*leading, 1)}; got"
-        f" {_spell(result)}"
-    )
-
-
-def sole_output(result: Any, shape: tuple[int, ...], name: str) -> Tensor:
-    """The output rows of a module that gives one tensor, in single precision."""
-    if isinstance(result, Tensor) and result.shape == shape:
-        return result.float()
-    raise ValueError(f"{name} must give a tensor {shape}; got {_spell(result)}")
+    if isinstance(result, tuple) and len(result) == len(columns) and all(isinstance(one, Tensor) for one in result):
+        parts = [
+            one.unsqueeze(-1) if size == 1 and one.shape == leading else one
+            for one, size in zip(result, columns, strict=True)
+        ]
+        if all(one.shape == (*leading, size) for one, size in zip(parts, columns, strict=True)):
+            return torch.cat([one.float() for one in parts], dim=-1)
+    groups = ", ".join(str((*leading, size)) for size in columns)
+    several = f", or a tuple of tensors {groups}" if len(columns) > 1 else ""
+    raise ValueError(f"{name} must give a tensor {(*leading, outputs)}{several}; got {_spell(result)}")
 
 
 def _spell(result: Any) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
+from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
 from velocirl.tabular.acting import Actor
@@ -29,7 +30,6 @@ from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
 from velocirl.training.callbacks import Step
-from velocirl.learners.seeding import seed_or_drawn, spread_seed
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
 COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one

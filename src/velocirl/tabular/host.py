@@ -14,12 +14,12 @@ from velocirl.engine import random
 from velocirl.engine.clock import now
 from velocirl.engine.compiling import add_kernel, compile_loop, learning_translator
 from velocirl.engine.registers import as_rows, fetch_add
+from velocirl.learners.counters import TIMED, TIMING, WHOLE
+from velocirl.learners.faults import fitting_all
+from velocirl.learners.host import HostRows
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
 from velocirl.tabular.machine import NO_LIMIT, Lesson, Outcome, begin_loop, meter_of, outcome_of, typed
 from velocirl.tabular.tables.table import ROWS_USED
-from velocirl.learners.counters import TIMED, TIMING, WHOLE
-from velocirl.training.deep_agent import fitting_all
-from velocirl.learners.host import HostRows
 from velocirl.vector.host_copies import Arrays, Nested, map_arrays
 from velocirl.vector.host_interface import HostInterface
 

@@ -16,11 +16,6 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.lifecycle import Lifecycle
 from velocirl.engine.registers import fetch_add, mailbox_read, row
-from velocirl.tabular.memory import UNKNOWN
-from velocirl.tabular.tables.exploring import Exploring
-from velocirl.tabular.tables.rules import Rule
-from velocirl.tabular.tables.table import ROWS_USED
-from velocirl.training.collecting import FAULT_IN_REWARD, FAULT_IN_STATE
 from velocirl.learners.counters import (
     ALWAYS,
     FIRST_KIND,
@@ -33,6 +28,11 @@ from velocirl.learners.counters import (
     start,
     turn,
 )  # fmt: skip
+from velocirl.learners.recording import FAULT_IN_REWARD, FAULT_IN_STATE
+from velocirl.tabular.memory import UNKNOWN
+from velocirl.tabular.tables.exploring import Exploring
+from velocirl.tabular.tables.rules import Rule
+from velocirl.tabular.tables.table import ROWS_USED
 
 KEPT = 128  # episodes that are kept of a call, the last ones; a power of 2
 # The places of a tally.

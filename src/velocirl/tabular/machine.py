@@ -17,7 +17,10 @@ from velocirl.engine.cpu import CPUTarget
 from velocirl.engine.fleet import aligned, aligned_zeros
 from velocirl.engine.registers import as_rows
 from velocirl.engine.threads import SPACING, run_together
-from velocirl.monitor.phases import add, add_parts
+from velocirl.learners.counters import Meter, allocate, clear, read
+from velocirl.learners.faults import fault_of_rollout, fitting_all
+from velocirl.learners.phases import add, add_parts
+from velocirl.learners.recording import EPISODE
 from velocirl.tabular.loop import (
     COUNTS,
     ENDED,
@@ -54,10 +57,6 @@ from velocirl.tabular.tables.rules import Rule
 from velocirl.tabular.tables.states import States
 from velocirl.tabular.tables.table import Table, finder
 from velocirl.tabular.tables.value_table import ValueTable
-from velocirl.training.collecting import EPISODE
-from velocirl.learners.counters import Meter, allocate, clear, read
-from velocirl.training.deep_agent import fitting_all
-from velocirl.learners.faults import fault_of_rollout
 from velocirl.vector.native import FleetVectorEnv
 
 EXCHANGES = 4  # of each thread in a call, where there is no reason for fewer: threads wait for each other after it

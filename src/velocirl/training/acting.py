@@ -1,23 +1,42 @@
-"""What every actor has: rows for observations, masks and actions, and the normaliser that it looks through."""
+"""A policy at work outside of training: observations in, actions out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from velocirl.engine.registers import as_rows
-from velocirl.networks.encoding import Encoding
+from velocirl.engine.columns import Shared
+from velocirl.engine.indexing import row_loop
+from velocirl.engine.translating import Translator
+from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.learners.commands import command_for
+from velocirl.learners.normalising import RunningMoments
+from velocirl.networks.encoding import Encoding, encode
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
-from velocirl.training.collecting import Eyes
-from velocirl.learners.normalising import RunningMoments
+
+
+def look(raw, table, centre, inverse_scale, into):
+    """What the network reads of an observation."""
+    encode(raw, table, centre, inverse_scale, into)
+
+
+def draw_action(head, output, mask, rng, row):
+    """Draw an action."""
+    head.sample(output, mask, rng, row.action)
+
+
+def best_action(head, output, mask, rng, row):  # noqa: ARG001 - as where one is drawn
+    """The most probable action."""
+    head.mode(output, mask, row.action)
 
 
 class Acting:
-    """The rows of as many observations as came last."""
+    """The rows of as many observations as came last, and what is done with each of them."""
 
     def __init__(
         self,
@@ -28,19 +47,21 @@ class Acting:
         rng: NDArray[np.uint64],  # (1, 2)
     ) -> None:
         self.stale = True  # whether parameters or normaliser are new since the last choice
-        self.eyes = Eyes(*(np.zeros(encoding.inputs, np.float32) for _ in Eyes._fields))
-        self.rng = as_rows(rng)
-        self._head, self._action_space = head, action_space
+        self._head, self._encoding, self._action_space, self._rng = head, encoding, action_space, rng
+        self._centre, self._inverse_scale = (np.zeros((1, encoding.inputs), np.float32) for _ in range(2))
         self._row_shape, self._row_dtype = raw_space(observation_space)
+        self._row_type = np.dtype([("action", head.action_dtype, (head.action_size,))])
+        self._command, self._table = command_for(action_space)
+        self.count = 0
         self.allocate(1)
 
     def look_through(self, moments: RunningMoments) -> None:
         """Normalise observations so from now on."""
-        self.eyes.centre[:], self.eyes.inverse_scale[:] = moments.mean, moments.inverse_deviation
+        self._centre[0], self._inverse_scale[0] = moments.mean, moments.inverse_deviation
 
     def take(self, observations: NDArray[Any], masks: NDArray[Any] | None) -> None:
         """Take in observations (rows, *shape) and what may be done."""
-        if len(observations) != len(self.observation):
+        if len(observations) != self.count:
             self.allocate(len(observations))
         self.observation[...] = observations
         if masks is not None:
@@ -54,10 +75,25 @@ class Acting:
     def allocate(self, count: int) -> None:
         """Make rows for as many observations."""
         head, shape = self._head, self._action_space.shape or ()
+        self.count = count
         self.observation = np.zeros((count, *self._row_shape), self._row_dtype)
         self.mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
-        self.drawn = np.zeros((count, head.action_size), head.action_dtype)
+        self.drawn = np.zeros(count, self._row_type)
         self.action = np.zeros((count, *shape), self._action_space.dtype)
-        # As compiled functions reach them.
-        action = self.action if self.action.ndim == 1 else as_rows(self.action)
-        self.rows = as_rows(self.observation), as_rows(self.mask), as_rows(self.drawn), action
+
+    def units(self, inputs: Any, outputs: Any, translator: Translator) -> tuple[BoundUnit, ...]:
+        """Looking, drawing, choosing the best and giving commands, for inputs and outputs as columns."""
+        raw = self.observation.reshape(self.count, -1)
+        seen = Shared(self._encoding.table[None]), Shared(self._centre), Shared(self._inverse_scale)
+        chosen = outputs, self.mask, Shared(self._rng), self.drawn
+        commands = self.action.reshape(self.count, -1), self.drawn, Shared(self._table)
+
+        def bind(function: Callable[..., Any], columns: tuple[Any, ...], head: Any = None) -> BoundUnit:
+            return bind_unit(row_loop(function, head), columns, translator)
+
+        return (
+            bind(look, (raw, *seen, inputs)),
+            bind(draw_action, chosen, self._head),
+            bind(best_action, chosen, self._head),
+            bind(self._command, commands),
+        )

@@ -76,6 +76,11 @@ class Agent(ABC):
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
 
+    @property
+    def label(self) -> str:
+        """The name of the algorithm, for people."""
+        return self.name.upper()
+
     def preset(self) -> Mapping[str, Any]:
         """The settings with which this algorithm is known to learn its environment."""
         return self.source.preset(self.name)

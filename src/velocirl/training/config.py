@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 
 from velocirl.engine.naming import nearest
+from velocirl.networks.activations import activation_from
+from velocirl.networks.initialisers import initialiser_from
+from velocirl.networks.specs import parse_network
+from velocirl.optim.optimisers import optimiser_from
+from velocirl.optim.schedules import schedule_from
 
 Config = TypeVar("Config")
+MODULES = ("network", "critic")  # settings that may be a module of one's own
 OWN_MODULE = "module "  # in a configuration, what stands before the name of a module that a user gave
 
 
@@ -48,3 +56,63 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return [_plain(item) for item in value] if isinstance(value, (tuple, list, np.ndarray)) else value
+
+
+@dataclass(frozen=True)
+class DeepConfig:
+    """The settings of every algorithm that learns with networks."""
+
+    num_envs: int = 8
+    """Copies of the environment that are stepped together."""
+    learning_rate: float = 1e-3
+    learning_rate_schedule: str = "constant"
+    """How the learning rate changes: constant, linear, cosine(end=0.1), warmup(0.05) cosine, ..."""
+    optimiser: str = "adam"
+    """adam, adamw(weight_decay=0.01), sgd(momentum=0.9), rmsprop, ..."""
+    gamma: float = 0.99
+    """Discount of the future."""
+    max_grad_norm: float = 0.0
+    """Clip the gradient to this norm; 0 is off."""
+    max_grad_value: float = 0.0
+    """Clip each number of the gradient to this; 0 is off."""
+    network: str | dict[str, str] | None = None
+    """A torch network, such as cnn(16, 32) mlp(128); without it, the native one of `hidden`."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers."""
+    activation: str = "relu"
+    """relu, leaky_relu, elu, gelu, silu, tanh, sigmoid or linear."""
+    initialiser: str = "orthogonal"
+    """Of the weights: orthogonal, xavier_uniform, xavier_normal, he_uniform or he_normal."""
+    params: dict[str, float] | None = None
+    """Parameters of the environment that differ from its own, for all copies."""
+    seed: int | None = None
+    """Decides every random number; one is drawn where none is given."""
+    threads: int | None = None
+    """CPU threads; as many as help unless given. Results depend on their number."""
+    workers: int | None = None
+    """Processes for a gym: environment; without them it runs in this one."""
+    device: Literal["auto", "cpu", "cuda", "python"] = "auto"
+    """Where to train; auto takes the GPU where that is faster, python is for debugging."""
+    precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = "auto"
+    """Of a torch network's products; auto is tf32 on a GPU, else float32. Parameters are always float32."""
+    compile: bool = False
+    """Let torch.compile have the torch network."""
+
+    def __post_init__(self) -> None:
+        require(self.num_envs >= 1, "num_envs", self.num_envs, "at least 1")
+        for name in ("threads", "workers"):
+            require(getattr(self, name) is None or getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 < self.learning_rate < inf, "learning_rate", self.learning_rate, "above 0")
+        require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
+        for name in ("max_grad_norm", "max_grad_value"):
+            require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
+        require(all(width >= 1 for width in self.hidden), "hidden", self.hidden, "widths of at least 1")
+        require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
+        activation_from(self.activation)
+        initialiser_from(self.initialiser)
+        optimiser_from(self.optimiser)
+        schedule_from(self.learning_rate_schedule)
+        for name in MODULES:
+            described = getattr(self, name, None)
+            if described is not None and not is_own_module(described):
+                parse_network(described)

@@ -1,41 +1,58 @@
-"""What agents with a network have in common: acting, saving, and a machine that trains them."""
+"""What agents with networks have in common: their networks, acting, saving, and a learner that trains them.
+
+An algorithm is a subclass that only declares (see `learners.stages`); which learner runs its stages follows from its
+networks and its device.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.cpu import available_cores
 from velocirl.engine.environment import Environment
+from velocirl.engine.fingerprint import names_reached
+from velocirl.learners.faults import fitting_all
+from velocirl.learners.fields import fields_of
+from velocirl.learners.learner import Learner, Report
+from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.program import Call, Resolver
+from velocirl.learners.seeding import seed_or_drawn, spread_seed
+from velocirl.learners.task import Task
+from velocirl.networks.declared import Declared, Network, Number, native_network, trained
 from velocirl.networks.encoding import Encoding, encoding_for
 from velocirl.networks.heads import Head
+from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
+from velocirl.training.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
-from velocirl.training.config import OWN_MODULE, is_own_module
-from velocirl.learners.learner import Machine, Report
-from velocirl.training.native_policy import NativePolicy
-from velocirl.learners.normalising import RunningMoments
-from velocirl.learners.seeding import seed_or_drawn, spread_seed
-
-MODULES = ("network", "critic")  # settings that may be a module of one's own
+from velocirl.training.config import MODULES, OWN_MODULE, is_own_module
 
 
 class DeepAgent(Agent):
-    """An agent that acts by a network, native or torch's, and is trained by a machine on one device."""
+    """An agent that acts by a network, native or torch's, and is trained by a learner on one device."""
+
+    # What an algorithm declares.
+    networks: ClassVar[Mapping[str, Declared]]  # by name; the first is the one that acts
+    act: ClassVar[Callable[..., Any]]  # how it acts in training: a scalar function that writes row.action
+    update: ClassVar[tuple[Any, ...]]  # the stages of an update
+    reports: ClassVar[Mapping[str, str | None]]  # the metrics that functions add to, and how they are called, if shown
+    Scratch: ClassVar[type | None] = None  # the fields that it adds to a row
+    remembers: ClassVar[bool] = False  # whether its networks may be recurrent
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
-        modules = {
+        self.modules = {
             name: config[name] for name in MODULES if not isinstance(config.get(name), (str, Mapping, type(None)))
         }
-        for name, module in modules.items():
+        for name, module in self.modules.items():
             config[name] = OWN_MODULE + type(module).__qualname__
         super().__init__(env, **config)
         seed = seed_or_drawn(self.config.seed)
@@ -45,37 +62,44 @@ class DeepAgent(Agent):
         self.encoding = encoding_for(
             self.source.observation_space, getattr(self.config, "normalise_observations", False)
         )
-        self.policy: Any = self.make_policy(modules)
+        self.built = {name: self._build(name, one) for name, one in trained(self.networks).items()}
+        self.policy: Any = self._make_policy()
         self.config, self.device_reason = self.resolve()
         self.observation_moments = RunningMoments(self.encoding.inputs)
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Any = None
-        self._machine: Machine | None = None
+        self._learner: Learner | None = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        self.task()  # so that what is wrong with an algorithm is said here
 
     @abstractmethod
     def make_head(self) -> Head:
         """How the network's output is read as an action."""
 
     @abstractmethod
-    def make_policy(self, modules: Mapping[str, Any]) -> Any:
-        """A NativePolicy or a TorchPolicy; `modules` are those of the user's own, by the name of their setting."""
-
-    @abstractmethod
     def resolve(self) -> tuple[Any, str]:
         """The configuration with what was left open decided, so that it can be repeated; and why on this device."""
 
     @abstractmethod
-    def make_machine(self) -> Machine:
+    def make_learner(self, task: Task) -> Learner:
         """What trains this agent."""
 
     @abstractmethod
-    def row(self, report: Report) -> Row:
-        """The metrics of an iteration, under the names that Stable-Baselines3 uses."""
+    def row_names(self) -> list[str]:
+        """The fields of a row besides those that the algorithm adds."""
+
+    def numbers(self) -> dict[str, float]:
+        """Numbers that functions read as settings, and where numbers begin, beside those of the configuration."""
+        return {}
+
+    @property
+    def acting(self) -> str:
+        """The name of the network that acts."""
+        return next(iter(self.networks))
 
     @property
     def network(self) -> Any:
-        """The network: the plan of a native one, or the torch module."""
+        """The network that acts: the plan of a native one, or the torch module."""
         return self.policy.network
 
     @property
@@ -85,10 +109,20 @@ class DeepAgent(Agent):
         return self.policy.parameters
 
     @property
-    def machine(self) -> Machine:
+    def learner(self) -> Learner:
         """What trains this agent, once it was prepared."""
-        assert self._machine is not None  # noqa: S101 - prepared
-        return self._machine
+        assert self._learner is not None  # noqa: S101 - prepared
+        return self._learner
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native learner can train this agent on the CPU."""
+        return all(getattr(self.config, name, None) is None for name in MODULES)
+
+    @cached_property
+    def num_parameters(self) -> int:
+        """Of all networks that learn."""
+        return sum(one.num_parameters for one in self.built.values())
 
     def learning_rate_at(self, steps: int) -> float:
         """The learning rate after so many steps of the run."""
@@ -96,8 +130,8 @@ class DeepAgent(Agent):
         return self.config.learning_rate * self._schedule(self.goal.progress(steps))
 
     def begin_iteration(self, schedule: Any, steps: int) -> Row | None:
-        """Let the machine run an iteration after which the run has taken `steps` steps; the news there are by then."""
-        report = self.machine.iterate(schedule, steps)
+        """Let the learner run an iteration after which the run has taken `steps` steps; the news there are by then."""
+        report = self.learner.iterate(schedule, steps)
         if self._actor is not None:
             self._actor.stale = True
         self.steps = steps
@@ -114,7 +148,7 @@ class DeepAgent(Agent):
 
     def drain(self) -> Row | None:
         """The metrics of the iteration that is under way on a GPU, once it is done."""
-        report = None if self._machine is None else self._machine.drain()
+        report = None if self._learner is None else self._learner.drain()
         return None if report is None else self._told(report)
 
     def predict(
@@ -142,29 +176,81 @@ class DeepAgent(Agent):
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once."""
-        if self._machine is not None:
+        if self._learner is not None:
             return
-        self._machine = self.make_machine()
+        self._learner = self.make_learner(self.task())
         if self._waiting is not None:
-            self._machine.take()
-            self._machine.load_state(self._waiting)
+            self._learner.take()
+            self._learner.load_state(self._waiting)
             self._waiting = None
 
-    def join(self, machine: Machine) -> None:
-        """Let another machine train this agent."""
-        self._machine = machine
+    def join(self, learner: Learner) -> None:
+        """Let another learner train this agent."""
+        self._learner = learner
+
+    def task(self) -> Task:
+        """What a learner is given to train this agent."""
+        parameters = {
+            name: self.policy.parameters if name == self.acting else built.initial_parameters(self._generator(name))
+            for name, built in self.built.items()
+        }
+        fields = fields_of(self.Scratch, self.head, self.config)
+        resolver = self.resolver([one.name for one in fields])
+        program = resolver.program(self.update)
+        act = resolver.acting(static(type(self), "act"), self.acting)
+        given = self.numbers()
+        starts = {name: one.start for name, one in self.networks.items() if isinstance(one, Number)}
+        return Task(
+            name=self.name,
+            config=self.config,
+            source=self.source,
+            head=self.head,
+            encoding=self.encoding,
+            seeds=self.seeds,
+            networks=self.networks,
+            built=self.built,
+            parameters=parameters,
+            acting=self.acting,
+            act=act,
+            program=program,
+            fields=fields,
+            settings=self.settings([act, *program.functions]),
+            number_starts={name: given.get(start, getattr(self.config, start, 0.0)) for name, start in starts.items()},
+            observation_moments=self.observation_moments,
+            recent=self.recent_returns.maxlen or 0,
+            phases=self.phases,
+        )
+
+    def resolver(self, fields: Sequence[str]) -> Resolver:
+        """What resolves the names in this algorithm's stages."""
+        names = [*self.row_names(), *fields]
+        return Resolver(type(self), self.networks, names, list(self.reports), self.config)
+
+    def settings(self, calls: Sequence[Call]) -> NDArray[Any]:
+        """The numbers of the configuration that functions read, as a record (1,)."""
+        reached = names_reached(*(call.function for call in calls)) if calls else frozenset()
+        numbers = {**dataclasses.asdict(self.config), **self.numbers()}
+        used = {
+            name: float(value)
+            for name, value in numbers.items()
+            if name in reached and isinstance(value, (int, float)) and value is not None
+        }
+        record = np.zeros(1, [(name, np.float32) for name in used] or [("nothing", np.float32)])
+        for name, value in used.items():
+            record[name] = value
+        return record
 
     def own_arrays(self) -> dict[str, NDArray[Any]]:
         """What the agent has of its own beside its policy, as the arrays themselves."""
         return {"acting.rng": self._acting}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Parameters, normalisers, random streams, and all that the machine has."""
+        """Parameters, normalisers, random streams, and all that the learner has."""
         policy = self.policy_arrays()  # first: it brings the agent's own arrays up to date
         arrays = {**policy, **{name: array.copy() for name, array in self.own_arrays().items()}}
         if self._waiting is not None:  # loaded and not trained since
             return {**self._waiting, **arrays}
-        return arrays if self._machine is None else {**arrays, **self._machine.state()}
+        return arrays if self._learner is None else {**arrays, **self._learner.state()}
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays; those of training wait until training begins."""
@@ -173,7 +259,7 @@ class DeepAgent(Agent):
         self.load_policy_arrays(arrays)
         for name, array in own.items():
             array[:] = arrays[name]
-        if "learner.moments" in arrays:
+        if "learner.rng" in arrays:
             self._waiting = dict(arrays)
 
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
@@ -190,39 +276,98 @@ class DeepAgent(Agent):
         self.policy.load_buffers(arrays)
         for name, array in own.items():
             array[:] = arrays[name]
-        self.policy.refresh()
         if self._actor is not None:
             self._actor.stale = True
-        if self._machine is not None:
-            self._machine.take()
-
-    @property
-    def is_native(self) -> bool:
-        """Whether the native learner can train this agent on the CPU."""
-        return self.config.network is None
+        if self._learner is not None:
+            self._learner.take()
 
     def check_workers(self) -> None:
-        """Refuse more workers than copies."""
+        """Refuse more workers than copies, and workers of a compiled environment."""
         config = self.config
         if config.workers is not None and config.workers > config.num_envs:
             raise ValueError(f"workers must be at most num_envs={config.num_envs}, got {config.workers}")
+        if self.source.native is not None:
+            self.source.refuse_workers(config.workers)
 
     def resolved_precision(self, device: str) -> str:
         """The precision of products on a device."""
         config = self.config
-        precision = {"cpu": "float32", "cuda": "tf32"}[device] if config.precision == "auto" else config.precision
-        if device == "cpu" and (precision == "tf32" or (self.is_native and precision != "float32")):
+        precision = {"cuda": "tf32"}.get(device, "float32") if config.precision == "auto" else config.precision
+        if device != "cuda" and (precision == "tf32" or (self.is_native and precision != "float32")):
             wanted = 'device="cuda"' if precision == "tf32" else 'a torch network, such as network="mlp(64, 64)"'
             raise ValueError(f"precision={precision!r} needs {wanted}")
-        if config.compile and isinstance(self.policy, NativePolicy):
-            raise ValueError("compile is for modules; the passes of a network of layers alone are written out")
         return precision
 
-    def shared_threads(self) -> int:
-        """Threads of which each gets a share of the copies."""
-        config = self.config
-        threads = min(config.threads or available_cores(), config.num_envs)
-        return -(-config.num_envs // -(-config.num_envs // threads))
+    def row(self, report: Report) -> Row:
+        """The metrics of an iteration, under the names that Stable-Baselines3 uses."""
+        return {f"train/{shown}": report.means.get(name) for name, shown in self.reports.items() if shown is not None}
+
+    def _build(self, name: str, network: Network) -> Any:
+        """A network that learns: native, or torch's where a setting says so."""
+        config, groups = self.config, network.gives(self)
+        described, module = getattr(config, network.setting, None), self.modules.get(network.setting)
+        if network.setting != "network" and described is None:  # as the one that acts
+            described, module = config.network, self.modules.get("network")
+            if module is not None:
+                raise ValueError(
+                    f"a network of your own needs {network.setting}s too: give {network.setting}, a description such as"
+                    f" 'mlp(64, 64)' or a module whose forward({', '.join(network.reads)}) gives"
+                    f" {sum(one.size for group in groups for one in group)} values, to {self.name.upper()}"
+                )
+        extra = sum(self.width_of(field) for field in network.reads[1:])
+        widths = config.hidden if described is None else layers_alone(described, self.encoding)
+        together = network.together is not None and (described is not None or getattr(config, network.together))
+        style = {"activation": config.activation, "initialiser": config.initialiser}
+        if widths is not None:
+            return native_network(self.encoding.inputs + extra, groups, widths, together=together, **style)
+        from velocirl.networks import torch_building  # needs torch
+
+        more = {"extra": extra, "compiled": config.compile}
+        if module is not None:
+            built = torch_building.own_module(module, self.encoding, groups, setting=network.setting, **more)
+            kind, remembers = type(module).__qualname__, "has a state_size" if built.state_size else ""
+        else:
+            if is_own_module(described):
+                kind = str(described).removeprefix(OWN_MODULE)
+                raise ValueError(
+                    f"this agent's {network.setting} is a module of your own, {kind}, which no file holds: give"
+                    f" {network.setting}={kind}(...)"
+                )
+            spec = parse_network(described)
+            kind, remembers = "the network", f"has {spec.recurrent.kind}" if spec.recurrent is not None else ""
+        if remembers and not self.remembers:
+            raise ValueError(
+                f"{kind} {remembers}, but {self.name.upper()} draws single steps from its memory, so that a network"
+                " cannot remember: leave that out, or use PPO"
+            )
+        if module is None:
+            built = torch_building.describe_module(
+                spec, self.encoding, groups, name=kind, together=network.together is not None,
+                generator=self._generator(name), **more, **style,
+            )  # fmt: skip
+        return built
+
+    def width_of(self, field: str) -> int:
+        """How many numbers a network reads of a field."""
+        if field in ("observation", "next_observation"):
+            return self.encoding.inputs
+        if field == "action":
+            return self.head.action_size
+        found = {one.name: one for one in fields_of(self.Scratch, self.head, self.config)}
+        return int(np.prod(found[field].shape[-1:])) if field in found else 1
+
+    def _make_policy(self) -> Any:
+        built = self.built[self.acting]
+        if isinstance(built, MLP):
+            return NativePolicy(built, self._generator(self.acting))
+        from velocirl.training.torch_actor import TorchPolicy  # needs torch
+
+        return TorchPolicy(built)
+
+    def _generator(self, name: str) -> np.random.Generator:
+        """What draws the first parameters of a network: others than those of another, from the same seed."""
+        place = list(trained(self.networks)).index(name)
+        return np.random.default_rng([self.seeds.initial, place] if place else self.seeds.initial)
 
     def _told(self, report: Report) -> Row:
         self.recent_returns.extend(report.returns)
@@ -233,12 +378,17 @@ class DeepAgent(Agent):
 
     def _settle(self) -> None:
         """Bring what the agent has of its own up to date, where a GPU is ahead of it."""
-        if self._machine is not None:
-            self._machine.settle()
+        if self._learner is not None:
+            self._learner.settle()
 
     @cached_property
     def _schedule(self) -> Any:
         return schedule_from(self.config.learning_rate_schedule)
+
+
+def static(kind: type, name: str) -> Any:
+    """A function that a class declares, as it was written."""
+    return inspect.getattr_static(kind, name)
 
 
 def layers_alone(network: str | dict[str, str] | None, encoding: Encoding) -> tuple[int, ...] | None:
@@ -251,12 +401,3 @@ def layers_alone(network: str | dict[str, str] | None, encoding: Encoding) -> tu
     if spec.encoders or len(layers) < len(spec.stages):
         return None
     return tuple(width for stage in layers for width in stage.widths)
-
-
-def fitting_all(arrays: Mapping[str, NDArray[Any]], own: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse arrays of a file that are not as the agent's own."""
-    for name, array in own.items():
-        found = arrays[name]
-        if found.shape != array.shape or found.dtype != array.dtype:
-            wanted = f"{array.dtype} {array.shape}"
-            raise ValueError(f"{name} is {found.dtype} {found.shape} in the file; this agent has {wanted}")

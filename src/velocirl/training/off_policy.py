@@ -1,215 +1,260 @@
-"""Learning from a memory: what an algorithm consists of, and the stages of a step: decide, remember, draw.
-
-All copies step together, each step goes into a ring of records as one group, and every so many steps batches are drawn
-from there to learn from. What is done for one copy or one record is a scalar function, the same on every device.
-"""
+"""What algorithms have in common that learn from a memory: their settings, the pace of their iterations, their learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from gymnasium.spaces import Box, Discrete
 
-from velocirl.buffers.n_step import follow
-from velocirl.buffers.replay import PLACE, Selection, written
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.engine.registers import row
-from velocirl.engine.threads import SPACING
-from velocirl.networks.encoding import Encoding
-from velocirl.networks.mlp import ROWS
-from velocirl.training.collecting import ENDED, FAULT_IN_OBSERVATION, FAULT_IN_POLICY, FAULT_IN_REWARD, tell
-from velocirl.learners.counters import FIRST_KIND, PLACES, SECOND_KIND, Count, allocate
+from velocirl.engine.cpu import available_cores
+from velocirl.learners.learner import Learner, Report
+from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.task import Task
+from velocirl.training.agent import Row
+from velocirl.training.config import DeepConfig, require
+from velocirl.training.deep_agent import DeepAgent
+from velocirl.training.device_choice import choose_device, no_cuda
 
-METRICS = 8  # the most that an algorithm can report: of each sample of its critics,
-ACTOR_METRICS = 4  # and, from this column on, of each sample of its actor
-# The places of `outcome`: updates of the whole run; samples and actor's samples, norms of the gradient and whether one
-# was not finite, of an iteration.
-UPDATES, SEEN, ACTED, NORMS, ACTOR_NORMS, FAULT, OUTCOME = 0, 1, 2, 3, 4, 5, 8
-# What is counted of the steps, which take a microsecond where there is one copy, and of the updates.
-ROUND, EVERY_ROUND, UPDATE, EVERY_UPDATE = FIRST_KIND, 31, SECOND_KIND, 13
-STEPPING, LEARNING = PLACES, PLACES + 1  # the whole of each
-POLICY, ENVIRONMENT, BUFFER, SAMPLE, TARGET, CRITIC, ACTOR, OPTIMISER, WAITING = range(PLACES + 2, PLACES + 11)
-ROLLOUT_COUNTS = (
-    Count("policy", POLICY, ROUND),
-    Count("environment", ENVIRONMENT, ROUND),
-    Count("buffer", BUFFER, ROUND),
-)
-UPDATE_COUNTS = (
-    Count("sample", SAMPLE, UPDATE),
-    Count("target", TARGET, UPDATE),
-    Count("critic", CRITIC, UPDATE),
-    Count("actor", ACTOR, UPDATE),
-    Count("optimiser", OPTIMISER, UPDATE),
-    Count("waiting", WAITING, UPDATE),
-)
+# An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
+# has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
+STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
+WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
+PASSES = 5  # over the parameters in an update, about
+# Multiplications of an update from which a second thread saves more than the threads' meetings cost.
+WORK_FOR_THREADS = 2.0e6
 
 
-class Behaviour(NamedTuple):
-    """How an algorithm acts in training."""
+@dataclass(frozen=True)
+class OffPolicyConfig(DeepConfig):
+    """The settings of learning from a memory. Those of an environment's preset stand in for the defaults."""
 
-    draw: Callable[..., Any]  # (mask, rng, action): a random legal action
-    act: Callable[..., Any]  # (output, mask, exploration, rng, noise, action); `noise` is kept from step to step
-    write: Callable[..., Any]  # (actions, i, drawn): what the environment of copy i gets
+    buffer_size: int = 100_000
+    """Transitions that are remembered."""
+    buffer_file: str | None = None
+    """A file that the memory is mapped to, for one larger than the machine's; without it, it lies in memory."""
+    learning_starts: int = 1000
+    """Steps with random actions before the first update."""
+    train_every: int = 4
+    """Environment steps, counted over all copies, from one round of updates to the next."""
+    gradient_steps: int = 1
+    """Updates of a round: gradient_steps / train_every updates for each step."""
+    batch_size: int = 64
+    """Transitions of an update."""
+    n_step: int = 1
+    """Rewards that are taken as they came before the target network is asked."""
+    priority: Literal["none", "proportional", "rank"] = "none"
+    """Draw what surprised most more often: in proportion to the error, or by its rank."""
+    priority_alpha: float = 0.6
+    """How much: 0 is not at all."""
+    priority_beta: float = 0.4
+    """How much of that the weights in the loss take back, at first."""
+    priority_beta_final: float = 1.0
+    """The same at the end of training, reached in a straight line."""
+    target_every: int = 1
+    """Updates from one move of the target networks to the next."""
+    tau: float = 0.005
+    """How far the target networks move towards their networks then; 1 is a copy."""
 
-
-class ValueLoss(NamedTuple):
-    """What a network learns that values every action."""
-
-    target: Callable[..., Any]  # (output, frozen, reward, discount, mask) -> goal; rows of the next observation
-    needs_output: bool  # whether the target reads the row of the network itself, not only that of the frozen one
-    loss_gradient: Callable[..., Any]  # (output, action, goal, weight, settings, gradient, metrics) -> error
-
-
-class ActorCriticLoss(NamedTuple):
-    """What an actor and two critics learn."""
-
-    frozen_actor: bool  # whether the next action comes from a frozen actor, or from the actor itself
-    dream: Callable[..., Any]  # (output, rng, settings, action) -> log-probability of the next action
-    target: Callable[..., Any]  # (values, reward, discount, log_probability, temperature) -> goal of both critics
-    critic_gradient: Callable[..., Any]  # (values, goal, weight, settings, gradient, metrics) -> error
-    act_again: Callable[..., Any]  # (output, rng, settings, noise, action) -> log-probability
-    value_slope: Callable[..., Any]  # (values, gradient): d actor's loss / d values
-    # (output, noise, action, action_slope, log_probability, temperature, settings, gradient, metrics); the slope is
-    # d loss / d action through the critics.
-    actor_gradient: Callable[..., Any]
-    learns_temperature: bool
-    temperature_slope: Callable[..., Any]  # (log_probability, settings) -> d loss / d log temperature
-
-
-class Memory(NamedTuple):
-    """The ring of records, and how it is filled and drawn from."""
-
-    rows: NDArray[Any]  # (capacity,) records, in groups of a record for each copy
-    counts: NDArray[np.int64]
-    rng: NDArray[np.uint64]  # (2,)
-    book: Any  # of the selection
-    encoded: NDArray[np.float32]  # (inputs,) neither centre nor scale: nothing is normalised
-    copies: int
-    n_step: int
-    gamma: float
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("buffer_size", "train_every", "gradient_steps", "batch_size", "n_step", "target_every"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.learning_starts >= 0, "learning_starts", self.learning_starts, "at least 0")
+        require(self.buffer_size >= self.num_envs, "buffer_size", self.buffer_size, "at least num_envs")
+        for name in ("priority_alpha", "priority_beta", "priority_beta_final"):
+            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
+        require(0 < self.tau <= 1, "tau", self.tau, "above 0 and at most 1")
 
 
-class Batch(NamedTuple):
-    """What is drawn for one update, and what the threads share in it."""
+@dataclass(frozen=True)
+class ExploringConfig(OffPolicyConfig):
+    """Learning from a memory with random actions now and then."""
 
-    places: NDArray[np.int64]  # (batch,) of the records
-    lasts: NDArray[np.int64]  # (batch,) of those whose next observation and mask count
-    rewards: NDArray[np.float32]  # (batch,) of up to n steps
-    discounts: NDArray[np.float32]  # (batch,) of what follows; 0 where nothing does
-    weights: NDArray[np.float32]  # (batch,) of the losses
-    errors: NDArray[np.float32]  # (batch,) what the update found
-    meeting: NDArray[np.int64]  # where the threads wait for each other
-    outcome: NDArray[np.float64]  # (OUTCOME,)
-    counters: NDArray[np.int64]  # (threads, ROW) see `counters`
+    target_every: int = 125
+    tau: float = 1.0
+    exploration_initial: float = 1.0
+    """Probability of a random action at first."""
+    exploration_final: float = 0.05
+    """The same after `exploration_fraction` of training, reached in a straight line."""
+    exploration_fraction: float = 0.1
+    """The share of training after which it is reached."""
+    exploration_last: float | None = None
+    """A second straight line, from there to this at the end of training; without it, exploration_final stays."""
 
-
-class Diary(NamedTuple):
-    """What happened in some steps of the fleet."""
-
-    episodes: NDArray[Any]  # EPISODE, those that ended
-    counts: NDArray[np.int64]  # episodes that ended; kind, copy and step of the first fault
-
-
-class Stages(NamedTuple):
-    """A step of all copies, on either side of what the environment does, and a batch."""
-
-    decide: Callable[..., Any]  # (copies, plan, work, rng, noise, memory, diary, warm, exploration, t): actions
-    remember: Callable[..., Any]  # (copies, noise, memory, diary, t): what came of them
-    draw_batch: Callable[..., Any]  # (memory, batch, beta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("exploration_initial", "exploration_final", "exploration_fraction", "exploration_last"):
+            value = getattr(self, name)
+            require(value is None or 0 <= value <= 1, name, value, "from 0 to 1")
 
 
-def allocate_batch(size: int, meeting: int) -> Batch:
-    """A batch of this size; `meeting` is how many numbers the threads need to meet."""
-    places = np.zeros((2, size), np.int64)
-    numbers = np.zeros((4, size), np.float32)
-    shared = np.zeros(meeting, np.int64), np.zeros(OUTCOME), allocate(max(meeting // SPACING, 1))
-    return Batch(*places, *numbers, *shared)  # pyright: ignore[reportCallIssue]
+@dataclass(frozen=True)
+class ActorCriticConfig(OffPolicyConfig):
+    """Learning from a memory with an actor and critics."""
+
+    num_envs: int = 1
+    train_every: int = 1
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    hidden: tuple[int, ...] = (256, 256)
+    critic: str | dict[str, str] | None = None
+    """A torch network for each of the two critics; without it, one as the actor's."""
+    actor_every: int = 1
+    """Updates of the critics from one of the actor to the next."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.actor_every >= 1, "actor_every", self.actor_every, "at least 1")
 
 
-def stages(behaviour: Behaviour, encoding: Encoding, forward: Callable[..., Any], selection: Selection) -> Stages:
-    """Compose the stages of an algorithm."""
-    draw, act, write = behaviour
-    inputs, encode = encoding.inputs, encoding.encode
-    enter = selection.enter
+@dataclass(frozen=True)
+class NoisyConfig(ActorCriticConfig):
+    """Learning from a memory with an actor of continuous actions."""
 
-    def decide(copies, plan, work, rng, noise, memory, diary, warm, exploration, t):
-        """Look, and act: at random while `warm`, which asks no network."""
-        input_row, place = plan.layers[0].source_row, memory.counts[PLACE]
-        for start in range(0, len(copies.reward), ROWS):
-            rows = min(ROWS, len(copies.reward) - start)
-            for r in range(rows):
-                i = start + r
-                sample = memory.rows[place + i]
-                check = encode(row(copies.observation, i), memory.encoded, memory.encoded, sample.observation)
-                if check != 0:
-                    tell(diary, FAULT_IN_OBSERVATION, i, t)
-                into = work.values[r * input_row : r * input_row + inputs]
-                for j in range(inputs):
-                    into[j] = sample.observation[j]
-            if not warm:
-                forward(plan, work, rows)
-            for r in range(rows):
-                i = start + r
-                sample = memory.rows[place + i]
-                if warm:
-                    draw(row(copies.mask, i), row(rng, i), sample.action)
-                else:
-                    output = work.output[r]
-                    check = np.float32(0)
-                    for j in range(len(output)):
-                        check += output[j] * 0
-                    if check != 0:
-                        tell(diary, FAULT_IN_POLICY, i, t)
-                    act(output, row(copies.mask, i), exploration, row(rng, i), row(noise, i), sample.action)
-                write(copies.action, i, sample.action)
+    noise: float = 0.0
+    """Deviation of noise on the actions of training, in units of half their range."""
+    noise_correlation: float = 0.0
+    """Correlation of that noise from one step to the next: 0 is white noise, near 1 it pushes for long."""
 
-    def remember(copies, noise, memory, diary, t):
-        """Complete the records of this step, and count the episodes that ended."""
-        place, count = memory.counts[PLACE], len(copies.reward)
-        for i in range(count):
-            sample = memory.rows[place + i]
-            sample.reward = copies.reward[i]
-            if sample.reward * 0 != 0:
-                tell(diary, FAULT_IN_REWARD, i, t)
-            over = copies.terminated[i] or copies.truncated[i]
-            sample.ended = TERMINATED if copies.terminated[i] else (TRUNCATED if over else GOES_ON)
-            seen = row(copies.final_observation, i) if over else row(copies.observation, i)
-            if encode(seen, memory.encoded, memory.encoded, sample.next_observation) != 0:
-                tell(diary, FAULT_IN_OBSERVATION, i, t)
-            mask = row(copies.mask, i)
-            for k in range(len(sample.mask)):
-                # That of a final observation is not known: by now it is the next episode's. Zeros forbid nothing.
-                sample.mask[k] = 0 if over else mask[k]
-            if over:
-                pushed = row(noise, i)  # what pushes for long in an episode does not push in the next
-                for k in range(len(pushed)):
-                    pushed[k] = 0.0
-                episode = diary.episodes[diary.counts[ENDED]]
-                episode.step = t
-                episode.copy = i
-                episode.total = copies.episode_return[i]
-                episode.length = copies.episode_length[i]
-                diary.counts[ENDED] += 1
-        written(memory.counts, len(memory.rows), count)
-        enter(memory.book, memory.counts, place, count)
-
-    return Stages(decide, remember, batch_drawer(selection))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.noise < inf, "noise", self.noise, "at least 0")
+        require(0 <= self.noise_correlation < 1, "noise_correlation", self.noise_correlation, "at least 0 and below 1")
 
 
-def batch_drawer(selection: Selection) -> Callable[..., Any]:
-    """`draw_batch(memory, batch, beta)`: random records, and what followed them."""
-    select = selection.draw
+class OffPolicyAgent(DeepAgent):
+    """Step all copies, remember, and learn from what is remembered."""
 
-    def draw_batch(memory, batch, beta):
-        select(memory.book, memory.counts, memory.rng, beta, batch.places, batch.weights)
-        for b in range(len(batch.places)):
-            reward, discount, last = follow(
-                memory.rows, memory.counts, memory.copies, batch.places[b], memory.n_step, memory.gamma
+    config: Any
+
+    def row_names(self) -> list[str]:
+        """What is known of a transition that was drawn."""
+        return ["observation", "action", "reward", "discount", "weight", "error", "next_observation", "next_mask"]
+
+    @property
+    def exploration(self) -> tuple[float, float, float, float]:
+        """How much is explored at first, after a share of training, that share, and at the end."""
+        config = self.config
+        if isinstance(config, ExploringConfig):
+            last = config.exploration_final if config.exploration_last is None else config.exploration_last
+            return config.exploration_initial, config.exploration_final, config.exploration_fraction, last
+        noise = getattr(config, "noise", 0.0)
+        return noise, noise, 1.0, noise
+
+    def check_choices(self) -> int:
+        """How many actions there are to choose from; refuses what is no single choice."""
+        space = self.source.action_space
+        if not isinstance(space, Discrete):
+            raise ValueError(
+                f"{self.label} chooses one of several actions, and those of {self.source.id} are {space}: use SAC, TD3"
+                " or PPO"
             )
-            batch.rewards[b] = reward
-            batch.discounts[b] = discount
-            batch.lasts[b] = last
+        return int(space.n)
 
-    return draw_batch
+    def check_numbers(self) -> int:
+        """The numbers of an action; refuses what is not a flat, bounded box of them."""
+        space = self.source.action_space
+        if not isinstance(space, Box) or len(space.shape) != 1 or space.dtype.kind != "f":
+            raise ValueError(
+                f"{self.label} needs actions that are a flat Box of floats, and those of {self.source.id} are {space}:"
+                " use PPO, or DQN for a single choice"
+            )
+        if not space.is_bounded():
+            raise ValueError(
+                f"{self.label} acts between bounds, and the actions of {self.source.id} are {space}, without one:"
+                " give the space bounds, or use PPO"
+            )
+        return space.shape[0]
+
+    def resolve(self) -> tuple[Any, str]:
+        """Threads, device and precision."""
+        config = self.config
+        self.check_workers()
+        work = float(self.num_parameters) * config.batch_size
+        threads = config.threads or (available_cores() if work >= WORK_FOR_THREADS else 1)
+        device, reason = choose_device(
+            config.device, self.source, self.num_parameters, config.batch_size, native=self.is_native
+        )
+        precision = self.resolved_precision(device)
+        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def iterate(self) -> Row | None:
+        """Step, remember and learn, for about a tenth of a second."""
+        assert self.goal is not None  # noqa: S101 - learning
+        copies = self.config.num_envs
+        left = -(-(self.goal.stop - self.steps) // copies)
+        pace = self.pace(min(self.steps_of_iteration, left))
+        return self.begin_iteration(pace, self.steps + pace.rounds * copies)
+
+    @property
+    def steps_of_iteration(self) -> int:
+        """The steps that each copy takes in an iteration."""
+        config = self.config
+        work = PASSES * float(self.num_parameters) * config.batch_size * config.gradient_steps / config.train_every
+        return max(int(min(STEPS[config.device], WORK[config.device] / work)) // config.num_envs, 1)
+
+    def pace(self, rounds: int) -> Pace:
+        """When what is done in the iteration that comes next."""
+        config, goal = self.config, self.goal
+        assert goal is not None  # noqa: S101 - learning
+        initial, final, fraction, last = self.exploration
+        return Pace(
+            rounds=rounds,
+            learning_rate=self.learning_rate_at(self.steps),
+            max_grad_norm=config.max_grad_norm,
+            max_grad_value=config.max_grad_value,
+            learning_starts=config.learning_starts,
+            train_every=config.train_every,
+            gradient_steps=config.gradient_steps,
+            start=goal.start,
+            total=goal.total,
+            initial=initial,
+            final=final,
+            fraction=fraction,
+            last=last,
+            beta=config.priority_beta,
+            beta_final=config.priority_beta_final,
+        )
+
+    def make_learner(self, task: Task) -> Learner:
+        """CPU threads for native networks; else whole batches, in Python or with torch."""
+        config = self.config
+        if self.is_native and config.device == "cpu":
+            from velocirl.learners.block.replay import BlockReplay
+
+            return BlockReplay(task, self.steps_of_iteration)
+        self._refuse()
+        from velocirl.learners.batch.making import make_replay
+
+        return make_replay(task, self.steps_of_iteration, self.num_parameters)
+
+    def row(self, report: Report) -> Row:
+        """The metrics of an iteration; those of the loss are None while nothing is learnt yet."""
+        row: Row = {
+            "train/gradient_norm": report.gradient_norm if report.minibatches > 0 else None,
+            "train/learning_rate": report.learning_rate,
+            "train/n_updates": report.optimiser_steps,
+            **super().row(report),
+        }
+        if isinstance(self.config, ExploringConfig):
+            pace = self.pace(1)
+            rate = 1.0 if report.steps < pace.learning_starts else float(exploration_at(report.steps, pace))
+            row["rollout/exploration_rate"] = rate
+        return row
+
+    def _refuse(self) -> None:
+        """Refuse settings that only the learner of CPU threads has."""
+        config, native = self.config, 'leave network out, and give device="cpu"'
+        if config.priority == "rank":
+            raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')
+        if config.buffer_file is not None:
+            raise ValueError(f"buffer_file needs the native network: {native}; or leave it out, and reduce buffer_size")
+        if config.precision == "fp16":
+            raise ValueError('precision="fp16" is not for learning from a memory: give "bf16"')
+        if config.device == "cuda" and (missing := no_cuda()) is not None:
+            raise RuntimeError(
+                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
+            )

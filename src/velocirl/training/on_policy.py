@@ -1,235 +1,199 @@
-"""The machine of on-policy algorithms: rollouts, estimates and updates, each one compiled call for each thread."""
+"""What algorithms have in common that learn from rollouts: their settings, their iterations, their learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import exp
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.returns import Discount, gae, vtrace
-from velocirl.engine import random
-from velocirl.engine.compiling import compile_loop, is_compiled, learning_translator
-from velocirl.engine.threads import SPACING, run_together
-from velocirl.networks.activations import activation_from
-from velocirl.networks.heads import Head
-from velocirl.networks.mlp import MLP, ROWS, Workspace
-from velocirl.networks.native import add_passes
-from velocirl.networks.passes import Passes, passes
-from velocirl.optim.optimisers import FACTORS, Optimiser
-from velocirl.training.collecting import Journal
-from velocirl.learners.counters import allocate, clear, read
-from velocirl.training.updating import (
-    METRICS,
-    OUTCOME,
-    PARTIAL,
-    STEPS,
-    UPDATE_COUNTS,
-    Common,
-    Own,
-    Schedule,
-    update_loop,
-)
-
-ANY_SCHEDULE = Schedule(0.0, 1, 1, 1, 1, 0.0, 0.0, 0.0, True)  # for its types
-SPREAD = 4  # sums from which the explained variance follows
+from velocirl.engine.cpu import available_cores
+from velocirl.engine.environment import Environment
+from velocirl.learners.learner import Learner, Report
+from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.program import Call
+from velocirl.learners.schedule import Schedule
+from velocirl.learners.task import Task
+from velocirl.networks.heads import Head, head_for
+from velocirl.training.agent import Row
+from velocirl.training.config import DeepConfig, require
+from velocirl.training.deep_agent import DeepAgent, static
+from velocirl.training.device_choice import choose_device, no_cuda
 
 
-class Learner:
-    """Learns from the journals of a collector, on as many threads as it has."""
+@dataclass(frozen=True)
+class OnPolicyConfig(DeepConfig):
+    """The settings of learning from rollouts. Those of an environment's preset stand in for the defaults."""
 
-    def __init__(
-        self,
-        network: MLP,
-        parameters: NDArray[np.float32],
-        head: Head,
-        optimiser: Optimiser,
-        loss_gradient: Callable[..., Any],
-        divergence: int,
-        loss_settings: Any,  # a NamedTuple of float32
-        journals: list[Journal],
-        *,
-        unit: int,
-        seed: int,
-        vtrace_limits: tuple[float, float] | None,
-    ) -> None:
-        self.network = network
-        self.parameters = parameters  # the agent's own, updated in place
-        self.journals = journals
-        self.threads = len(journals)
-        self.loss_settings = loss_settings
-        self.rng = random.streams(seed, self.threads)
-        self.moments = np.zeros((optimiser.slots, network.num_parameters), np.float32)
-        self.works = [network.workspace() for _ in journals]
-        self.functions = passes(activation_from(network.activation))
-        self.translator = learning_translator("learner")
-        add_passes(self.translator, self.functions)
-        self._common = Common(
-            parameters=self.parameters,
-            gradients=np.zeros((self.threads, network.num_parameters), np.float32),
-            moments=self.moments,
-            settings=optimiser.settings(),
-            partial=np.zeros((self.threads, PARTIAL)),
-            meeting=np.zeros(self.threads * SPACING, np.int64),
-            sizes=np.array([journal.samples.size // unit for journal in journals]),
-            outcome=np.zeros(OUTCOME),
+    num_envs: int = 32
+    horizon: int = 64
+    """Steps that each copy takes in a rollout."""
+    epochs: int = 4
+    """Passes over a rollout."""
+    minibatch_size: int = 128
+    """Samples in a minibatch; a rollout is cut into equal ones of about this size."""
+    minibatches: Literal["samples", "environments"] = "samples"
+    """What is drawn at random: single samples, or whole rollouts of single copies."""
+    gradient_accumulation: int = 1
+    """Minibatches whose mean gradient makes one optimiser step."""
+    learning_rate: float = 3e-3
+    learning_rate_schedule: str = "linear"
+    gae_lambda: float = 0.95
+    """How far advantages look ahead: 0 is one step, 1 is to the end."""
+    max_grad_norm: float = 0.5
+    activation: str = "tanh"
+    shared: bool = False
+    """One network for policy and value, or two."""
+    log_deviation: float = 0.0
+    """Logarithm of the first standard deviation of continuous actions, in units of half their range."""
+    normalise_observations: bool = False
+    """Bring observations to mean 0 and deviation 1, by what was seen so far."""
+    normalise_rewards: bool = False
+    """Bring returns to deviation 1, by what was seen so far."""
+    overlap: bool = False
+    """Collect the next rollout while learning from the last, corrected by V-trace."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("horizon", "epochs", "minibatch_size", "gradient_accumulation"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
+        require(-5 <= self.log_deviation <= 2, "log_deviation", self.log_deviation, "from -5 to 2")
+
+    @property
+    def batch(self) -> int:
+        """Samples of a rollout."""
+        return self.num_envs * self.horizon
+
+    @property
+    def num_minibatches(self) -> int:
+        """Minibatches of an epoch."""
+        most = self.num_envs if self.minibatches == "environments" else self.batch
+        return min(max(round(self.batch / self.minibatch_size), 1), most)
+
+
+class OnPolicyAgent(DeepAgent):
+    """Collect a rollout, estimate how good its actions were, and learn from it."""
+
+    # What an algorithm declares beside what every one does.
+    value: ClassVar[Callable[..., Any]]  # a scalar function that writes what is told of an observation beside an action,
+    values: ClassVar[tuple[str, ...]]  # into these fields
+    estimate: ClassVar[tuple[Any, ...]]  # functions over a copy's column in time, after a rollout
+    before_epoch: ClassVar[tuple[Any, ...]] = ()  # stages for all rows before each epoch,
+    reestimate: ClassVar[tuple[Any, ...]] = ()  # and functions over columns after those
+    explained: ClassVar[tuple[str, str] | None] = None  # the fields of a value, and of what it should have been
+
+    remembers = True
+    config: Any
+
+    def __init__(self, env: str | Environment, **config: Any) -> None:
+        self.reward_moments = RunningMoments(1)
+        super().__init__(env, **config)
+
+    def row_names(self) -> list[str]:
+        """What is known of a step of a rollout."""
+        finals = [f"final_{name}" for name in self.values]
+        return ["observation", "action", "reward", "ended", "mask", *finals]
+
+    def make_head(self) -> Head:
+        """The distribution over actions that the environment's action space asks for."""
+        return head_for(_from_zero(self.source.action_space), self.source.masked)
+
+    def resolve(self) -> tuple[Any, str]:
+        """Threads, device and precision."""
+        config = self.config
+        self.check_workers()
+        threads = min(config.threads or available_cores(), config.num_envs)
+        threads = -(-config.num_envs // -(-config.num_envs // threads))  # each gets a share of the copies
+        device, reason = choose_device(
+            config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
         )
-        self._own = [
-            Own(
-                samples=journal.samples.reshape(-1),
-                last_value=journal.last_value,
-                units=np.zeros(journal.samples.size // unit, np.int32),
-                order=np.zeros(journal.samples.size, np.int32),
-                rng=self.rng[thread],
-                factors=np.zeros(FACTORS, np.float32),
-                metrics=np.zeros(METRICS, np.float32),
-                totals=np.zeros(METRICS),
-                counters=allocate(1)[0],
+        if config.overlap and device != "cuda" and self.source.native is not None:
+            raise ValueError(
+                f"overlap is for gym: environments and for GPUs; {self.source.id} is compiled, and on the CPU both"
+                " collecting and learning already use every core"
             )
-            for thread, journal in enumerate(journals)
-        ]
-        self._spread = [np.zeros(SPREAD) for _ in journals]
-        self._discount = Discount(*(np.float32(1) for _ in range(4)))
-        reestimate: Any = nothing if vtrace_limits is None else _reestimation(self.functions, head, *vtrace_limits)
-        self._update_loop: Any = update_loop(self.functions, loss_gradient, optimiser.rule, divergence, reestimate)
+        precision = self.resolved_precision(device)
+        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether `compile` finds its largest loop in the cache."""
-        return is_compiled(self._update_loop, self._arguments(0, ANY_SCHEDULE), self.translator)
+    def iterate(self) -> Row | None:
+        """Collect, estimate, update."""
+        return self.begin_iteration(self.schedule(self.learning_rate_at(self.steps)), self.steps + self.config.batch)
 
-    def compile(self) -> None:
-        """Compile everything, or take it from the cache."""
-        self._update = self._compile(self._update_loop, *self._arguments(0, ANY_SCHEDULE))
-        self._estimate = self._compile(estimate_loop(), self._own[0], self._discount, self._spread[0])
-        self._pack = self._compile(pack_loop(self.functions), self.network.plan, self.parameters, self.works[0])
-        self.repack()
+    def schedule(self, learning_rate: float) -> Schedule:
+        """The numbers of one iteration."""
+        config = self.config
+        return Schedule(
+            learning_rate=learning_rate,
+            epochs=config.epochs,
+            minibatches=config.num_minibatches,
+            accumulate=config.gradient_accumulation,
+            unit=config.horizon if config.minibatches == "environments" else 1,
+            max_grad_norm=config.max_grad_norm,
+            max_grad_value=config.max_grad_value,
+        )
 
-    @property
-    def optimiser_steps(self) -> int:
-        """How many optimiser steps were taken."""
-        return int(self._common.outcome[STEPS])
+    def task(self) -> Task:
+        """What a learner is given, with what belongs to rollouts."""
+        task, kind = super().task(), type(self)
+        names = [one.name for one in task.fields]
+        resolver = self.resolver(names)
+        value = resolver.acting(static(kind, "value"), self.acting)
+        columns = [*self.row_names(), *names]
+        estimates, reestimates = (resolver.columns(one, columns) for one in (self.estimate, self.reestimate))
+        before = resolver.program(self.before_epoch)
+        functions = [Call(one, (), False) for one, _ in (*estimates, *reestimates)]
+        calls = [task.act, value, *task.program.functions, *before.functions, *functions]
+        return dataclasses.replace(
+            task,
+            value=value,
+            values=self.values,
+            estimates=estimates,
+            reestimates=reestimates,
+            before_epoch=before if before.steps else None,
+            explained=self.explained,
+            reward_moments=self.reward_moments,
+            settings=self.settings(calls),
+        )
 
-    @optimiser_steps.setter
-    def optimiser_steps(self, steps: int) -> None:
-        self._common.outcome[STEPS] = steps
+    def make_learner(self, task: Task) -> Learner:
+        """CPU threads for native networks; else whole batches, in Python or with torch."""
+        config = self.config
+        if self.is_native and config.device == "cpu":
+            from velocirl.learners.block.overlapping import OverlappingRollout
+            from velocirl.learners.block.rollout import BlockRollout
 
-    def repack(self) -> None:
-        """Lay the parameters out for the threads' products, after something else than an update changed them."""
-        self.pack(self.works)
+            return OverlappingRollout(task) if config.overlap else BlockRollout(task)
+        if config.device == "cuda" and (missing := no_cuda()) is not None:
+            raise RuntimeError(
+                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
+            )
+        from velocirl.learners.batch.making import make_rollout
 
-    def pack(self, works: list[Workspace]) -> None:
-        """Lay the parameters out in these workspaces."""
-        for work in works:
-            self._pack(self.network.plan, self.parameters, work)
+        return make_rollout(task)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """What decides the next updates, besides the parameters."""
-        steps = np.array(self.optimiser_steps, np.int64)
-        return {"learner.moments": self.moments.copy(), "learner.steps": steps, "learner.rng": self.rng.copy()}
+    def own_arrays(self) -> dict[str, NDArray[Any]]:
+        """The normaliser of rewards too."""
+        return {**super().own_arrays(), "reward.moments": self.reward_moments.state}
 
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
-        moments, own = state["learner.moments"], self.moments
-        if moments.shape != own.shape or moments.dtype != own.dtype:
-            raise ValueError(f"learner.moments is {moments.dtype} {moments.shape}; expected {own.dtype} {own.shape}")
-        own[:] = moments
-        if state["learner.rng"].shape == self.rng.shape:  # else another device or number of threads was asked for
-            self.rng[:] = state["learner.rng"]
-        self.optimiser_steps = int(state["learner.steps"])
-        self.repack()
-
-    def estimate(self, discount: Discount) -> float:
-        """Advantages and targets of the rollout; returns the variance of the targets that the critic explains."""
-        self._discount = discount
-        tasks = [(self._estimate, (own, discount, spread)) for own, spread in zip(self._own, self._spread, strict=True)]
-        run_together([[task] for task in tasks])
-        targets, squares, errors, squared_errors = np.sum(self._spread, axis=0)
-        count = sum(own.samples.size for own in self._own)
-        variance = squares / count - (targets / count) ** 2
-        unexplained = squared_errors / count - (errors / count) ** 2
-        return float(1.0 - unexplained / variance) if variance > 0 else float("nan")
-
-    def update(self, schedule: Schedule) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All epochs over the rollout; returns the outcome, and the mean of each metric over all samples seen."""
-        self._common.meeting[:] = 0
-        run_together([[(self._update, self._arguments(thread, schedule))] for thread in range(self.threads)])
-        outcome = self._common.outcome
-        totals = np.sum([own.totals for own in self._own], axis=0)
-        return outcome, totals / max(outcome[2], 1)
-
-    def spent(self) -> dict[str, float]:
-        """Seconds of the update by what they were spent on, since this was asked last."""
-        rows = [own.counters for own in self._own]
-        seconds = read(rows, UPDATE_COUNTS)
-        clear(rows)
-        return seconds
-
-    def _arguments(self, thread: int, schedule: Schedule) -> tuple[Any, ...]:
-        plan, work, own = self.network.plan, self.works[thread], self._own[thread]
-        return thread, self.threads, plan, work, self._common, own, self.loss_settings, schedule, self._discount
-
-    def _compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
-        return compile_loop(loop, arguments, self.translator, before=lambda: None)
+    def row(self, report: Report) -> Row:
+        """The metrics of an iteration."""
+        return {
+            "train/explained_variance": report.explained_variance,
+            "train/gradient_norm": report.gradient_norm,
+            "train/learning_rate": report.learning_rate,
+            "train/minibatches": report.minibatches,
+            "train/n_updates": report.optimiser_steps,
+            **super().row(report),
+        }
 
 
-def pack_loop(functions: Passes) -> Callable[..., Any]:
-    """`pack(plan, parameters, work)`."""
-    pack = functions.pack
-
-    def pack_parameters(plan, parameters, work):
-        pack(plan, parameters, work)
-
-    return pack_parameters
-
-
-def estimate_loop() -> Callable[..., Any]:
-    """`estimate(own, discount, spread)`: GAE of all columns of one thread, and how well its critic did."""
-
-    def estimate(own, discount, spread):
-        spread[:] = 0.0
-        horizon = len(own.samples) // len(own.last_value)
-        for i in range(len(own.last_value)):
-            column = own.samples[i * horizon : (i + 1) * horizon]
-            gae(column, own.last_value[i], discount)
-            for t in range(len(column)):
-                target, error = np.float64(column[t].target), np.float64(column[t].advantage)
-                spread[0] += target
-                spread[1] += target * target
-                spread[2] += error
-                spread[3] += error * error
-
-    return estimate
-
-
-def nothing(plan, work, own, loss_settings, discount):
-    """For estimators whose advantages stay as they are during an update."""
-
-
-def _reestimation(functions: Passes, head: Head, rho_limit: float, c_limit: float) -> Callable[..., Any]:
-    """V-trace: before each epoch, value the rollout anew with the network of now."""
-    forward, evaluate, value_column = functions.forward, head.evaluate, head.outputs
-
-    def reestimate(plan, work, own, loss_settings, discount):  # noqa: ARG001
-        row = plan.layers[0].source_row
-        count = len(own.samples)
-        for start in range(0, count, ROWS):
-            rows = min(ROWS, count - start)
-            for r in range(rows):
-                observation = own.samples[start + r].observation
-                for j in range(len(observation)):
-                    work.values[r * row + j] = observation[j]
-            forward(plan, work, rows)
-            for r in range(rows):
-                sample = own.samples[start + r]
-                output = work.output[r]
-                log_probability, _ = evaluate(output, sample.mask, sample.action, work.output_gradient[r])
-                sample.ratio = exp(log_probability - sample.log_probability)
-                sample.current_value = output[value_column]
-        horizon = count // len(own.last_value)
-        for i in range(len(own.last_value)):
-            vtrace(own.samples[i * horizon : (i + 1) * horizon], own.last_value[i], discount, rho_limit, c_limit)
-
-    return reestimate
+def _from_zero(space: Any) -> Any:
+    """An action space whose choices count from 0; a policy draws from it, and what it draws is shifted back."""
+    if np.any(getattr(space, "start", 0)):
+        kind = type(space)
+        return kind(space.n) if hasattr(space, "n") else kind(space.nvec)
+    return space

@@ -1,7 +1,8 @@
-"""A policy with a torch module at work outside of training; recurrent ones give their state back."""
+"""A policy on a torch module, as an agent holds it, and at work outside of training; recurrent ones give a state back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,34 +10,22 @@ import torch
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import compile_loop, learning_translator
-from velocirl.engine.registers import as_rows, row
+from velocirl.engine.compiling import learning_translator
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
+from velocirl.networks.torch_building import TorchBuilt
 from velocirl.networks.torch_network import TorchNetwork
 from velocirl.training.acting import Acting
-from velocirl.training.commands import writer_for
+
+BUFFER = "network.buffer."
 
 
 class TorchActor(Acting):
     """Chooses actions for one observation or a batch of them."""
 
-    def __init__(
-        self,
-        network: TorchNetwork,
-        head: Head,
-        encoding: Encoding,
-        observation_space: Space[Any],
-        action_space: Space[Any],
-        rng: NDArray[np.uint64],  # (1, 2)
-    ) -> None:
-        self._network, self._inputs_width = network, encoding.inputs
-        super().__init__(head, encoding, observation_space, action_space, rng)
-        translator = learning_translator("policy")
-        looking: Any = look_loop(encoding)
-        choosing: Any = choose_loop(head, writer_for(action_space))
-        self._look = compile_loop(looking, self._looked(), translator, before=lambda: None)
-        self._choose = compile_loop(choosing, (*self._chosen(), False), translator, before=lambda: None)
+    def __init__(self, network: TorchNetwork, *arguments: Any) -> None:
+        self._network, self._translator = network, learning_translator("policy")
+        super().__init__(*arguments)
 
     def choose(
         self,
@@ -48,19 +37,21 @@ class TorchActor(Acting):
     ) -> tuple[NDArray[Any], Any]:
         """The actions for observations (rows, *shape), and the state after them (rows, state size) or as it was."""
         self.take(observations, masks)
-        self._look(*self._looked())
-        before = self._state(state, episode_start, len(observations))
+        self._look(0, self.count)
+        before = self._state(state, episode_start, self.count)
         made, after = self._network.forward(torch.from_numpy(self._inputs), before)
         self._outputs[...] = made.numpy()
-        self._choose(*self._chosen(), deterministic)
+        (self._best if deterministic else self._draw)(0, self.count)
+        self._write(0, self.count)
         self.stale = False
         return self.action.copy(), state if after is None else after.numpy()
 
     def allocate(self, count: int) -> None:
         """Make rows for as many observations, and for what the network reads and gives."""
         super().allocate(count)
-        self._inputs = np.zeros((count, self._inputs_width), np.float32)
+        self._inputs = np.zeros((count, self._network.encoding.inputs), np.float32)
         self._outputs = np.zeros((count, self._network.outputs), np.float32)
+        self._look, self._draw, self._best, self._write = self.units(self._inputs, self._outputs, self._translator)
 
     def _state(self, state: Any, episode_start: Any, count: int) -> torch.Tensor | None:
         size = self._network.state_size
@@ -75,34 +66,28 @@ class TorchActor(Acting):
             given[np.broadcast_to(np.asarray(episode_start, np.bool_), count)] = 0.0
         return torch.from_numpy(given)
 
-    def _looked(self) -> tuple[Any, ...]:
-        return self.rows[0], self.eyes, as_rows(self._inputs)
 
-    def _chosen(self) -> tuple[Any, ...]:
-        return self._outputs, *self.rows[1:], self.rng
+class TorchPolicy:
+    """A module whose parameters are one vector, which NumPy sees too; learners train copies of it."""
 
+    def __init__(self, built: TorchBuilt) -> None:
+        self.built = built
+        self._network = built.held
+        self.network = self._network.module
+        self.parameters: NDArray[np.float32] = self._network.parameters.detach().numpy()
+        self.state_size = self._network.state_size
 
-def look_loop(encoding: Encoding) -> Any:
-    """`look(observations, eyes, inputs)`: what the network reads of each observation."""
-    encode = encoding.encode
+    def make_actor(
+        self, head: Head, encoding: Encoding, observation_space: Space[Any], action_space: Space[Any], rng: NDArray[Any]
+    ) -> TorchActor:
+        """What acts outside of training."""
+        return TorchActor(self._network, head, encoding, observation_space, action_space, rng)
 
-    def look(observations, eyes, inputs):
-        for i in range(len(observations)):
-            encode(row(observations, i), eyes.centre, eyes.inverse_scale, row(inputs, i))
+    def buffers(self) -> dict[str, NDArray[Any]]:
+        """What the module keeps beside its parameters."""
+        return {BUFFER + name: array for name, array in self._network.buffers().items()}
 
-    return look
-
-
-def choose_loop(head: Head, write: Any) -> Any:
-    """`choose(outputs, masks, drawn, actions, rng, deterministic)`: an action from each output."""
-    sample, mode = head.sample, head.mode
-
-    def choose(outputs, masks, drawn, actions, rng, deterministic):
-        for i in range(len(outputs)):
-            if deterministic:
-                mode(outputs[i], row(masks, i), row(drawn, i))
-            else:
-                sample(outputs[i], row(masks, i), row(rng, 0), row(drawn, i))
-            write(actions, i, row(drawn, i))
-
-    return choose
+    def load_buffers(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take those that `buffers` gave, from among others."""
+        found = {name.removeprefix(BUFFER): array for name, array in arrays.items() if name.startswith(BUFFER)}
+        self._network.load_buffers(found)

@@ -2,107 +2,133 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from math import inf
 
-import numpy as np
-from gymnasium.spaces import Discrete
+from velocirl.engine import random
+from velocirl.engine.records import int32
+from velocirl.learners.stages import backward, each, every, follow, forward, step, when
+from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
+from velocirl.networks.heads import Head, epsilon_greedy
+from velocirl.training.config import require
+from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 
-from velocirl.algorithms.online.dqn_config import DQNConfig
-from velocirl.algorithms.online.dqn_loss import (
-    ACTION_VALUE,
-    ERROR,
-    LOSS,
-    ActionValues,
-    action_values,
-    epsilon_greedy_head,
-)
-from velocirl.algorithms.online.dqn_native import make_native_machine, make_network
-from velocirl.networks.heads import Head
-from velocirl.training.agent import Row
-from velocirl.training.deep_agent import layers_alone
-from velocirl.learners.learner import Machine, Report
-from velocirl.training.native_policy import NativePolicy
-from velocirl.training.off_policy_agent import OffPolicyAgent
-from velocirl.learners.pace import exploration_at
+
+@dataclass(frozen=True)
+class DQNConfig(ExploringConfig):
+    """The settings of DQN. Those of an environment's preset stand in for the defaults."""
+
+    max_grad_norm: float = 10.0
+    double: bool = True
+    """The network chooses the action that the target network values."""
+    dueling: bool = True
+    """The network tells the value of a state and the advantages of actions apart."""
+    huber: float = 1.0
+    """The error from which the loss is a straight line; 0 is a squared error."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.huber < inf, "huber", self.huber, "at least 0")
+
+
+def action_columns(agent: DQN) -> Groups:
+    """A column for each action and, with dueling, one for the value of the state."""
+    return [[Columns(agent.head.outputs), *([Columns(1)] if agent.config.dueling else [])]]
+
+
+def act(head, values, row, mask, exploration, rng):
+    """The best action by the network, or now and then a random one."""
+    if random.uniform(rng) < exploration:
+        head.draw(mask, rng, row.action)
+    else:
+        head.mode(values, mask, row.action)
+
+
+def value_of(head, values, action, settings):
+    """Q(s, a). With dueling (Wang et al., 2016) the columns are advantages, then the value of the state.
+
+    Q(s, a) = V(s) + A(s, a) - mean of A(s, .); which action is best is the same by both readings.
+    """
+    if settings.dueling == 0.0:
+        return values[action]
+    total = 0.0
+    for k in range(head.outputs):
+        total += values[k]
+    return values[head.outputs] + values[action] - total / head.outputs
+
+
+def choose_by_network(head, next_values, row):
+    """The next action, by the network itself (double Q-learning; van Hasselt et al., 2016)."""
+    row.next_action = head.best(next_values, row.next_mask)
+
+
+def choose_by_target(head, target_values, row):
+    """The next action, by the target network."""
+    row.next_action = head.best(target_values, row.next_mask)
+
+
+def loss_gradient(head, values, target_values, row, settings, gradient, metrics):
+    """d(loss)/d(values) of one transition: loss = weight * huber(Q(s, a) - y),  y = r + discount Q'(s', a').
+
+    huber(e) = e^2 / 2 up to a limit h, beyond which it goes on as a straight line, h (|e| - h / 2). The reward is that of
+    n steps; the discount is gamma^n, and 0 after a terminal state.
+    """
+    target = row.reward
+    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+        target += row.discount * value_of(head, target_values, row.next_action, settings)
+    action = row.action[0]
+    value = value_of(head, values, action, settings)
+    error = value - target
+    size, limit = abs(error), settings.huber
+    straight = limit > 0.0 and size > limit
+    # The slope of a straight line is finite: an error that is not must still be found by the guard.
+    slope = row.weight * ((limit if error > 0.0 else -limit) + error * 0.0 if straight else error)
+
+    for k in range(head.outputs):
+        gradient[k] = -slope / head.outputs if settings.dueling != 0.0 else 0.0
+    gradient[action] += slope
+    if settings.dueling != 0.0:
+        gradient[head.outputs] = slope
+
+    row.error = error
+    metrics.loss += row.weight * (limit * (size - 0.5 * limit) if straight else 0.5 * error * error)
+    metrics.action_value += value
+    metrics.td_error += size
 
 
 class DQN(OffPolicyAgent):
     """Deep Q-learning: act, remember, and learn the values of actions from what is remembered.
 
-    loss = huber(Q(s, a) - (r + gamma Q_frozen(s', a'))), a' the best action at s'. `DQN("CartPole-v1").learn(50_000)`;
-    the settings are those of `DQNConfig`. Outside of training, and unless it is asked to be deterministic, it takes a
-    random action with the probability `exploration_final`.
+    loss = huber(Q(s, a) - (r + gamma Q'(s', a'))), a' the best action at s'. `DQN("CartPole-v1").learn(50_000)`. Outside
+    of training, and unless it is asked to be deterministic, it takes a random action with the probability
+    `exploration_final`.
     """
 
-    name: ClassVar[str] = "dqn"
-    Config: ClassVar[type[Any]] = DQNConfig
-    config: DQNConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    name = "dqn"
+    Config = DQNConfig
+    networks = {
+        "values": Network("observation", gives=action_columns),
+        "target_values": TargetNetwork("values"),
+    }
 
-    @property
-    def count(self) -> int:
-        """How many actions there are."""
-        space = self.source.action_space
-        if not isinstance(space, Discrete):
-            raise ValueError(
-                f"DQN chooses one of several actions, and those of {self.source.id} are {space}: use SAC, TD3 or PPO"
-            )
-        return int(space.n)
+    class Scratch:
+        """What an update keeps with a transition."""
 
-    @cached_property
-    def values(self) -> ActionValues:
-        """How the network's output is read as the values of actions."""
-        return action_values(self.count, self.source.masked, self.config.dueling)
+        next_action: int32
 
-    @property
-    def exploration(self) -> tuple[float, float, float, float]:
-        """The probability of a random action."""
-        config = self.config
-        last = config.exploration_final if config.exploration_last is None else config.exploration_last
-        return config.exploration_initial, config.exploration_final, config.exploration_fraction, last
-
-    @property
-    def targets(self) -> tuple[int, int, float]:
-        """There is no actor."""
-        return 1, self.config.target_every, self.config.tau
+    act = act
+    update = (
+        forward("target_values", "next_observation"),
+        when("double", forward("values", "next_observation", name="next_values"), each(choose_by_network),
+             otherwise=(each(choose_by_target),)),
+        forward("values", "observation"),
+        each(loss_gradient),
+        backward("values"),
+        step("values"),
+        every("target_every", follow("target_values", "values", "tau")),
+    )  # fmt: skip
+    reports = {"loss": "loss", "action_value": "action_value", "td_error": "td_error"}
 
     def make_head(self) -> Head:
         """The best action or, where one is drawn, a random one with a probability."""
-        return epsilon_greedy_head(self.count, self.source.masked, self.values, self.config.exploration_final)
-
-    def make_policy(self, modules: Mapping[str, Any]) -> Any:
-        """A policy; that of layers alone needs no torch to act, whichever trains it."""
-        config, generator = self.config, np.random.default_rng(self.seeds.initial)
-        widths = layers_alone(config.network, self.encoding)
-        if widths is not None:
-            config = dataclasses.replace(config, hidden=widths)
-        if config.network is None or widths is not None:
-            return NativePolicy(make_network(config, self.encoding.inputs, self.count), generator)
-        from velocirl.algorithms.online.dqn_torch import make_torch_policy  # needs torch
-
-        return make_torch_policy(config, self.encoding, self.head, generator, modules.get("network"))
-
-    def make_machine(self) -> Machine:
-        """The native machine, or torch's where the network or the device asks for it."""
-        if self.is_native and self.config.device == "cpu":
-            return make_native_machine(self)
-        from velocirl.algorithms.online.dqn_torch import make_torch_machine  # needs torch
-
-        return make_torch_machine(self)
-
-    def loss_row(self, report: Report) -> Row:
-        """Loss, value and error of the transitions that were drawn."""
-        means = report.means
-        return {
-            "train/action_value": float(means[ACTION_VALUE]),
-            "train/loss": float(means[LOSS]),
-            "train/td_error": float(means[ERROR]),
-        }
-
-    def row(self, report: Report) -> Row:
-        """The metrics of an iteration, and how much is explored after it."""
-        pace = self.pace(1)
-        rate = 1.0 if report.steps < pace.learning_starts else float(exploration_at(report.steps, pace))
-        return {"rollout/exploration_rate": rate, **super().row(report)}
+        return epsilon_greedy(self.check_choices(), self.source.masked, self.config.exploration_final)

@@ -2,126 +2,211 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from math import exp, inf, sqrt
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from velocirl.algorithms.online.ppo_config import A2CConfig, PPOConfig
-from velocirl.algorithms.online.ppo_loss import APPROX_KL, CLIP_FRACTION, ENTROPY, LOSS, POLICY_LOSS, VALUE_LOSS
-from velocirl.algorithms.online.ppo_making import Making, schedule_of
-from velocirl.algorithms.online.ppo_native import make_native_machine, make_network
-from velocirl.engine.environment import Environment
-from velocirl.networks.heads import Head, head_for
-from velocirl.training.agent import Row
-from velocirl.training.deep_agent import DeepAgent, layers_alone
-from velocirl.training.device_choice import choose_device
-from velocirl.learners.learner import Machine, Report
-from velocirl.training.native_policy import NativePolicy
-from velocirl.learners.normalising import RunningMoments
+from velocirl.buffers.returns import gae, vtrace
+from velocirl.engine.records import float32
+from velocirl.learners.stages import backward, column, each, forward, mean, step, stop, when
+from velocirl.networks.declared import Columns, Groups, Network
+from velocirl.training.config import require
+from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 
 
-class PPO(DeepAgent):
+@dataclass(frozen=True)
+class PPOConfig(OnPolicyConfig):
+    """The settings of PPO. Those of an environment's preset stand in for the defaults."""
+
+    estimator: Literal["gae", "vtrace"] = "gae"
+    """Advantages by GAE, or by V-trace, which follows the policy from epoch to epoch."""
+    rho_limit: float = 1.0
+    """V-trace: the largest weight of a single error."""
+    c_limit: float = 1.0
+    """V-trace: the largest weight of what follows."""
+    clip: float = 0.2
+    """How far a probability may move from what it was; 0 is no limit."""
+    value_clip: float = 0.0
+    """How far a value may move from what it was; 0 is no limit."""
+    dual_clip: float = 0.0
+    """The largest ratio that counts where the advantage is negative, above 1; 0 is no limit."""
+    entropy_coefficient: float = 0.01
+    """What a unit of entropy is worth."""
+    value_coefficient: float = 0.5
+    """The weight of the value's loss."""
+    target_kl: float = 0.0
+    """Stop an update when the policy has moved this far; 0 is never."""
+    normalise_advantages: bool = True
+    """Bring the advantages of a minibatch to mean 0 and deviation 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rho_limit", "c_limit"):
+            require(0 < getattr(self, name) < inf, name, getattr(self, name), "above 0")
+        for name in ("clip", "value_clip", "entropy_coefficient", "value_coefficient", "target_kl"):
+            require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
+        require(self.dual_clip == 0 or 1 < self.dual_clip < inf, "dual_clip", self.dual_clip, "above 1, or 0 for off")
+        require(not self.overlap or self.follows_policy, "estimator", self.estimator, "vtrace with overlap")
+
+    @property
+    def follows_policy(self) -> bool:
+        """Whether advantages are estimated anew before each epoch."""
+        return self.estimator == "vtrace"
+
+
+@dataclass(frozen=True)
+class A2CConfig(PPOConfig):
+    """The settings of A2C: PPO with one pass over short rollouts, where the ratio is 1 and nothing is clipped."""
+
+    horizon: int = 8
+    epochs: int = 1
+    minibatch_size: int = 2**31 - 1
+    learning_rate: float = 7e-4
+    optimiser: str = "rmsprop"
+    gae_lambda: float = 1.0
+    clip: float = 0.0
+    entropy_coefficient: float = 0.0
+    normalise_advantages: bool = False
+
+
+def policy_and_value(agent: PPO) -> Groups:
+    """The columns of the policy, then the value. Means of continuous actions hang on the network, deviations are free."""
+    head = agent.head
+    if head.action_dtype == "float32":
+        policy = [Columns(head.action_size, 0.01), Columns(head.action_size, free=agent.config.log_deviation)]
+    else:
+        policy = [Columns(head.outputs, 0.01)]
+    return [policy, [Columns(1)]]
+
+
+def act(head, policy, row, mask, rng):
+    """Draw an action, and keep how probable it was."""
+    row.log_probability = head.sample(policy, mask, rng, row.action)
+    row.value = policy[head.outputs]
+
+
+def value(head, policy, row):
+    """What an observation is worth, of which no action is taken: V(s)."""
+    row.value = policy[head.outputs]
+
+
+def compare_policies(head, policy, row, policy_gradient):
+    """V-trace: what the policy and the critic of now make of a step."""
+    log_probability, _ = head.evaluate(policy, row.mask, row.action, policy_gradient)
+    row.ratio = exp(log_probability - row.log_probability)
+    row.current_value = policy[head.outputs]
+
+
+def add_advantage(row, metrics):
+    """What the mean and the deviation of advantages follow from."""
+    metrics.advantage += row.advantage
+    metrics.squared_advantage += row.advantage * row.advantage
+
+
+def find_scale(means):
+    """One over the deviation of a minibatch's advantages, as of a sample; a single one is not normalised."""
+    spread = max(means.squared_advantage - means.advantage * means.advantage, 0.0)
+    many = means.rows > 1.0
+    means.advantage_scale = 1.0 / (sqrt(spread * means.rows / (means.rows - 1.0)) + 1e-8) if many else 0.0
+
+
+def loss_gradient(head, policy, row, means, settings, gradient, metrics):
+    """d(loss)/d(output) of one sample.
+
+    loss = -min(r A, clip(r, 1 - eps, 1 + eps) A) + c_v (v - R)^2 / 2 - c_e H(pi),  r = pi(a|s) / pi_old(a|s)
+
+    With a dual clip d, a loss of negative A is at most -d A (Ye et al., 2020); with a value clip, the value's error is
+    the larger one of v and of v held within eps_v of the old value.
+    """
+    advantage = row.advantage
+    if settings.normalise_advantages > 0.0 and means.rows > 1.0:
+        advantage = (advantage - means.advantage) * means.advantage_scale
+
+    log_probability, entropy = head.evaluate(policy, row.mask, row.action, gradient)
+    log_ratio = log_probability - row.log_probability
+    ratio = exp(log_ratio)
+    low, high = 1.0 - settings.clip, 1.0 + settings.clip
+    clipped = settings.clip > 0.0 and ((advantage > 0.0 and ratio > high) or (advantage < 0.0 and ratio < low))
+    held = min(max(ratio, low), high) if clipped else ratio
+    given_up = settings.dual_clip > 0.0 and advantage < 0.0 and ratio > settings.dual_clip
+    held = settings.dual_clip if given_up else held
+    policy_weight = 0.0 if clipped or given_up else -advantage * ratio
+    head.backward(policy, row.mask, row.action, policy_weight, -settings.entropy_coefficient, gradient)
+
+    estimate = policy[head.outputs]
+    error = estimate - row.target
+    slope = error
+    if settings.value_clip > 0.0:
+        change = estimate - row.value
+        near = row.value + min(max(change, -settings.value_clip), settings.value_clip)
+        held_error = near - row.target
+        if held_error * held_error > error * error:
+            error = held_error
+            slope = 0.0 if abs(change) > settings.value_clip else held_error
+    gradient[head.outputs] = settings.value_coefficient * slope
+
+    policy_loss, value_loss = -advantage * held, 0.5 * error * error
+    metrics.policy_loss += policy_loss
+    metrics.value_loss += value_loss
+    metrics.entropy_loss -= entropy
+    metrics.approx_kl += (ratio - 1.0) - log_ratio
+    metrics.clip_fraction += 1.0 if abs(ratio - 1.0) > settings.clip else 0.0
+    metrics.loss += policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
+
+
+def moved_too_far(means, settings):
+    """Whether the policy has moved as far as one update may take it."""
+    return means.approx_kl > 1.5 * settings.target_kl
+
+
+class PPO(OnPolicyAgent):
     """Proximal policy optimisation: collect a rollout, estimate advantages, improve the policy a bounded way.
 
-    `PPO("CartPole-v1").learn(200_000)`; the settings are those of `PPOConfig`. `network` is the description of a torch
-    network, or a torch.nn.Module of your own: see `velocirl.networks.torch_network` for what it takes and gives.
+    `PPO("CartPole-v1").learn(200_000)`. `network` is the description of a torch network, or a torch.nn.Module of your own:
+    see `velocirl.networks.torch_network` for what it takes and gives.
     """
 
-    name: ClassVar[str] = "ppo"
-    Config: ClassVar[type[Any]] = PPOConfig
-    config: PPOConfig
+    name = "ppo"
+    Config = PPOConfig
+    networks = {"policy": Network("observation", gives=policy_and_value, together="shared")}
 
-    def __init__(self, env: str | Environment, **config: Any) -> None:
-        super().__init__(env, **config)
-        self.reward_moments = RunningMoments(1)
+    class Scratch:
+        """What is kept with each step of a rollout."""
 
-    def make_head(self) -> Head:
-        """The distribution over actions that the environment's action space asks for."""
-        return head_for(_from_zero(self.source.action_space), self.source.masked)
+        log_probability: float32  # of the action when it was drawn
+        value: float32  # of the observation, by the critic of that time
+        ratio: float32  # pi(action) now / pi(action) then, where V-trace asks for it
+        current_value: float32  # of the observation, by the critic of now
+        advantage: float32
+        target: float32  # what the value should have been
 
-    def make_policy(self, modules: Mapping[str, Any]) -> Any:
-        """A policy; that of layers alone needs no torch to act, whichever trains it."""
-        config, generator = self.config, np.random.default_rng(self.seeds.initial)
-        widths = layers_alone(config.network, self.encoding)
-        if widths is not None:
-            config = dataclasses.replace(config, hidden=widths, shared=True)
-        if config.network is None or widths is not None:
-            return NativePolicy(make_network(config, self.encoding.inputs, self.head), generator)
-        from velocirl.algorithms.online.ppo_torch import make_torch_policy  # needs torch
-
-        return make_torch_policy(config, self.encoding, self.head, generator, modules.get("network"))
-
-    def resolve(self) -> tuple[PPOConfig, str]:
-        """Threads, device and precision."""
-        config = self.config
-        self.check_workers()
-        threads = self.shared_threads()
-        device, reason = choose_device(
-            config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
-        )
-        if config.overlap and device == "cpu" and self.source.native is not None:
-            raise ValueError(
-                f"overlap is for gym: environments and for GPUs; {self.source.id} is compiled, and on the CPU both"
-                " collecting and learning already use every core"
-            )
-        precision = self.resolved_precision(device)
-        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
-
-    def iterate(self) -> Row | None:
-        """Collect, estimate, update."""
-        schedule = schedule_of(self.config, self.learning_rate_at(self.steps))
-        return self.begin_iteration(schedule, self.steps + self.config.batch)
-
-    def make_machine(self) -> Machine:
-        """The native machine, or torch's where the network or the device asks for it."""
-        if self.is_native and self.config.device == "cpu":
-            return make_native_machine(self.making())
-        from velocirl.algorithms.online.ppo_torch import make_torch_machine  # needs torch
-
-        return make_torch_machine(self.making())
-
-    def making(self) -> Making:
-        """All that this agent's machine is made from."""
-        return Making(
-            self.name, self.config, self.source, self.policy, self.head, self.encoding, self.seeds,
-            self.observation_moments, self.reward_moments, self.recent_returns.maxlen or 0, self.phases,
-        )  # fmt: skip
-
-    def own_arrays(self) -> dict[str, NDArray[Any]]:
-        """The normaliser of rewards too."""
-        return {**super().own_arrays(), "reward.moments": self.reward_moments.state}
-
-    def row(self, report: Report) -> Row:
-        """The metrics of an iteration."""
-        means = report.means
-        return {
-            "train/approx_kl": float(means[APPROX_KL]),
-            "train/clip_fraction": float(means[CLIP_FRACTION]),
-            "train/entropy_loss": -float(means[ENTROPY]),
-            "train/explained_variance": report.explained_variance,
-            "train/gradient_norm": report.gradient_norm,
-            "train/learning_rate": report.learning_rate,
-            "train/loss": float(means[LOSS]),
-            "train/minibatches": report.minibatches,
-            "train/n_updates": report.optimiser_steps,
-            "train/policy_gradient_loss": float(means[POLICY_LOSS]),
-            "train/value_loss": float(means[VALUE_LOSS]),
-        }
+    act, value, values, explained = act, value, ("value",), ("value", "target")
+    estimate = (column(gae),)
+    before_epoch = (when("follows_policy", forward("policy", "observation"), each(compare_policies)),)
+    reestimate = (when("follows_policy", column(vtrace)),)
+    update = (
+        when("normalise_advantages", mean(add_advantage, then=find_scale)),
+        forward("policy", "observation"),
+        each(loss_gradient),
+        backward("policy"),
+        when("target_kl", stop(moved_too_far)),
+        step("policy"),
+    )
+    reports = {
+        "policy_loss": "policy_gradient_loss",
+        "value_loss": "value_loss",
+        "entropy_loss": "entropy_loss",
+        "approx_kl": "approx_kl",
+        "clip_fraction": "clip_fraction",
+        "loss": "loss",
+        "advantage": None,
+        "squared_advantage": None,
+        "advantage_scale": None,
+    }
 
 
 class A2C(PPO):
     """Advantage actor-critic (Mnih et al., 2016): the configuration of PPO that it is."""
 
-    name: ClassVar[str] = "a2c"
-    Config: ClassVar[type[Any]] = A2CConfig
-
-
-def _from_zero(space: Any) -> Any:
-    """An action space whose choices count from 0; a policy draws from it, and what it draws is shifted back."""
-    if np.any(getattr(space, "start", 0)):
-        kind = type(space)
-        return kind(space.n) if hasattr(space, "n") else kind(space.nvec)
-    return space
+    name = "a2c"
+    Config = A2CConfig

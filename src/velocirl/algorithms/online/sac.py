@@ -2,67 +2,174 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from math import exp, inf, log
 
-from velocirl.algorithms.online.sac_config import SACConfig
-from velocirl.algorithms.online.sac_loss import (
-    ACTOR_LOSS,
-    LOG_PROBABILITY,
-    TEMPERATURE,
-    TEMPERATURE_LOSS,
-    sac_behaviour,
-    sac_loss,
-    sac_settings,
-)
+from velocirl.engine.records import float32
+from velocirl.learners.fields import Action
+from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
+from velocirl.networks import squashed
+from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.networks.heads import Head
-from velocirl.networks.squashed import squashed_gaussian
-from velocirl.training.actor_critic_agent import ActorCriticAgent
-from velocirl.training.agent import Row
-from velocirl.learners.learner import Report
-from velocirl.training.off_policy import ActorCriticLoss, Behaviour
-from velocirl.training.twin_critics import CRITIC_LOSS, ERROR, VALUE
+from velocirl.training.config import require
+from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 
-class SAC(ActorCriticAgent):
+@dataclass(frozen=True)
+class SACConfig(NoisyConfig):
+    """The settings of SAC. Those of an environment's preset stand in for the defaults."""
+
+    temperature: str | float = "auto"
+    """What a unit of entropy is worth; auto learns it, so that the entropy becomes target_entropy."""
+    target_entropy: float | None = None
+    """The entropy that auto aims at; without it, -1 for each number of an action."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.temperature, str):
+            require(self.temperature == "auto", "temperature", self.temperature, 'a number, or "auto"')
+        else:
+            require(0 < self.temperature < inf, "temperature", self.temperature, 'above 0, or "auto"')
+        target = self.target_entropy
+        require(target is None or -inf < target < inf, "target_entropy", target, "finite")
+
+    @property
+    def learns_temperature(self) -> bool:
+        """Whether the temperature is learnt."""
+        return self.temperature == "auto"
+
+
+def mean_and_deviation(agent: SAC) -> Groups:
+    """Means and logarithms of deviations; small at first, so that actions begin in the middle of their range."""
+    return [[Columns(agent.head.outputs, gain=0.01)]]
+
+
+def two_values(agent: SAC) -> Groups:  # noqa: ARG001 - of any action
+    """Two critics, each a network of its own."""
+    return [[Columns(1)], [Columns(1)]]
+
+
+def act(actor, row, exploration, noise, settings, rng):
+    """An action by the policy, and noise on top of that where it is wanted."""
+    squashed.sample(actor, rng, row.action)
+    if exploration > 0.0:
+        squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
+
+
+def sample_next_action(actor, row, rng):
+    """a' ~ pi(s')"""
+    row.next_log_probability = squashed.sample(actor, rng, row.next_action)
+
+
+def critic_gradient(critics, target_critics, row, numbers, gradient, metrics):
+    """(Q_i(s, a) - y)^2 / 2,  y = r + discount (min Q'(s', a') - temperature log pi(a'|s'))"""
+    target = row.reward
+    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+        value = squashed.smaller(target_critics)
+        target += row.discount * (value - exp(numbers.log_temperature) * row.next_log_probability)
+    for k in range(2):
+        error = critics[k] - target
+        gradient[k] = row.weight * error
+        metrics.critic_loss += row.weight * 0.5 * error * error
+        metrics.action_value += 0.5 * critics[k]
+    row.error = 0.5 * (abs(critics[0] - target) + abs(critics[1] - target))
+    metrics.td_error += row.error
+
+
+def sample_action(actor, row, rng):
+    """A new action for the actor to be judged by; its noise is kept, since the gradient goes through it."""
+    row.log_probability = squashed.sample_keeping_noise(actor, rng, row.new_action, row.noise)
+
+
+def value_slope(critics, gradient, metrics):
+    """d(-min Q)/dQ: the smaller critic is asked."""
+    first = critics[0] < critics[1]
+    gradient[0] = -1.0 if first else 0.0
+    gradient[1] = 0.0 if first else -1.0
+    metrics.actor_loss -= squashed.smaller(critics)
+
+
+def actor_gradient(actor, row, new_action_slope, numbers, settings, gradient, metrics):
+    """temperature log pi(a|s) - min Q(s, a), through a = tanh(mean + deviation * noise)"""
+    temperature = exp(numbers.log_temperature)
+    squashed.gradient(actor, row.new_action, row.noise, new_action_slope, temperature, gradient)
+    metrics.actor_loss += temperature * row.log_probability
+    metrics.log_probability += row.log_probability
+    metrics.entropy -= row.log_probability
+    metrics.temperature += temperature
+    metrics.temperature_loss -= numbers.log_temperature * (row.log_probability + settings.target_entropy)
+
+
+def temperature_gradient(means, settings):
+    """-log(temperature) (log pi + target entropy): one number from the mean over the batch."""
+    return -(means.log_probability + settings.target_entropy)
+
+
+class SAC(OffPolicyAgent):
     """Soft actor-critic: learn from memory to earn much while acting as much at random as that allows.
 
-    actor's loss = temperature log pi(a|s) - min Q(s, a). `SAC("Pendulum-v1").learn(20_000)`; the settings are those of
-    `SACConfig`.
+    actor's loss = temperature log pi(a|s) - min Q(s, a). `SAC("Pendulum-v1").learn(20_000)`.
     """
 
-    name: ClassVar[str] = "sac"
-    Config: ClassVar[type[Any]] = SACConfig
-    config: SACConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    name = "sac"
+    Config = SACConfig
+    networks = {
+        "actor": Network("observation", gives=mean_and_deviation),
+        "critics": Network("observation", "action", gives=two_values, setting="critic"),
+        "target_critics": TargetNetwork("critics"),
+        "log_temperature": Number("initial_log_temperature"),
+    }
+
+    class Scratch:
+        """What an update keeps with a transition."""
+
+        next_action: Action
+        next_log_probability: float32
+        new_action: Action
+        noise: Action
+        log_probability: float32
+
+    act = act
+    update = (
+        forward("actor", "next_observation"),
+        each(sample_next_action),
+        forward("target_critics", "next_observation", "next_action"),
+        forward("critics", "observation", "action"),
+        each(critic_gradient),
+        backward("critics"),
+        step("critics"),
+        every(
+            "actor_every",
+            forward("actor", "observation"),
+            each(sample_action),
+            forward("critics", "observation", "new_action"),
+            each(value_slope),
+            backward("critics", into="new_action"),
+            each(actor_gradient),
+            backward("actor"),
+            step("actor"),
+            when("learns_temperature", once(temperature_gradient, steps="log_temperature")),
+        ),
+        every("target_every", follow("target_critics", "critics", "tau")),
+    )
+    reports = {
+        "critic_loss": "critic_loss",
+        "action_value": "action_value",
+        "td_error": "td_error",
+        "actor_loss": "actor_loss",
+        "entropy": "entropy",
+        "temperature": "ent_coef",
+        "temperature_loss": "ent_coef_loss",
+        "log_probability": None,
+    }
 
     def make_head(self) -> Head:
         """Actions within their bounds, drawn from a squashed Gaussian."""
-        return squashed_gaussian(self.check_actions())
+        return squashed.squashed_gaussian(self.check_numbers())
 
-    def make_behaviour(self, write: Any) -> Behaviour:
-        """Draws, and noise where that is wanted."""
-        return sac_behaviour(self.action_size, self.config.noise_correlation, write)
-
-    def make_loss(self) -> tuple[ActorCriticLoss, Any]:
-        """The losses of soft actor-critic."""
-        config, size = self.config, self.action_size
-        return sac_loss(size, config.learns_temperature), sac_settings(config.target_entropy, size)
-
-    @property
-    def initial_temperature(self) -> float:
-        """As the configuration says."""
-        return self.config.initial_temperature
-
-    def loss_row(self, report: Report) -> Row:
-        """The metrics of an iteration in which something was learnt."""
-        means = report.means
-        row: Row = {
-            "train/action_value": float(means[VALUE]),
-            "train/actor_loss": float(means[ACTOR_LOSS]),
-            "train/critic_loss": float(means[CRITIC_LOSS]),
-            "train/ent_coef": float(means[TEMPERATURE]),
-            "train/entropy": -float(means[LOG_PROBABILITY]),
-            "train/td_error": float(means[ERROR]),
-        }
-        if self.config.learns_temperature:
-            row["train/ent_coef_loss"] = float(means[TEMPERATURE_LOSS])
-        return row
+    def numbers(self) -> dict[str, float]:
+        """Where the temperature begins, and the entropy that it holds."""
+        config = self.config
+        target = -self.head.action_size if config.target_entropy is None else config.target_entropy
+        start = 0.0 if config.learns_temperature else log(config.temperature)
+        return {"initial_log_temperature": start, "target_entropy": target}

@@ -2,51 +2,149 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from math import inf, tanh
 
-import numpy as np
-
-from velocirl.algorithms.online.td3_config import TD3Config
-from velocirl.algorithms.online.td3_loss import ACTOR_LOSS, TD3Settings, td3_behaviour, td3_loss
+from velocirl.engine import random
+from velocirl.learners.fields import Action
+from velocirl.learners.stages import backward, each, every, follow, forward, step
+from velocirl.networks import squashed
+from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head
-from velocirl.networks.squashed import squashed_value
-from velocirl.training.actor_critic_agent import ActorCriticAgent
-from velocirl.training.agent import Row
-from velocirl.learners.learner import Report
-from velocirl.training.off_policy import ActorCriticLoss, Behaviour
-from velocirl.training.twin_critics import CRITIC_LOSS, ERROR, VALUE
+from velocirl.training.config import require
+from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 
-class TD3(ActorCriticAgent):
+@dataclass(frozen=True)
+class TD3Config(NoisyConfig):
+    """The settings of TD3. Those of an environment's preset stand in for the defaults."""
+
+    actor_every: int = 2
+    noise: float = 0.1
+    smoothing: float = 0.2
+    """Deviation of the noise on the action whose value the critics learn from; half the range is 1."""
+    smoothing_limit: float = 0.5
+    """The most of that noise."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("smoothing", "smoothing_limit"):
+            require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
+
+
+def one_action(agent: TD3) -> Groups:
+    """The numbers of an action; small at first, so that actions begin in the middle of their range."""
+    return [[Columns(agent.head.outputs, gain=0.01)]]
+
+
+def two_values(agent: TD3) -> Groups:  # noqa: ARG001 - of any action
+    """Two critics, each a network of its own."""
+    return [[Columns(1)], [Columns(1)]]
+
+
+def act(actor, row, exploration, noise, settings, rng):
+    """The actor's own action, and noise on top of that."""
+    for k in range(len(row.action)):
+        row.action[k] = tanh(actor[k])
+    if exploration > 0.0:
+        squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
+
+
+def smooth_next_action(target_actor, row, settings, rng):
+    """a' = clip(pi'(s') + clip(noise)): what is worth much only in one place should not count."""
+    limit = settings.smoothing_limit
+    for k in range(len(row.next_action)):
+        noise = min(max(settings.smoothing * random.normal(rng), -limit), limit)
+        row.next_action[k] = squashed.within_reach(tanh(target_actor[k]) + noise)
+
+
+def critic_gradient(critics, target_critics, row, gradient, metrics):
+    """(Q_i(s, a) - y)^2 / 2,  y = r + discount min Q'(s', a')"""
+    target = row.reward
+    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+        target += row.discount * squashed.smaller(target_critics)
+    for k in range(2):
+        error = critics[k] - target
+        gradient[k] = row.weight * error
+        metrics.critic_loss += row.weight * 0.5 * error * error
+        metrics.action_value += 0.5 * critics[k]
+    row.error = 0.5 * (abs(critics[0] - target) + abs(critics[1] - target))
+    metrics.td_error += row.error
+
+
+def own_action(actor, row):
+    """pi(s), for the actor to be judged by."""
+    for k in range(len(row.new_action)):
+        row.new_action[k] = tanh(actor[k])
+
+
+def value_slope(critics, gradient, metrics):
+    """d(-Q_1)/dQ: the first critic is asked."""
+    gradient[0] = -1.0
+    gradient[1] = 0.0
+    metrics.actor_loss -= critics[0]
+
+
+def actor_gradient(row, new_action_slope, gradient):
+    """-Q_1(s, pi(s)), through pi(s) = tanh(output)"""
+    for k in range(len(row.new_action)):
+        gradient[k] = new_action_slope[k] * (1.0 - row.new_action[k] * row.new_action[k])
+
+
+class TD3(OffPolicyAgent):
     """Twin delayed deep deterministic policy gradient: one action for each state, improved along its value.
 
-    actor's loss = -Q_1(s, pi(s)), learnt more slowly than the critics. `TD3("Pendulum-v1").learn(20_000)`; the settings
-    are those of `TD3Config`.
+    actor's loss = -Q_1(s, pi(s)), learnt more slowly than the critics. `TD3("Pendulum-v1").learn(20_000)`.
     """
 
-    name: ClassVar[str] = "td3"
-    Config: ClassVar[type[Any]] = TD3Config
-    config: TD3Config  # pyright: ignore[reportIncompatibleVariableOverride]
+    name = "td3"
+    Config = TD3Config
+    networks = {
+        "actor": Network("observation", gives=one_action),
+        "critics": Network("observation", "action", gives=two_values, setting="critic"),
+        "target_actor": TargetNetwork("actor"),
+        "target_critics": TargetNetwork("critics"),
+    }
+
+    class Scratch:
+        """What an update keeps with a transition."""
+
+        next_action: Action
+        new_action: Action
+
+    act = act
+    update = (
+        forward("target_actor", "next_observation"),
+        each(smooth_next_action),
+        forward("target_critics", "next_observation", "next_action"),
+        forward("critics", "observation", "action"),
+        each(critic_gradient),
+        backward("critics"),
+        step("critics"),
+        every(
+            "actor_every",
+            forward("actor", "observation"),
+            each(own_action),
+            forward("critics", "observation", "new_action"),
+            each(value_slope),
+            backward("critics", into="new_action"),
+            each(actor_gradient),
+            backward("actor"),
+            step("actor"),
+        ),
+        every(
+            "target_every",
+            follow("target_critics", "critics", "tau"),
+            follow("target_actor", "actor", "tau"),
+        ),
+    )
+    reports = {
+        "critic_loss": "critic_loss",
+        "action_value": "action_value",
+        "td_error": "td_error",
+        "actor_loss": "actor_loss",
+    }
 
     def make_head(self) -> Head:
         """Actions within their bounds; what is drawn differs by the noise of training, uncorrelated."""
-        return squashed_value(self.check_actions(), self.config.noise)
-
-    def make_behaviour(self, write: Any) -> Behaviour:
-        """The actor's own action, and noise."""
-        return td3_behaviour(self.action_size, self.config.noise_correlation, write)
-
-    def make_loss(self) -> tuple[ActorCriticLoss, Any]:
-        """The losses of TD3."""
-        config = self.config
-        return td3_loss(self.action_size), TD3Settings(np.float32(config.smoothing), np.float32(config.smoothing_limit))
-
-    def loss_row(self, report: Report) -> Row:
-        """The metrics of an iteration in which something was learnt."""
-        means = report.means
-        return {
-            "train/action_value": float(means[VALUE]),
-            "train/actor_loss": float(means[ACTOR_LOSS]),
-            "train/critic_loss": float(means[CRITIC_LOSS]),
-            "train/td_error": float(means[ERROR]),
-        }
+        return squashed.squashed_value(self.check_numbers(), self.config.noise)

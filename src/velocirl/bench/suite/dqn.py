@@ -21,10 +21,10 @@ from velocirl.bench.units import STEPS, UPDATES
 from velocirl.buffers.replay import ReplayBuffer, transition_type
 from velocirl.engine.compiling import compile_loop
 from velocirl.engine.threads import SPACING
+from velocirl.learners.pace import ANY_PACE
 from velocirl.networks.mlp import MLP
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.training.off_policy import Memory, allocate_batch, batch_drawer
-from velocirl.learners.pace import ANY_PACE
 from velocirl.training.value_updating import ValueUpdater
 
 INPUTS, WIDTH, ACTIONS, BATCH = 64, 256, 16, 32

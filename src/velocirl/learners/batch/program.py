@@ -13,7 +13,7 @@ import numpy as np
 from velocirl.engine.columns import Grouped, Shared, rows_at
 from velocirl.engine.launching import Work, by_row
 from velocirl.learners.batch.networks import LOSS_SCALE, STOPPED, BatchNetworks, goes_on
-from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program
+from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
 SINGLE, DOUBLE = np.float32, np.float64
@@ -172,13 +172,8 @@ class BatchProgram:
 
     def means_of(self, totals: Any, seen: Any) -> dict[str, float]:
         """The mean of each metric, from an agent's totals (slots,) and rows seen (passes,); NaN where there were none."""
-        found = dict.fromkeys(self.metrics, float("nan"))
-        for slot, number in enumerate(self.slot_passes):
-            if seen[number]:
-                name = self.metrics[self._metric[slot]]
-                before = 0.0 if np.isnan(found[name]) else found[name]
-                found[name] = before + float(totals[slot]) / float(seen[number])
-        return found
+        slots = list(zip(self._metric.tolist(), self.slot_passes, strict=False))
+        return mean_metrics(self.metrics, slots, totals.tolist(), seen.tolist())
 
     def _build(self) -> None:
         self._every: str | None = None

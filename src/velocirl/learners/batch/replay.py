@@ -38,8 +38,8 @@ from velocirl.learners.batch.steps import FleetSteps, HostSteps
 from velocirl.learners.faults import NumericalError
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import ANY_PACE, Pace, updates_due
+from velocirl.learners.phases import add
 from velocirl.learners.task import Task
-from velocirl.monitor.phases import add
 
 WIDE = 64  # numbers of a field that are copied one by one, not by row
 # Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.

@@ -96,7 +96,7 @@ class Crew(NamedTuple):
     number_optimiser: NDArray[np.int64]  # (2,) and the address and frame of their optimiser
     sums: Sums
     learning: NDArray[Any]  # (1,) LEARNING
-    job: NDArray[Any]  # (1,) JOB
+    job: NDArray[Any]  # (1,) JOB, of this thread
     outcome: NDArray[np.float64]  # (OUTCOME,)
     counters: NDArray[np.int64]  # of this thread, see `counters`
 
@@ -213,25 +213,20 @@ def step_number(crew, which):
     call_unit(crew.number_optimiser[0], crew.number_optimiser[1], which, which + 1, crew.number_steps[which])
 
 
-def find_means(crew, turns, done, batch, timed):
-    """What functions have added to metrics in passes since `done`, as means over the batch; gives how many were done."""
+def find_means(crew, turns, first, stop, batch, timed):
+    """What functions have added to metrics in passes from `first` to `stop`, as means over the batch."""
     sums = crew.sums
     for s in range(len(sums.own)):
         sums.slots[turns, crew.thread, s] = sums.own[s]
     since = glance(timed)
     together(crew)
     lap(crew.counters, WAITING, since, timed)
-    passes = done
     for s in range(len(sums.metric)):
-        if sums.of_pass[s] >= done:
+        if sums.of_pass[s] >= first and sums.of_pass[s] < stop:
             total = np.float64(0)
             for other in range(crew.threads):
                 total += sums.slots[turns, other, s]
             sums.means[sums.metric[s]] += total / batch
-            passes = max(passes, sums.of_pass[s] + 1)
-    for m in range(len(sums.means)):
-        sums.single[m] = sums.means[m]
-    return passes
 
 
 def run_pass(crew, one, first, stop, most, timed):
@@ -259,13 +254,14 @@ def update(arguments, first, stop, number):
         sums.means[m] = 0.0
     sums.means[len(sums.means) - 1] = batch
     timed = crew.counters[TIMING] != 0
-    done = 0
+    done, told_of = 0, 0  # passes that were run, and those whose means are known
     for k in range(len(crew.program)):
         one = crew.program[k]
         if number % one.period != 0 or crew.outcome[FAULT] != 0.0 or crew.outcome[STOPPED] != 0.0:
             continue
         if one.kind == PASS:
             run_pass(crew, one, first, stop, crew.job[0].most, timed)
+            done = one.number + 1
         elif one.kind == CLEAR:
             if crew.job[0].begins:
                 trained = _trained_at(crew.networks[one.first])[0]
@@ -276,7 +272,8 @@ def update(arguments, first, stop, number):
         elif one.kind == FOLLOW:
             update_target(crew, _trained_at(crew.networks[one.first])[0], one.share, timed)
         else:  # a function of means
-            done = find_means(crew, turns, done, batch, timed)
+            find_means(crew, turns, told_of, done, batch, timed)
+            told_of = done
             told = 0
             if one.first >= 0 and (one.kind != ONCE or crew.thread == 0):
                 told = call_unit(crew.units[one.first, 0], crew.units[one.first, 1], 0, 1, 0)

@@ -99,17 +99,27 @@ class BlockNetworks:
         """How far two rows of its inputs are apart."""
         return int(self.network(name).plan.layers[0]["source_row"])
 
-    @property
+    @cached_property
     def learnt(self) -> list[NDArray[np.float32]]:
         """All parameters that learn, for the guard against numbers that are none."""
-        return [*(self.parameters[name] for name in self.task.trained), self.numbers.view(np.float32)]
+        numbers = [self.numbers.view(np.float32)] if self.task.numbers else []
+        return [*(self.parameters[name] for name in self.task.trained), *numbers]
+
+    @cached_property
+    def first_steps(self) -> NDArray[np.int64]:
+        """How often the network was improved that takes the first step of an update."""
+        return self.steps[self.task.program.first_trained]
+
+    @cached_property
+    def _first_norms(self) -> NDArray[np.float64]:
+        return self.norms[self.task.program.first_trained]
 
     def mean_norm(self) -> float:
         """The mean norm of the gradient of the first network that learns by itself, since this was asked last."""
-        total, count = self.norms[self.task.program.first_trained]
+        total, count = self._first_norms.tolist()
         for norms in self.norms.values():
             norms[:] = 0.0
-        return float(total / max(count, 1.0))
+        return total / max(count, 1.0)
 
     def functions(self, name: str) -> Passes:
         """The passes of a network."""
@@ -121,6 +131,10 @@ class BlockNetworks:
         return (
             self.network(name).workspace()._replace(packed=shared.packed, gradient=shared.gradient, fresh=shared.fresh)
         )
+
+    def acting_copy(self) -> PackedCopy:
+        """The network that acts, laid out once more: for who acts while its parameters change."""
+        return PackedCopy(self)
 
     def trained(self, name: str, thread: int) -> Frame:
         """A network as a thread steps it."""
@@ -149,16 +163,22 @@ class BlockNetworks:
         numbers = self.numbers.view(np.float32)
         return self._bind_optimiser(numbers, self.number_gradients, self.number_moments, self.number_factors)
 
-    def bind(self, function: Callable[..., Any], *arguments: Any, name: str | None = None) -> BoundUnit:
+    def bind(
+        self, function: Callable[..., Any], *arguments: Any, name: str | None = None, disjoint: bool = True
+    ) -> BoundUnit:
         """A unit of the learner; one that goes through a network has its passes at hand."""
         translator = self.translator if name is None else self._passes[self.network(name).activation][1]
-        return bind_unit(function, arguments, translator)
+        return bind_unit(function, arguments, translator, disjoint=disjoint)
 
     def pack(self) -> None:
         """Lay the parameters of all networks out anew, after something else than an update changed them."""
-        for name, parameters in self.parameters.items():
-            functions = self.functions(name)
-            self.bind(pack_unit(functions), self.network(name).plan, parameters, self._works[name, 0], name=name)(0, 1)
+        for name in self.parameters:
+            self.packing(name, self._works[name, 0])(0, 1)
+
+    def packing(self, name: str, work: Workspace) -> BoundUnit:
+        """What lays the parameters of a network out in a workspace."""
+        functions = self.functions(name)
+        return self.bind(pack_unit(functions), self.network(name).plan, self.parameters[name], work, name=name)
 
     @cached_property
     def _passes(self) -> dict[str, tuple[Passes, Translator]]:
@@ -193,3 +213,17 @@ class BlockNetworks:
         for name, array in self.arrays().items():
             array[...] = state[name]
         self.pack()
+
+
+class PackedCopy:
+    """The parameters of the network that acts as they were when it was last refreshed."""
+
+    def __init__(self, networks: BlockNetworks) -> None:
+        name = networks.task.acting
+        work = networks.network(name).workspace()
+        self.packed = work.packed
+        self._pack = networks.packing(name, work)
+
+    def refresh(self) -> None:
+        """Take the parameters of now."""
+        self._pack(0, 1)

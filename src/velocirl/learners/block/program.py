@@ -21,7 +21,7 @@ from velocirl.learners.block import driver
 from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, driver_translator, update
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
 from velocirl.learners.counters import allocate
-from velocirl.learners.program import GRADIENT, SLOPE, Call, Pass, Program
+from velocirl.learners.program import GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 from velocirl.networks.mlp import ROWS, Workspace
 
@@ -90,8 +90,8 @@ def load_several_unit(columns, first, stop, place):
 class BlockProgram:
     """A program with its units, for each thread."""
 
-    def __init__(self, program: Program, networks: BlockNetworks, rows: Rows, threads: int) -> None:
-        self.program, self.networks, self.rows, self.threads = program, networks, rows, threads
+    def __init__(self, program: Program, networks: BlockNetworks, rows: Callable[[int], Rows], threads: int) -> None:
+        self.program, self.networks, self.rows_of, self.threads = program, networks, rows, threads
         self.per = {name: self._per(one) for name, one in program.forwards.items()}
         self.most = ROWS // max(self.per.values(), default=1)
         self._calls = [call for call in program.calls if call.metrics]
@@ -105,14 +105,18 @@ class BlockProgram:
                     self._places[id(one)] = len(of_pass)
                     of_pass += [number] * len(one.metrics)
         self.metrics = names
+        self._slots = [(names.index(name), number) for (_, name), number in zip(slots, of_pass, strict=True)]
+        self._totals = np.zeros((threads, max(len(slots), 1)))
+        self._seen = np.zeros((threads, max(len(passes), 1)), np.int64)
         width = -(-max(len(slots), 1) // 8) * 8
         self._shared = np.zeros((2, threads, width))
         self._metric = np.array([names.index(name) for _, name in slots], np.int64)
         self._of_pass = np.array(of_pass, np.int64)
         self.meeting = np.zeros(threads * SPACING, np.int64)
         self.outcome = np.zeros(OUTCOME)
-        self.job = np.zeros(1, JOB)
-        self.job["most"] = self.most
+        self.jobs = [np.zeros(1, JOB) for _ in range(threads)]
+        for job in self.jobs:
+            job["most"] = self.most
         self.counters = allocate(threads)
         self._held: list[Any] = []
         self.crews = [self._crew(thread) for thread in range(threads)]
@@ -131,16 +135,9 @@ class BlockProgram:
 
     def means(self) -> dict[str, float]:
         """The mean of each metric over all rows seen since this was asked last; NaN where none was."""
-        totals = np.sum([crew.sums.totals for crew in self.crews], axis=0)
-        seen = np.sum([crew.sums.seen for crew in self.crews], axis=0)
-        found = dict.fromkeys(self.metrics, float("nan"))
-        for slot, metric in enumerate(self._metric):
-            if seen[self._of_pass[slot]]:
-                name, before = self.metrics[metric], found[self.metrics[metric]]
-                found[name] = (0.0 if np.isnan(before) else before) + totals[slot] / seen[self._of_pass[slot]]
-        for crew in self.crews:
-            crew.sums.totals[:], crew.sums.seen[:] = 0.0, 0
-        return found
+        totals, seen = (array.sum(0).tolist() if len(array) > 1 else array[0].tolist() for array in (self._totals, self._seen))
+        self._totals[:], self._seen[:] = 0.0, 0
+        return mean_metrics(self.metrics, self._slots, totals, seen)
 
     def _per(self, forward: Forward) -> int:
         return getattr(self.networks.task.config, forward.rows) if isinstance(forward.rows, str) else forward.rows
@@ -166,7 +163,7 @@ class BlockProgram:
             number_optimiser=np.array([optimiser.address, optimiser.frame.address]),
             sums=build.sums,
             learning=networks.learning,
-            job=self.job,
+            job=self.jobs[thread],
             outcome=self.outcome,
             counters=self.counters[thread],
         )
@@ -178,6 +175,7 @@ class _Building:
     def __init__(self, whole: BlockProgram, thread: int) -> None:
         self._whole, self._thread = whole, thread
         self._networks, self._task = whole.networks, whole.networks.task
+        self._rows = whole.rows_of(thread)
         self.units: list[tuple[BoundUnit, int]] = []
         slots = len(whole._metric)
         count = len(whole.metrics) + 1
@@ -186,8 +184,8 @@ class _Building:
             slots=whole._shared,
             metric=whole._metric,
             of_pass=whole._of_pass,
-            totals=np.zeros(max(slots, 1)),
-            seen=np.zeros(max(len(whole.program.passes), 1), np.int64),
+            totals=whole._totals[thread],
+            seen=whole._seen[thread],
             means=np.zeros(count),
             single=np.zeros(count, np.float32),
         )
@@ -206,7 +204,7 @@ class _Building:
                 begun.update(fresh)
                 rows += [(driver.CLEAR, task.trained.index(name), 0, 0, period, 0.0) for name in fresh]
                 first = len(self.units)
-                fetch = self._whole.rows.fetch
+                fetch = self._rows.fetch
                 if number == 0 and fetch is not None:
                     self._add(self._networks.bind(row_loop(fetch[0]), *fetch[1]), phases.GATHER)
                 self._add_pass(one)
@@ -261,7 +259,7 @@ class _Building:
     def _add_forward(self, one: Forward) -> None:
         work, per, start = self._works[one.name], self._whole.per[one.name], 0
         for name in one.reads:
-            source = self._whole.rows.fields[name]
+            source = self._rows.fields[name]
             size = _width(source)
             into = self._inputs(one.network, work.values, start, size, per)
             if per == 1:
@@ -305,7 +303,7 @@ class _Building:
 
     def _column(self, name: str, call: Call) -> Any:
         """What a function is called with under a name."""
-        rows = self._whole.rows
+        rows = self._rows
         if name == "row":
             return rows.row
         if name == "rng":
@@ -341,8 +339,8 @@ class _Building:
                     if isinstance(one, Backward) and one.into == field][-1]  # fmt: skip
         forward = self._whole.program.forwards[backward.name]
         before = forward.reads[: forward.reads.index(field)]
-        start = sum(_width(self._whole.rows.fields[name]) for name in before)
-        deltas, size = self._works[backward.name].deltas, _width(self._whole.rows.fields[field])
+        start = sum(_width(self._rows.fields[name]) for name in before)
+        deltas, size = self._works[backward.name].deltas, _width(self._rows.fields[field])
         return self._inputs(forward.network, deltas, start, size, self._whole.per[backward.name])
 
 

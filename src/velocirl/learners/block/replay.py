@@ -47,10 +47,11 @@ from velocirl.learners.phases import (
     UPDATE,
     UPDATE_COUNTS,
     WAITING,
+    add,
+    add_parts,
 )  # fmt: skip
 from velocirl.learners.recording import STEP, Log, Ring, Sight, look, remember
 from velocirl.learners.task import Task
-from velocirl.monitor.phases import add, add_parts
 from velocirl.networks.mlp import ROWS
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.vector.native import FleetVectorEnv
@@ -263,9 +264,10 @@ class BlockReplay:
                         np.zeros(copies, np.int32))  # fmt: skip
         self._updates, self._pace = np.zeros(1, np.int64), np.zeros(1, PACE)
         self._clock, self._exploration, self._beta = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
-        self.program = BlockProgram(task.program, self.networks, self._rows(), threads)
-        self.program.job["batch"], self.program.job["begins"] = config.batch_size, 1
-        self.program.job["weight"] = config.batch_size
+        rows = self._rows()
+        self.program = BlockProgram(task.program, self.networks, lambda thread: rows, threads)  # noqa: ARG005 - all alike
+        for job in self.program.jobs:
+            job["batch"], job["begins"], job["weight"] = config.batch_size, 1, config.batch_size
         self._connect()
         self.take()
 
@@ -278,7 +280,7 @@ class BlockReplay:
         networks.learning[0] = schedule.learning_rate, schedule.max_grad_norm, schedule.max_grad_value
         self.program.begin()
         begun = perf_counter()
-        self._run(first, schedule.rounds)
+        self._run(first, schedule)
         self.buffer.tidy()
         self._meter.add(perf_counter() - begun)
         check_faults(log.fault, first)
@@ -364,7 +366,7 @@ class BlockReplay:
 
     def _connect(self) -> None:
         """Bind the units of a step, of a batch, and the drivers that call them."""
-        task, networks, config = self.task, self.networks, self.task.config
+        task, config = self.task, self.task.config
         self._host: HostExperience | None = None
         if isinstance(self.envs, FleetVectorEnv):
             experience = of_fleet(self.envs.copies)
@@ -458,19 +460,19 @@ class BlockReplay:
             REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
         }
 
-    def _run(self, first: int, rounds: int) -> None:
+    def _run(self, first: int, pace: Pace) -> None:
         if self._host is None:
-            run_together([[(driver, (first, rounds))] for driver in self._drivers])
+            run_together([[(driver, (first, pace.rounds))] for driver in self._drivers])
         else:
-            self._run_host(self._host, first, rounds)
+            self._run_host(self._host, first, pace)
 
-    def _run_host(self, host: HostExperience, first: int, rounds: int) -> None:
+    def _run_host(self, host: HostExperience, first: int, pace: Pace) -> None:
         """Step by step; the threads come together where something is to be learnt."""
         copies, spent, learning = self.task.config.num_envs, np.zeros(3, np.int64), 0
         begun = now()
         host.begin()
         spent[1] = now() - begun
-        for t in range(rounds):
+        for t in range(pace.rounds):
             step = first + t * copies
             moments = [now()]
             self._decide(step, 0, t)
@@ -480,7 +482,7 @@ class BlockReplay:
             self._record(0, 0)
             moments.append(now())
             spent += np.diff(moments)
-            due = updates_due(step + copies, copies, self._pace[0])
+            due = updates_due(step + copies, copies, pace)
             if due:
                 self.program.meet_anew()
                 run_together([[(driver, (step + copies, due))] for driver in self._drivers])

@@ -18,6 +18,8 @@ from velocirl.engine.cuda import CUDATarget
 from velocirl.engine.cuda_kernels import Kernel, cuda
 from velocirl.engine.fleet import SAVED as FLEET
 from velocirl.engine.lifecycle import Lifecycle
+from velocirl.learners.faults import fault_of_rollout, fitting_all
+from velocirl.learners.recording import FAULT_IN_REWARD
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.loop import (
     ERRORS,
@@ -34,9 +36,6 @@ from velocirl.tabular.loop import (
 from velocirl.tabular.machine import SAVED, Lesson, Outcome, TabularMachine, typed
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.table import Table
-from velocirl.training.collecting import FAULT_IN_REWARD
-from velocirl.training.deep_agent import fitting_all
-from velocirl.learners.faults import fault_of_rollout
 from velocirl.vector.native_cuda import CUDAFleetVectorEnv
 
 ROWS = ("rng", "observation", "final_observation", "mask")  # of the copies, where each has several numbers

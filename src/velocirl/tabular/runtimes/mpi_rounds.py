@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.machine import Outcome, TabularMachine
-from velocirl.learners.seeding import Seeds, spread_seed
 
 # Rates go in a straight line for as long as a call lasts, so that none lasts longer than this share of the training.
 CALLS = 20

@@ -10,10 +10,10 @@ import cloudpickle
 import numpy as np
 
 from velocirl.engine.environment import COMPILED, Environment
+from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.runtimes.process_memory import Region
 from velocirl.training.config import as_plain
-from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.vector.host_interface import find_source
 from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.worker_handle import pickle_source, pickled_by_value

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
+from velocirl.learners.seeding import Seeds
 from velocirl.tabular.host import HostMachine
 from velocirl.tabular.loop import Pace, Pupils, Stages
 from velocirl.tabular.machine import FleetMachine, Lesson
@@ -21,7 +22,6 @@ from velocirl.tabular.runtimes.pinning import pin_process
 from velocirl.tabular.runtimes.process_memory import attach
 from velocirl.tabular.runtimes.process_setup import Setup
 from velocirl.tabular.tables.table import Table
-from velocirl.learners.seeding import Seeds
 from velocirl.vector import worker_process
 from velocirl.vector.host import HostVectorEnv
 from velocirl.vector.host_interface import copy_seeds

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.learners.counters import ROW
+from velocirl.learners.recording import EPISODE
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
 from velocirl.tabular.machine import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
@@ -21,8 +23,6 @@ from velocirl.tabular.runtimes.process_memory import SharedMemory
 from velocirl.tabular.runtimes.process_setup import Recipe
 from velocirl.tabular.runtimes.process_worker import ATTACH, LOAD, STATE, TAKE
 from velocirl.tabular.tables.table import Table
-from velocirl.training.collecting import EPISODE
-from velocirl.learners.counters import ROW
 from velocirl.vector.worker_handle import WorkerError, WorkerHandle, stop_workers
 
 MODULE = "velocirl.tabular.runtimes.process_worker"

@@ -1,4 +1,4 @@
-"""The machine that collects while it learns, for environments that step in Python.
+"""Learning from one rollout while the next is collected, for environments that step in Python.
 
 Learning is compiled and holds no GIL, so a thread of Python can step environments meanwhile. What is learnt from was
 then collected by the policy as it was one update earlier, which V-trace corrects.
@@ -14,25 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.learners.batch.collecting_thread import CollectingThread
-from velocirl.training.collecting import ENDED, EPISODE, FAULT, Journal
-from velocirl.training.native_machine import NativeMachine
+from velocirl.learners.block.collector import BlockCollector
+from velocirl.learners.block.rollout import BlockRollout
+from velocirl.learners.task import Task
 
 PENDING = "pending."  # before the names of the arrays of a rollout that was collected and not learnt from
 
 
-class OverlappingMachine(NativeMachine):
+class OverlappingRollout(BlockRollout):
     """Learns from a rollout while a thread of its own collects the next.
 
-    Nothing is shared while both are at work: the collector has a journal and workspaces of its own. Between two
+    Nothing is shared while both are at work: the collector has records and packed parameters of its own. Between two
     rollouts, what it collected is copied to the learner, and the parameters of now are packed for it. The time that is
     counted as spent on the rollout is that of waiting for it.
     """
 
-    _collection: Future[None] | None = None  # under way, or done and not learnt from
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, task: Task) -> None:
         self._thread = CollectingThread()
+        self._collection: Future[None] | None = None  # under way, or done and not learnt from
+        super().__init__(task)
+
+    @property
+    def learning_threads(self) -> int:
+        """One core is for Python."""
+        return max(self.task.config.threads - 1, 1)
 
     def drain(self) -> None:
         """Wait until nothing is under way; what a rollout raised comes with the next iteration."""
@@ -47,18 +52,26 @@ class OverlappingMachine(NativeMachine):
     def state(self) -> dict[str, NDArray[Any]]:
         """That of the learner and of the collector, with the rollout that was not learnt from yet."""
         self.drain()
-        return {**super().state(), **(self._pending() if self._holds_rollout() else {})}
+        pending = {} if not self._holds_rollout() else {name: array.copy() for name, array in self._pending().items()}
+        return {**super().state(), **pending}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state, with its rollout where it has one of this size."""
         self.drain()
         self._collection = None
         super().load_state(state)
-        samples = state.get(f"{PENDING}samples")
-        if samples is not None and samples.shape == _as_bytes(self._journal.samples).shape:
-            self._load_pending(state)
+        own = self._pending()
+        if all(name in state and state[name].shape == array.shape for name, array in own.items()):
+            for name, array in own.items():
+                array[...] = state[name]
             self._collection = Future()
             self._collection.set_result(None)
+
+    def _make_collector(self) -> BlockCollector:
+        return BlockCollector(self.task, self.networks, 1, alone=True)
+
+    def _learnt_records(self) -> NDArray[Any]:
+        return np.zeros_like(self.collector.records)
 
     def _collect(self) -> None:
         """Wait for the rollout that is under way; the very first is begun here."""
@@ -70,51 +83,34 @@ class OverlappingMachine(NativeMachine):
 
     def _hand_over(self) -> None:
         """Give the learner a copy of the rollout, and begin the next with the parameters of now."""
-        first = 0
-        for own in self.learner.journals:
-            rows = slice(first, first + len(own.samples))
-            own.samples[:], own.last_value[:] = self._journal.samples[rows], self._journal.last_value[rows]
-            first += len(own.samples)
+        self.records[...] = self.collector.records
         self._begin()
 
     def _begin(self) -> Future[None]:
-        self.learner.pack(self.collector.works)
-        self._clear_journals()
-        self._collection = self._thread.begin(self.collector.collect, self.eyes, self._gamma)
+        self.collector.refresh()
+        self._look_through()
+        self._collection = self._thread.begin(self.collector.collect)
         return self._collection
-
-    @property
-    def _journal(self) -> Journal:
-        (journal,) = self.collector.journals
-        return journal
 
     def _holds_rollout(self) -> bool:
         """Whether there is a rollout to learn from; one that failed is not, nor one with a fault."""
         collection = self._collection
-        return collection is not None and collection.exception() is None and not self._journal.counts[FAULT]
+        return collection is not None and collection.exception() is None and not self.collector.log.fault.any()
 
     def _pending(self) -> dict[str, NDArray[Any]]:
-        journal = self._journal
+        """A rollout as a file can hold it; the arrays themselves."""
+        collector = self.collector
         arrays = {
-            "samples": _as_bytes(journal.samples),
-            "last_value": journal.last_value,
-            "episodes": _as_bytes(journal.episodes[: journal.counts[ENDED]]),
-            "observation_sums": journal.observation_sums,
-            "discounted_sums": journal.discounted_sums,
+            "records": _as_bytes(collector.records),
+            "ends": collector.log.ends,
+            "returns": collector.log.returns,
+            "lengths": collector.log.lengths,
+            "observation_sums": collector.rollout.observation_sums,
+            "reward_sums": collector.rollout.reward_sums,
         }
-        return {f"{PENDING}{name}": array.copy() for name, array in arrays.items()}
-
-    def _load_pending(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._clear_journals()
-        journal = self._journal
-        _as_bytes(journal.samples)[:] = state[f"{PENDING}samples"]
-        for name in ("last_value", "observation_sums", "discounted_sums"):
-            getattr(journal, name)[:] = state[f"{PENDING}{name}"]
-        episodes = np.ascontiguousarray(state[f"{PENDING}episodes"]).view(EPISODE)[:, 0]
-        journal.episodes[: len(episodes)] = episodes
-        journal.counts[ENDED] = len(episodes)
+        return {f"{PENDING}{name}": array for name, array in arrays.items()}
 
 
 def _as_bytes(records: NDArray[Any]) -> NDArray[np.uint8]:
-    """Records as a file can hold them, with their bytes in a dimension of their own; the memory is the same."""
+    """Records with their bytes in a dimension of their own; the memory is the same."""
     return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)

@@ -1,0 +1,173 @@
+"""Batch learners with torch: on CPU cores, and on a GPU as CUDA graphs of torch's kernels and our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from velocirl.engine.compiling import learning_translator
+from velocirl.engine.environment import Environment
+from velocirl.engine.launching import Bound, CPULauncher, Work
+from velocirl.learners.batch.device import PythonDevice
+from velocirl.learners.experience import Experience, of_fleet
+from velocirl.networks.mlp import MLP
+from velocirl.networks.torch_mlp import TorchMLP
+from velocirl.vector.native import FleetVectorEnv
+
+TYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+}
+PRODUCTS = {"float32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+WORK_FOR_THREADS = 4_000_000  # rows of a minibatch times parameters
+
+
+class TorchCPUDevice(PythonDevice):
+    """Torch on CPU cores; our own functions are compiled, and see the same memory as NumPy's arrays."""
+
+    name = "cpu"
+    sequential = False
+
+    def __init__(self, threads: int, precision: str = "float32", work: int = 0) -> None:
+        self.threads, self._products = threads, PRODUCTS[precision]
+        # For small products a second thread costs more than it saves, and very much more where cores are shared.
+        self._torch_threads = threads if work >= WORK_FOR_THREADS else 1
+        self.torch = torch.device("cpu")
+        self._launcher = CPULauncher(threads, learning_translator("learner"))
+
+    def zeros(self, *shape: int, dtype: Any = np.float32) -> torch.Tensor:
+        """A tensor of zeros."""
+        return torch.zeros(shape, dtype=TYPES[np.dtype(dtype)], device=self.torch)
+
+    def flat(self, array: Any) -> Any:
+        """The same memory in one dimension."""
+        return array.detach().view(-1)
+
+    def as_records(self, rows: torch.Tensor, names: Sequence[str], kind: Any) -> Any:
+        """Rows (..., numbers) as records of as many fields, in the same memory."""
+        return super().as_records(rows.numpy(), names, kind)
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as networks of this device read it."""
+        return array
+
+    def store(self, array: Any, host: Any) -> None:
+        """Replace what an array holds."""
+        _numpy(array)[...] = host
+
+    def fetch(self, array: Any) -> NDArray[Any]:
+        """What an array holds, as a copy on the host."""
+        return np.array(_numpy(array))
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array of this device, or of the host, into another of this device."""
+        if isinstance(target, torch.Tensor) and isinstance(source, torch.Tensor):
+            target.detach().copy_(source)
+        else:
+            _numpy(target)[...] = _numpy(source)
+
+    def fill(self, array: Any, value: float) -> None:
+        """Let an array hold one value everywhere."""
+        array.fill_(value)
+
+    def write(self, array: Any, host: NDArray[Any]) -> None:
+        """The same as `store`, without waiting for what is under way."""
+        self.store(array, host)
+
+    def sum_rows(self, rows: Any, into: Any) -> None:
+        """The sums (agents, numbers) of rows (agents * rows, numbers)."""
+        torch.sum(rows.view(len(into), -1, rows.shape[-1]), 1, out=into)
+
+    def find_norms(self, gradient: Any, into: Any) -> None:
+        """The norm of each agent's gradient."""
+        torch.linalg.vector_norm(gradient.view(len(into), -1), dim=1, dtype=torch.float64, out=into)
+
+    def find_least(self, array: Any, into: Any) -> None:
+        """The least of an array."""
+        torch.amin(array, 0, keepdim=True, out=into)
+
+    def find_greatest(self, array: Any, into: Any) -> None:
+        """The greatest of an array and of what was found before."""
+        torch.maximum(into, array.amax(0, keepdim=True), out=into)
+
+    def latest(self, ends: Any, most: int) -> tuple[Any, Any]:
+        """The greatest of `ends` (agents, places), the greatest first, and their places; see `recording.Log`."""
+        return torch.topk(ends, most, 1)
+
+    def take(self, array: Any, places: Any) -> Any:
+        """What an array (agents, places) holds at places (agents, some)."""
+        return array.gather(1, places)
+
+    def first_fault(self, fault: Any, none: int) -> Any:
+        """The first fault of each agent's copies (agents, copies), as fault * copies + copy; or `none`."""
+        copies = torch.arange(fault.shape[1], device=fault.device)
+        return torch.where(fault > 0, fault.long() * fault.shape[1] + copies, none).amin(1, keepdim=True)
+
+    def total(self, array: Any) -> Any:
+        """The sum of each agent's numbers (agents, numbers): a number that is none where one of them is."""
+        return array.detach().sum(1, keepdim=True, dtype=torch.float64)
+
+    def join(self, parts: Sequence[Any], into: Any) -> None:
+        """Columns (agents, some) side by side, as doubles; what steps on the host is sent here."""
+        torch.cat([part.to(self.torch, torch.float64) for part in parts], 1, out=into)
+
+    def make_hosts(self, agents: int, width: int) -> list[Any]:
+        """Where reports are read: two, so that one can be read while the next is written."""
+        return [torch.zeros(agents, width, dtype=torch.float64) for _ in range(2)]
+
+    def send(self, array: Any, host: Any) -> Any:
+        """Begin to copy an array to the host."""
+        return host.copy_(array, non_blocking=True)
+
+    def launch(self, works: Sequence[Any], count: int) -> Callable[..., None]:
+        """What runs work for every index below `count` (see `engine.launching`); it is called with the place."""
+        seen = [work if isinstance(work, Bound) else Work(work.function, _numpy_all(work.arguments)) for work in works]
+        return self._launcher.launch(seen, count)
+
+    def make_network(self, built: Any, agents: int | None) -> Any:
+        """A network on this device; its parameters begin at zero."""
+        if isinstance(built, MLP):
+            return TorchMLP(built, self.torch, agents, self._products)
+        return built(self, self._products)
+
+    def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
+        """Copies of an environment on this device."""
+        return FleetVectorEnv(environment, count, seed=0, threads=1, params=params, copy=False)
+
+    def experience(self, fleet: FleetVectorEnv) -> Experience:
+        """What the copies of a fleet see and do, in their own memory."""
+        return of_fleet(fleet.copies)
+
+    def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
+        """The work by which each copy takes the step that its action says."""
+        target: Any = fleet.target
+        return [Bound(target.advance_unit)]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While this lasts, torch uses our threads, as many as we were given."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._torch_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _numpy(array: Any) -> Any:
+    return array.detach().numpy() if isinstance(array, torch.Tensor) else array
+
+
+def _numpy_all(value: Any) -> Any:
+    """The same arguments, with tensors as NumPy's arrays of the same memory."""
+    if isinstance(value, tuple):
+        members = [_numpy_all(member) for member in value]
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    return _numpy(value)

@@ -1,0 +1,337 @@
+"""Rollouts on CPU threads: a thread takes a block of copies through all steps before the next, in one compiled loop.
+
+Copies do not know each other, and the block stays in its cache. Normalisers stand still during a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import narrow, rollout_type, side_by_side
+from velocirl.engine import random
+from velocirl.engine.clock import now
+from velocirl.engine.columns import Local, Shared, Timed
+from velocirl.engine.indexing import index_loop, row_loop
+from velocirl.engine.threads import run_together
+from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.learners.acting import acting, keep_mask
+from velocirl.learners.block.driver import driver_translator
+from velocirl.learners.block.networks import BlockNetworks, forward_unit
+from velocirl.learners.commands import command_for
+from velocirl.learners.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
+from velocirl.learners.experience import of_fleet
+from velocirl.learners.host import HostExperience
+from velocirl.learners.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
+from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see, settle
+from velocirl.learners.task import Task
+from velocirl.networks.mlp import ROWS
+from velocirl.vector.native import FleetVectorEnv
+
+# The units of a rollout, by their places.
+SEE, MOMENTS, MASK, FORWARD, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE, WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(15)
+
+
+class Collecting(NamedTuple):
+    """What one thread needs for a rollout."""
+
+    units: NDArray[np.int64]  # (UNITS, 2) address and frame; 0 where there is nothing to do
+    horizon: int
+    counters: NDArray[np.int64]  # see `counters`
+
+
+def call(work, which, first, stop, place):
+    """Call one of the units of a rollout, where there is one."""
+    if work.units[which, 0] != 0:
+        return call_unit(work.units[which, 0], work.units[which, 1], first, stop, place)
+    return 0
+
+
+def decide(work, begin, end, t):
+    """A block of copies looks and acts."""
+    call(work, SEE, begin, end, t)
+    call(work, MOMENTS, begin, end, t)
+    call(work, MASK, begin, end, t)
+    call(work, FORWARD, begin, end, t)
+    call(work, ACT, begin, end, t)
+    call(work, COMMAND, begin, end, t)
+
+
+def record(work, begin, end, t):
+    """What came of a block's step."""
+    call(work, SETTLE, begin, end, t)
+    call(work, CUT, begin, end, t)
+
+
+def finish(work, begin, end):
+    """The value of what a block sees after the last step, and of the last observations of episodes that were cut off."""
+    call(work, SEE, begin, end, work.horizon)
+    call(work, FORWARD, begin, end, 0)
+    call(work, VALUE, begin, end, work.horizon)
+    waiting = call(work, WAIT, begin, end, 0)
+    for first in range(0, waiting, ROWS):
+        stop = min(first + ROWS, waiting)
+        call(work, LOAD_CUT, first, stop, 0)
+        call(work, FORWARD, first, stop, 0)
+        call(work, CUT_VALUE, first, stop, 0)
+        call(work, KEEP, first, stop, 0)
+
+
+def collect(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """A rollout of all copies of one thread."""
+    work = arguments[0]
+    counters, begun = work.counters, glance(True)
+    for begin in range(first, stop, ROWS):
+        end = min(begin + ROWS, stop)
+        for t in range(work.horizon):
+            timed = turn(counters, ROUND, EVERY_ROUND)
+            since = start(counters, ROUND, timed)
+            decide(work, begin, end, t)
+            since = lap(counters, POLICY, since, timed)
+            call(work, ADVANCE, begin, end, t)
+            since = lap(counters, ENVIRONMENT, since, timed)
+            record(work, begin, end, t)
+            lap(counters, BUFFER, since, timed)
+        since = glance(True)
+        finish(work, begin, end)
+        lap(counters, LAST_VALUES, since, True)
+    lap(counters, WHOLE, begun, True)
+    return 0
+
+
+def decide_only(arguments, first, stop, place):
+    """The side of a step that comes before the environment's, where that steps in Python."""
+    for begin in range(first, stop, ROWS):
+        decide(arguments[0], begin, min(begin + ROWS, stop), place)
+    return 0
+
+
+def record_only(arguments, first, stop, place):
+    """The side of a step that comes after the environment's."""
+    for begin in range(first, stop, ROWS):
+        record(arguments[0], begin, min(begin + ROWS, stop), place)
+    return 0
+
+
+def finish_only(arguments, first, stop, place):  # noqa: ARG001
+    """After the last step."""
+    for begin in range(first, stop, ROWS):
+        finish(arguments[0], begin, min(begin + ROWS, stop))
+    return 0
+
+
+def wait(arguments, first, stop, place):  # noqa: ARG001
+    """List the places of cuts that have to be valued; gives how many there are."""
+    cuts, waiting = arguments
+    count = 0
+    for i in range(first, stop):
+        for k in range(cuts.count[i]):
+            waiting[count] = i * cuts.time.shape[1] + k
+            count += 1
+    return count
+
+
+def load_cut(p, r, t, cuts, waiting, inputs):  # noqa: ARG001 - every function of an index has the same first arguments
+    """The last observation of an episode that was cut off becomes what the network reads."""
+    source, into = cuts.inputs[waiting[p]], inputs[r]
+    for j in range(len(source)):
+        into[j] = source[j]
+
+
+def keep_final(p, r, t, cuts, waiting, values, finals):  # noqa: ARG001
+    """What would have followed is worth that value."""
+    most = cuts.time.shape[1]
+    i, k = waiting[p] // most, waiting[p] % most
+    for v in range(values.shape[1]):
+        finals[i, cuts.time[i, k], v] = values[r, v]
+
+
+class BlockCollector:
+    """Collects rollouts: of a fleet in one call for each thread, of Gymnasium's environments step by step."""
+
+    def __init__(self, task: Task, networks: BlockNetworks, threads: int, *, alone: bool = False) -> None:
+        """`alone`: one that works while somebody learns, by parameters of its own, which `refresh` brings up to date."""
+        config = task.config
+        self.task, self.horizon, copies = task, config.horizon, config.num_envs
+        self.envs = task.source.make_copies(
+            copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers
+        )
+        inputs, kinds = task.encoding.inputs, rollout_type(task.encoding.inputs, task.action, task.fields, task.values)
+        self.records = np.zeros((copies, self.horizon + 1), kinds)
+        self._rng = random.streams(task.seeds.policy, copies)
+        self.host: HostExperience | None = None
+        cuts = self._cuts()
+        normalised = (copies, 2, inputs) if task.encoding.normalises else (0, 2, inputs)
+        self.rollout = Rollout(
+            rows=narrow(self.records),
+            observations=self.records["observation"],
+            values=side_by_side(self.records, task.values),
+            finals=side_by_side(self.records, [f"final_{name}" for name in task.values]),
+            gamma=np.full(1, config.gamma, np.float32),
+            discounted=np.zeros(copies, np.float32),
+            reward_sums=np.zeros((copies, 2)),
+            observation_sums=np.zeros(normalised),
+            state=np.zeros((copies, 0), np.float32),
+        )
+        self.cuts = Cuts(
+            count=np.zeros(copies, np.int32),
+            time=np.zeros((copies, cuts), np.int32),
+            inputs=np.zeros((copies * cuts, inputs), np.float32),
+            state=np.zeros((copies * cuts, 0), np.float32),
+        )
+        ends = (1, self.horizon, copies)
+        self.log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
+                       np.zeros(copies, np.int32))  # fmt: skip
+        self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
+        self.counters = allocate(threads)
+        share = -(-copies // threads)
+        self.ranges = [(first, min(first + share, copies)) for first in range(0, copies, share)]
+        self._packed = networks.acting_copy() if alone else None
+        self._networks = networks
+        self._connect(networks)
+
+    def refresh(self) -> None:
+        """Act by the parameters of now."""
+        if self._packed is not None:
+            self._packed.refresh()
+
+    def collect(self) -> None:
+        """One rollout of all copies."""
+        self.log.fault[:], self.cuts.count[:] = 0, 0
+        self.rollout.reward_sums[:], self.rollout.observation_sums[:] = 0.0, 0.0
+        if self.host is None:
+            run_together([[(unit, share)] for unit, share in zip(self._drivers, self.ranges, strict=True)])
+        else:
+            self._collect_from(self.host)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The copies, the policy's random streams, and the discounted returns so far."""
+        own = {"policy.rng": self._rng.copy(), "policy.discounted": self.rollout.discounted.copy()}
+        if self.host is not None:  # what Gymnasium's environments are in the middle of cannot be saved
+            return own
+        return {**own, **{f"fleet.{name}": array for name, array in self.envs.get_state().items()}}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where the copies were; or with new episodes, whose seeds come from the policy's streams."""
+        self._rng[:], self.rollout.discounted[:] = state["policy.rng"], state["policy.discounted"]
+        if self.host is None:
+            fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
+            self.envs.set_state(fleet)
+        else:
+            self.rollout.discounted[:] = 0.0
+            self.host.begin_anew(int(self._rng[0, 0] >> np.uint64(33)))
+
+    def _cuts(self) -> int:
+        """How often a copy's episodes may be cut off in a rollout."""
+        native = self.task.source.native
+        if native is None:
+            return self.horizon
+        return 1 if native.max_steps is None else -(-self.horizon // native.max_steps)
+
+    def _connect(self, networks: BlockNetworks) -> None:
+        task = self.task
+        if isinstance(self.envs, FleetVectorEnv):
+            experience = of_fleet(self.envs.copies)
+        else:
+            self.host = HostExperience(self.envs, task.head)
+            experience = self.host.arrays
+        sight = Sight(
+            experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale
+        )
+        translator = driver_translator()
+        self._drivers: list[BoundUnit] = []
+        self._sides: list[tuple[BoundUnit, BoundUnit, BoundUnit]] = []
+        self._held: list[Any] = []
+        for thread in range(len(self.ranges)):
+            units = self._units(networks, sight, experience, thread)
+            self._held.append(units)
+            table = np.zeros((UNITS, 2), np.int64)
+            for which, unit in units.items():
+                table[which] = unit.address, unit.frame.address
+            work = (Collecting(table, self.horizon, self.counters[thread]),)
+
+            def bind(driver: Any, work: Any = work) -> BoundUnit:
+                return bind_unit(driver, work, translator, disjoint=False)
+
+            if self.host is None:
+                self._drivers.append(bind(collect))
+            else:
+                self._sides.append((bind(decide_only), bind(record_only), bind(finish_only)))
+        if self.host is None:
+            self.envs.reset()
+
+    def _units(self, networks: BlockNetworks, sight: Sight, experience: Any, thread: int) -> dict[int, BoundUnit]:
+        task, rollout, cuts, log = self.task, self.rollout, self.cuts, self.log
+        work = networks.own_work(task.acting, thread)
+        if self._packed is not None:
+            work = work._replace(packed=self._packed.packed)
+        row = networks.input_row(task.acting)
+        inputs = work.values[: ROWS * row].reshape(ROWS, row)[:, : task.encoding.inputs]
+        waiting = np.zeros(max(ROWS * cuts.time.shape[1], 1), np.int64)
+        scratch = np.zeros(ROWS, self.records.dtype)
+        bind, functions, plan = networks.bind, networks.functions(task.acting), networks.network(task.acting).plan
+        known = {
+            task.acting: Local(work.output),
+            "row": Timed(rollout.rows),
+            "mask": experience.mask,
+            "rng": self._rng,
+            "settings": Shared(task.settings),
+        }
+        command, table = command_for(task.source.action_space)
+        assert task.value is not None  # noqa: S101 - rollouts have one
+        value_head = task.head if task.value.takes_head else None
+        value = row_loop(task.value.function, value_head)
+        on_scratch = {**known, "row": Local(narrow(scratch))}
+        clock = np.zeros(1, np.int64)
+        columns = tuple(known[name] for name in task.act.arguments)
+        act: Any = index_loop(acting(task.act, task.head))
+        units = {
+            SEE: bind(index_loop(see), sight, inputs, rollout, log),
+            FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
+            ACT: bind(act, columns, work.output, log, clock),
+            COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
+            SETTLE: bind(index_loop(settle), experience.told, rollout, log),
+            CUT: bind(index_loop(cut), sight, rollout, cuts, log),
+            VALUE: bind(value, *(known[name] for name in task.value.arguments)),
+            WAIT: bind(wait, cuts, waiting),
+            LOAD_CUT: bind(index_loop(load_cut), cuts, waiting, inputs),
+            CUT_VALUE: bind(value, *(on_scratch[name] for name in task.value.arguments)),
+            KEEP: bind(index_loop(keep_final), cuts, waiting, side_by_side(scratch, task.values), rollout.finals),
+        }
+        if task.head.masked:
+            units[MASK] = bind(row_loop(keep_mask), known["row"], known["mask"])
+        if task.encoding.normalises:
+            units[MOMENTS] = bind(index_loop(add_moments), sight, rollout)
+        if self.host is None:
+            target: Any = self.envs.target
+            units[ADVANCE] = target.advance_unit
+        return units
+
+    def _collect_from(self, host: HostExperience) -> None:
+        spent = np.zeros(3, np.int64)
+        begun = now()
+        host.begin()  # by the thread that will step them
+        spent[1] = now() - begun
+        for t in range(self.horizon):
+            moments = [now()]
+            self._run(0, t)
+            moments.append(now())
+            host.step()
+            moments.append(now())
+            self._run(1, t)
+            moments.append(now())
+            spent += np.diff(moments)
+        begun = now()
+        self._run(2, 0)
+        finished = now() - begun
+        counters = self.counters[0]  # Python runs all threads' parts
+        counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
+        counters[[LAST_VALUES, WHOLE]] += finished, spent.sum() + finished
+        counters[[ROUND, ROUND + TIMED]] = 1
+
+    def _run(self, side: int, t: int) -> None:
+        for units, share in zip(self._sides, self.ranges, strict=True):
+            units[side](*share, t)

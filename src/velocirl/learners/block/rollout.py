@@ -1,0 +1,381 @@
+"""Learning from rollouts on CPU threads: collect, estimate, update, each one compiled call for each thread.
+
+A thread draws its part of a minibatch from the copies that it stepped itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import narrow
+from velocirl.buffers.returns import add_spread, scale_reward
+from velocirl.engine import random
+from velocirl.engine.columns import Indexed, Shared
+from velocirl.engine.indexing import row_loop
+from velocirl.engine.threads import run_together
+from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.learners.block.collector import BlockCollector
+from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
+from velocirl.learners.block.networks import BlockNetworks
+from velocirl.learners.block.program import BlockProgram, Rows
+from velocirl.learners.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
+from velocirl.learners.faults import check_faults, check_update, fitting_all
+from velocirl.learners.learner import Report, explained_variance, latest
+from velocirl.learners.normalising import REWARD_LIMIT
+from velocirl.learners.phases import (
+    ESTIMATE,
+    EVERY_UPDATE,
+    LAST_WAIT,
+    ROLLOUT_COUNTS,
+    SHUFFLE,
+    UPDATE,
+    UPDATE_COUNTS,
+    add,
+    add_parts,
+)  # fmt: skip
+from velocirl.learners.schedule import SCHEDULE, Schedule
+from velocirl.learners.task import Task
+from velocirl.optim.optimisers import optimiser_from
+
+
+class Epochs(NamedTuple):
+    """What one thread needs to go through a rollout several times."""
+
+    update: NDArray[np.int64]  # (2,) address and frame of the update,
+    before: NDArray[np.int64]  # (2,) of what all rows go through before each epoch, or zeros,
+    columns: NDArray[np.int64]  # (functions, 2) and of functions over columns in time after that
+    schedule: NDArray[Any]  # (1,) SCHEDULE
+    sizes: NDArray[np.int64]  # (threads,) how many units each thread draws from
+    units: NDArray[np.int32]  # what is drawn together: single samples, or copies
+    order: NDArray[np.int32]  # (samples,) where the samples lie, as they are drawn
+    rng: NDArray[np.uint64]  # (2,)
+    first_copy: int
+    copies: int
+    horizon: int
+    minibatches: NDArray[np.int64]  # (2,) learnt from in this update, and of the run
+
+
+def shuffle(own, unit):
+    """Put the units into a random order (Fisher and Yates), and their samples with them."""
+    for last in range(len(own.units) - 1, 0, -1):
+        other = random.integer(own.rng, 0, last + 1)
+        own.units[last], own.units[other] = own.units[other], own.units[last]
+    place = 0
+    for u in range(len(own.units)):
+        for t in range(unit):
+            own.order[place] = place_of(own, own.units[u] * unit + t)
+            place += 1
+
+
+def place_of(own, sample):
+    """Where a thread's sample lies among the rows of all copies, each of which has one row more than samples."""
+    copy = sample // own.horizon
+    return (own.first_copy + copy) * (own.horizon + 1) + sample - copy * own.horizon
+
+
+def reestimate(own, counters):
+    """Before an epoch: let all rows go through what asks for it, in the order in which they lie, then columns."""
+    since = glance(True)
+    for sample in range(len(own.order)):
+        own.order[sample] = place_of(own, sample)
+    call_unit(own.before[0], own.before[1], 0, len(own.order), 0)
+    for k in range(len(own.columns)):
+        call_unit(own.columns[k, 0], own.columns[k, 1], own.first_copy, own.first_copy + own.copies, 0)
+    lap(counters, ESTIMATE, since, True)
+
+
+def batch_of(own, threads, m, minibatches, unit):
+    """The rows of a minibatch, of all threads: each cuts its own share, and so many pieces can leave one empty."""
+    batch = 0
+    for other in range(threads):
+        units = own.sizes[other]
+        batch += (units * (m + 1) // minibatches - units * m // minibatches) * unit
+    return batch
+
+
+def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """All epochs over a rollout, by one thread."""
+    crew, own = arguments
+    schedule, counters, job, begun = own.schedule[0], crew.counters, crew.job[0], glance(True)
+    unit, minibatches = schedule.unit, schedule.minibatches
+    own.minibatches[0] = 0
+    for u in range(len(own.units)):
+        own.units[u] = u
+    for _ in range(schedule.epochs):
+        if own.before[0] != 0:
+            reestimate(own, counters)
+        since = glance(True)
+        shuffle(own, unit)
+        lap(counters, SHUFFLE, since, True)
+        gathered, weight = 0, 0
+        for m in range(minibatches):
+            batch = batch_of(own, crew.threads, m, minibatches, unit)
+            if batch == 0:
+                continue
+            low = len(own.units) * m // minibatches * unit
+            high = len(own.units) * (m + 1) // minibatches * unit
+            gathered += 1
+            weight += batch
+            last = gathered == schedule.accumulate or m == minibatches - 1
+            job.batch = batch
+            job.begins = gathered == 1
+            job.weight = weight if last else 0
+            timed = turn(counters, UPDATE, EVERY_UPDATE)
+            counters[TIMING] = timed
+            start(counters, UPDATE, timed)
+            own.minibatches[0] += 1
+            own.minibatches[1] += 1
+            call_unit(own.update[0], own.update[1], low, high, own.minibatches[1])
+            if not last:
+                together(crew)  # before anyone adds to what others may still read
+            if last:
+                gathered, weight = 0, 0
+            if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
+                break
+        if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
+            break
+    since = glance(True)
+    together(crew)
+    lap(counters, LAST_WAIT, since, True)
+    lap(counters, WHOLE, begun, True)
+    return 0
+
+
+class BlockRollout:
+    """Collects, estimates and updates one after the other; everything is done when `iterate` returns."""
+
+    def __init__(self, task: Task) -> None:
+        config = task.config
+        self.task, self.phases, self._recent = task, task.phases, task.recent
+        threads = self.learning_threads
+        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
+        self._held: list[Any] = []
+        self.collector = self._make_collector()
+        records = self._learnt_records()
+        self._flat, self.records = narrow(records).reshape(-1), records
+        share = -(-config.num_envs // threads)
+        self._shares = [(first, min(first + share, config.num_envs)) for first in range(0, config.num_envs, share)]
+        unit = config.horizon if config.minibatches == "environments" else 1
+        samples = [(stop - first) * config.horizon for first, stop in self._shares]
+        self._orders = [np.zeros(count, np.int32) for count in samples]
+        self._sizes = np.array([count // unit for count in samples])
+        self.rng = random.streams(task.seeds.learner, len(self._shares))
+        self._minibatches = [np.zeros(2, np.int64) for _ in samples]
+        self._schedule = np.zeros(1, SCHEDULE)
+        self.program = BlockProgram(task.program, self.networks, self._rows, len(samples))
+        self._before = None
+        if task.before_epoch is not None:
+            self._before = BlockProgram(task.before_epoch, self.networks, self._rows, len(samples))
+            for job, count in zip(self._before.jobs, samples, strict=True):
+                job["batch"] = count
+        self._estimates = [self._bind_column(*one) for one in task.estimates]
+        self._spread = np.zeros((config.num_envs, 4))
+        if task.explained is not None:
+            rows = narrow(records)
+            columns = [rows[name] for name in task.explained]
+            self._estimates.append(self.networks.bind(row_loop(add_spread), *columns, self._spread, disjoint=False))
+        self._scale = np.zeros(1, [("reward_scale", np.float32), ("reward_limit", np.float32)])
+        self._scaling: BoundUnit | None = None
+        if config.normalise_rewards:
+            self._scaling = self.networks.bind(row_loop(scale_reward), self._flat, Shared(self._scale))
+        self._epochs = [self._bind_epochs(thread, unit) for thread in range(len(samples))]
+        self._meters = {
+            "rollout": Meter(self.phases, "rollout/policy", self._count_rollout),
+            "update": Meter(self.phases, "update/forward", self._count_update),
+        }
+        self._batch = config.num_envs * config.horizon
+        self.take()
+
+    def iterate(self, schedule: Schedule, steps: int) -> Report | None:
+        """Collect, estimate, update."""
+        networks, first = self.networks, steps - self._batch
+        with self._phase("rollout"):
+            self._collect()
+            check_faults(self.collector.log.fault, first)
+        with self._phase("estimate"):
+            log = self.collector.log
+            returns, lengths = latest(log.ends[0], log.returns[0], log.lengths[0], self._recent)
+            self._add_moments()
+            self._hand_over()
+            explained = self._estimate()
+        with self._phase("update"):
+            self._update(schedule)
+            for parameters in networks.learnt:
+                check_update(bool(self.program.outcome[FAULT]), parameters, steps)
+        return Report(
+            steps=steps,
+            learning_rate=schedule.learning_rate,
+            means=self.program.means(),
+            gradient_norm=networks.mean_norm(),
+            minibatches=int(self._minibatches[0][0]),
+            optimiser_steps=int(networks.first_steps[0]),
+            explained_variance=explained,
+            returns=returns,
+            lengths=lengths,
+        )
+
+    def drain(self) -> Report | None:
+        """Nothing is ever under way."""
+        for meter in self._meters.values():
+            meter.fold()
+
+    def settle(self) -> None:
+        """The agent's own arrays are those that this learner works on."""
+
+    def take(self) -> None:
+        """Lay the parameters out anew, and see as the normaliser says."""
+        self.networks.pack()
+        self._look_through()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """That of the networks and of the collector."""
+        own = {name: array.copy() for name, array in self._arrays().items()}
+        return {**own, **self.collector.state()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        own = self._arrays()
+        streams = own.pop("learner.rng")
+        fitting_all(state, own)
+        for name, array in own.items():
+            array[...] = state[name]
+        if state["learner.rng"].shape == streams.shape:  # else another device or number of threads was asked for
+            streams[...] = state["learner.rng"]
+        for counts in self._minibatches[1:]:
+            counts[:] = self._minibatches[0]
+        self.collector.load_state(state)
+        self.take()
+
+    @property
+    def learning_threads(self) -> int:
+        """Threads that share the update."""
+        return self.task.config.threads
+
+    def _make_collector(self) -> BlockCollector:
+        return BlockCollector(self.task, self.networks, self.task.config.threads)
+
+    def _learnt_records(self) -> NDArray[Any]:
+        """The rollout that is learnt from: the collector's own."""
+        return self.collector.records
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        own = {"learner.rng": self.rng, "learner.minibatches": self._minibatches[0]}
+        return {**own, **self.networks.arrays()}
+
+    def _rows(self, thread: int) -> Rows:
+        """The rows of a thread, as they are drawn."""
+        order, flat = self._orders[thread], self._flat
+        names = [name for name in flat.dtype.names or () if flat.dtype[name].base == np.float32]
+        fields = {name: flat[name] if flat[name].ndim > 1 else flat[name][:, None] for name in names}
+        fields["observation"] = self.records["observation"].reshape(len(flat), -1)
+        return Rows(
+            Indexed(flat, order),
+            {name: Indexed(array, order) for name, array in fields.items()},
+            Indexed(self._streams, order),
+        )
+
+    @cached_property
+    def _streams(self) -> NDArray[np.uint64]:
+        """A stream for each row, where a function draws."""
+        asked = any("rng" in call.arguments for call in self.task.program.calls)
+        return random.streams(self.task.seeds.learner + 1, len(self._flat) if asked else 1)
+
+    def _bind_column(self, function: Callable[..., Any], names: Sequence[str]) -> BoundUnit:
+        """A function over a copy's column in time."""
+        rows = narrow(self.records)
+        columns = tuple(Shared(self.task.settings) if name == "settings" else rows[name] for name in names)
+        return self.networks.bind(row_loop(function), *columns, disjoint=False)  # fields of the same records
+
+    def _bind_epochs(self, thread: int, unit: int) -> BoundUnit:
+        first, stop = self._shares[thread]
+        columns = [self._bind_column(*one) for one in self.task.reestimates]
+        update = self.program.updates[thread]
+        before = None if self._before is None else self._before.updates[thread]
+        own = Epochs(
+            update=_words(update),
+            before=np.zeros(2, np.int64) if before is None else _words(before),
+            columns=np.array([_words(one) for one in columns], np.int64).reshape(-1, 2),
+            schedule=self._schedule,
+            sizes=self._sizes,
+            units=np.zeros(len(self._orders[thread]) // unit, np.int32),
+            order=self._orders[thread],
+            rng=self.rng[thread],
+            first_copy=first,
+            copies=stop - first,
+            horizon=self.task.config.horizon,
+            minibatches=self._minibatches[thread],
+        )
+        self._held.append(columns)
+        return bind_unit(run_epochs, (self.program.crews[thread], own), driver_translator(), disjoint=False)
+
+    def _collect(self) -> None:
+        """Fill the collector's rollout."""
+        self._look_through()
+        self.collector.collect()
+
+    def _look_through(self) -> None:
+        """See as the normaliser says."""
+        if not self.task.encoding.normalises:
+            return
+        moments = self.task.observation_moments
+        self.collector.centre[:], self.collector.inverse_scale[:] = moments.mean, moments.inverse_deviation
+
+    def _hand_over(self) -> None:
+        """The learner reads the collector's own rollout."""
+
+    def _add_moments(self) -> None:
+        """Let the normalisers take in what the rollout saw."""
+        rollout, task = self.collector.rollout, self.task
+        if task.encoding.normalises:
+            sums = rollout.observation_sums.sum(0)
+            task.observation_moments.add(sums[0], sums[1], self._batch)
+        if self._scaling is not None and task.reward_moments is not None:
+            sums = rollout.reward_sums.sum(0)
+            task.reward_moments.add(sums[:1], sums[1:], self._batch)
+
+    def _estimate(self) -> float:
+        """Estimate advantages and targets; gives the variance of the targets that the critic explains."""
+        moments, copies = self.task.reward_moments, len(self.records)
+        if self._scaling is not None and moments is not None:
+            self._scale[0] = float(moments.inverse_deviation[0]), REWARD_LIMIT
+            self._scaling(0, len(self._flat))
+        run_together([[(unit, share) for unit in self._estimates] for share in self._shares])
+        if self.task.explained is None:
+            return float("nan")
+        return explained_variance(self._spread.sum(0), copies * self.task.config.horizon)
+
+    def _update(self, schedule: Schedule) -> None:
+        self._schedule[0] = schedule.epochs, schedule.minibatches, schedule.accumulate, schedule.unit
+        learning = schedule.learning_rate, schedule.max_grad_norm, schedule.max_grad_value
+        self.networks.learning[0] = learning
+        self.program.begin()
+        run_together([[(unit, (0, 1))] for unit in self._epochs])
+
+    def _count_rollout(self, seconds: float) -> None:
+        add_parts(self.phases, "rollout", seconds, read(self.collector.counters, ROLLOUT_COUNTS))
+        clear(self.collector.counters)
+
+    def _count_update(self, seconds: float) -> None:
+        add_parts(self.phases, "update", seconds, read(self.program.counters, UPDATE_COUNTS))
+        clear(self.program.counters)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Count the seconds of a phase, and of the parts that compiled loops have counted in it."""
+        begun = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - begun
+        add(self.phases, name, seconds)
+        if name in self._meters:
+            self._meters[name].add(seconds)
+
+
+def _words(unit: BoundUnit) -> NDArray[np.int64]:
+    return np.array([unit.address, unit.frame.address])
