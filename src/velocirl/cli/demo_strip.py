@@ -13,6 +13,7 @@ from rich.text import Text
 
 import velocirl
 from velocirl.engine.canvas import Canvas
+from velocirl.engine.records import with_attributes
 from velocirl.training.agent import Agent
 from velocirl.vector.native import FleetVectorEnv
 
@@ -49,7 +50,7 @@ def show_copies(console: Console, agent: Agent, seconds: float) -> None:
 
 def _strip(fleet: FleetVectorEnv, width: int) -> Table:
     columns = max(8, min(WIDEST_PICTURE, (width - 3) // len(POLES) - 1))
-    states, params = fleet.copies.state.view(np.recarray), fleet.copies.params.view(np.recarray)
+    states, params = with_attributes(fleet.copies.state), with_attributes(fleet.copies.params)
     canvas, pictures = Canvas(), []
     for copy in range(fleet.num_envs):
         fleet.environment.draw(states[copy], params[copy], canvas)  # pyright: ignore[reportOptionalCall]

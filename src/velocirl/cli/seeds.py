@@ -15,7 +15,7 @@ import msgspec
 
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.seed_processes import SeedProcess, SeedProcesses
-from velocirl.cli.seeds_together import can_learn_together, conduct_together
+from velocirl.cli.seeds_together import conduct_together
 from velocirl.cli.settings import Request
 from velocirl.cli.train import CONFIG, _plan, build, config_text
 from velocirl.engine.cpu import available_cores
@@ -25,6 +25,7 @@ from velocirl.runs.seeds import Summary
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import write_whole
 from velocirl.training.config import as_plain
+from velocirl.training.together import cannot_share
 
 if TYPE_CHECKING:
     from velocirl.cli.seeds_display import SeedsDisplay
@@ -46,7 +47,7 @@ def train_seeds(request: Request) -> None:
     _write_config(group, chosen.spelled)
     processes = [SeedProcess(seed, _begin(group, seed, chosen.spelled), plan.total_steps) for seed in seeds]
     with group.hold():
-        if can_learn_together(agent):
+        if cannot_share(agent) is None:
             _train_in_one_batch(request, group, chosen, processes)
         else:
             conduct_seeds(group, processes, as_json=request.json, quiet=request.quiet)

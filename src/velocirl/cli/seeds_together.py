@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from velocirl.algorithms.online.ppo import PPO
-from velocirl.algorithms.online.ppo_together import cannot_share, learn_together
 from velocirl.cli.environment_files import Chosen
 from velocirl.cli.seed_processes import SeedProcess
 from velocirl.cli.train import build, callbacks_of, write_config
@@ -21,6 +19,7 @@ from velocirl.runs.groups import Group
 from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.agent import Agent
 from velocirl.training.config import as_plain
+from velocirl.training.together import cannot_share, learn_together
 
 if TYPE_CHECKING:
     from velocirl.cli.seeds_display import SeedsDisplay
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = (
     0.2  # between the heartbeats of two agents, so that those of many take no time that is worth mentioning
 )
-
-
-def can_learn_together(agent: Agent) -> bool:
-    """Whether agents like this one learn in one batch."""
-    return isinstance(agent, PPO) and cannot_share(agent) is None
 
 
 def conduct_together(

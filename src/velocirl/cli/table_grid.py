@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
+from velocirl.engine.records import with_attributes
 from velocirl.training.source import Source
 from velocirl.vector.making import make
 
@@ -43,8 +44,8 @@ def _native_grid(environment: Environment, params: dict[str, Any]) -> Grid | Non
     text, fields = environment.text, environment.state.fields
     if text is None or not {"row", "column"} <= set(fields):
         return None
-    state = environment.state.rows(1).view(np.recarray)[0]
-    settings = environment.params.rows(1, params).view(np.recarray)[0]
+    state = with_attributes(environment.state.rows(1))[0]
+    settings = with_attributes(environment.params.rows(1, params))[0]
     first = text(state, settings).splitlines()
     shape = len(first), len(first[0]) if first else 0
     if 0 in shape or shape[0] * shape[1] > min(MOST_CELLS, environment.observation.n):  # pyright: ignore

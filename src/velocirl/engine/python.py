@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.lifecycle import Copies, lifecycle
 from velocirl.engine.loops import advance_loop, begin_loop, random_loop
+from velocirl.engine.records import with_attributes
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -22,8 +23,8 @@ class PythonTarget:
         self._advance, self._begin = advance_loop(self.life), begin_loop(self.life)
         self._run = random_loop(self.life)
         self._count = len(copies.elapsed)
-        # Rows of a recarray have their fields as attributes, as the functions write them.
-        records = {name: getattr(copies, name).view(np.recarray) for name in ("state", "params", "final_state")}
+        # Their fields are attributes, as the functions write them.
+        records = {name: with_attributes(getattr(copies, name)) for name in ("state", "params", "final_state")}
         self.copies = copies._replace(**records)
 
     def prepare(self) -> None:

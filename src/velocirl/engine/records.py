@@ -132,3 +132,24 @@ def record(cls: type) -> Record:
     result = Record(cls.__name__, np.dtype(fields, align=True), defaults)
     result.rows(1)  # a default that does not fit its field is refused here, where it was written
     return result
+
+
+class Row(np.record):
+    """A row of records whose fields are attributes, in plain Python as in compiled code.
+
+    Of NumPy's own a field could not be called `clip` or `size`, as its methods are.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        fields = np.void.__getattribute__(self, "dtype").fields
+        return self[name] if name in fields else np.void.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in (self.dtype.fields or {}):
+            raise AttributeError(f"there is no field {name!r}: there are {', '.join(self.dtype.names or ())}")
+        self[name] = value
+
+
+def with_attributes(records: NDArray[Any]) -> Any:
+    """The same records, whose rows have their fields as attributes."""
+    return records.view(np.dtype((Row, records.dtype)))

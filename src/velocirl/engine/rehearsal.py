@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from velocirl.engine import random
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleet import allocate
-from velocirl.engine.records import Record
+from velocirl.engine.records import Record, with_attributes
 from velocirl.engine.sampling import sampler
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class _Run:
         self.copies = allocate(environment, 1, {})
         self.copies.rng[:] = random.streams(seed, 1)
         self.copies.params[:] = params[:1]
-        self.state = self.copies.state.view(np.recarray)[0]
-        self.params = self.copies.params.view(np.recarray)[0]
+        self.state = with_attributes(self.copies.state)[0]
+        self.params = with_attributes(self.copies.params)[0]
         self.rng = self.copies.rng[0]
         self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
 

@@ -47,18 +47,18 @@ def add_to_moments(before, mean, deviations, total, squares, count):
     return both, mean + shift * (count / both), deviations + spread + shift * shift * (before * count / both)
 
 
-def take_in(j, moments, sums, count, eyes):
+def take_in(j, r, t, moments, sums, count, centre, inverse_scale):  # noqa: ARG001 - as every function of an index
     """Let number j of observations be normalised by what a rollout of `count` steps saw; for any device."""
     moments[0, j], moments[1, j], moments[2, j] = add_to_moments(
         moments[0, j], moments[1, j], moments[2, j], sums[0, j], sums[1, j], np.float64(count)
     )
-    eyes.centre[j] = moments[1, j]
-    eyes.inverse_scale[j] = 1.0 / sqrt(moments[2, j] / moments[0, j] + EPSILON)
+    centre[j] = moments[1, j]
+    inverse_scale[j] = 1.0 / sqrt(moments[2, j] / moments[0, j] + EPSILON)
 
 
-def take_in_rewards(s, moments, sums, count, discounts):
+def take_in_rewards(s, r, t, moments, sums, count, scale):  # noqa: ARG001
     """Let the rewards of agent s be scaled by what a rollout of `count` steps gave; for any device."""
     moments[s, 0], moments[s, 1], moments[s, 2] = add_to_moments(
         moments[s, 0], moments[s, 1], moments[s, 2], sums[s, 0], sums[s, 1], np.float64(count)
     )
-    discounts[s].reward_scale = 1.0 / sqrt(moments[s, 2] / moments[s, 0] + EPSILON)
+    scale[s].reward_scale = 1.0 / sqrt(moments[s, 2] / moments[s, 0] + EPSILON)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress, product
 from math import nan
 from typing import Any
 
@@ -108,6 +109,15 @@ class Program:
     def periods(self) -> list[str]:
         """The settings that say in which updates some of it is done."""
         return list(dict.fromkeys(one.every for one in self.steps if one.every is not None))
+
+    def due(self, config: Any, number: int) -> frozenset[str]:
+        """Those that say that something is done in update number so many of a run."""
+        return frozenset(name for name in self.periods if number % getattr(config, name) == 0)
+
+    def kinds_of_updates(self) -> list[frozenset[str]]:
+        """What may be due together."""
+        either = product((False, True), repeat=len(self.periods))
+        return [frozenset(compress(self.periods, flags)) for flags in either]
 
 
 class Resolver:

@@ -173,7 +173,7 @@ class OnPolicyAgent(DeepAgent):
             )
         from velocirl.learners.batch.making import make_rollout
 
-        return make_rollout(task)
+        return make_rollout(task, self.num_parameters)
 
     def own_arrays(self) -> dict[str, NDArray[Any]]:
         """The normaliser of rewards too."""

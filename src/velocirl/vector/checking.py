@@ -12,6 +12,7 @@ from velocirl.engine import random, registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleet import SAVED
+from velocirl.engine.records import with_attributes
 from velocirl.engine.rehearsal import problems
 from velocirl.vector.native import FleetVectorEnv
 
@@ -61,7 +62,7 @@ def _impurities(environment: Environment) -> Iterator[str]:
     """Functions that write what is not theirs, or leave unwritten what is."""
     rows = environment.state.rows(2)
     rows[1:].view(np.uint8)[:] = 1  # a state that no reset would leave behind
-    states, params = rows.view(np.recarray), environment.params.rows(1).view(np.recarray)[0]
+    states, params = with_attributes(rows), with_attributes(environment.params.rows(1))[0]
     for state in states:
         environment.reset(state, params, random.streams(0, 1)[0])
     for field in environment.state.fields:

@@ -9,6 +9,7 @@ import numpy as np
 from velocirl.engine.canvas import Canvas
 from velocirl.engine.environment import Environment
 from velocirl.engine.lifecycle import Copies
+from velocirl.engine.records import with_attributes
 
 FRAMES_PER_SECOND = 30
 
@@ -28,8 +29,8 @@ class Renderer:
 
     def render(self, copies: Copies, copy: int, *, ended: bool = False) -> Any:
         """Show copy number `copy`, as it is or as its last episode ended: a string, an RGB array, or a window."""
-        state = (copies.final_state if ended else copies.state).view(np.recarray)[copy]
-        params = copies.params.view(np.recarray)[copy]
+        state = with_attributes(copies.final_state if ended else copies.state)[copy]
+        params = with_attributes(copies.params)[copy]
         if self._mode == "ansi":
             return self._environment.text(state, params) if self._environment.text else _fields(state)
         if self._mode is None or self._environment.draw is None:

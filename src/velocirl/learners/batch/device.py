@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.launching import Launcher, PythonLauncher, Work
+from velocirl.engine.records import with_attributes
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.networks.mlp import MLP
@@ -185,7 +186,7 @@ class PythonDevice:
 def _recorded(value: Any) -> Any:
     """The same arguments, with the fields of records as attributes."""
     if isinstance(value, np.ndarray):
-        return value.view(np.recarray) if value.dtype.names else value
+        return with_attributes(value) if value.dtype.names else value
     if isinstance(value, tuple):
         members = [_recorded(member) for member in value]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)

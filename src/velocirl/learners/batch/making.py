@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.batch.replay import BatchReplay
+from velocirl.learners.batch.rollout import BatchRollout
 from velocirl.learners.faults import SAID, DeviceMemoryError
+from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 
 
@@ -19,6 +21,22 @@ def make_replay(task: Task, most_steps: int, parameters: int) -> BatchReplay:
     learner = BatchReplay(task, make_device(config, config.batch_size * parameters), most_steps)
     learner.prepare()
     return learner
+
+
+def make_rollout(task: Task, parameters: int, agents: Sequence[Seeds] = (), rewards: Any = None) -> BatchRollout:
+    """A learner from rollouts; on a GPU, captured as graphs.
+
+    With `agents`, as many learn together, each by its own seeds; the parameters of the task and `rewards`, which are the
+    moments of rewards, have a row for each.
+    """
+    config = task.config
+    with tells_of_memory(config):
+        assert task.reward_moments is not None  # noqa: S101 - rollouts have them
+        moments = task.reward_moments.state.T if rewards is None else rewards
+        device = make_device(config, config.batch // config.num_minibatches * parameters)
+        learner = BatchRollout(task, device, agents or [task.seeds], moments)
+        learner.prepare()
+        return learner
 
 
 def make_device(config: Any, work: int) -> Any:

@@ -19,7 +19,7 @@ from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Optimiser, Rule, optimiser_from
 
 # The columns of a clock's counts, and of its numbers.
-FAULT, STOPPED, STEP, RUN_STEP, MINIBATCH, GATHERED, MINIBATCHES, UPDATES, GOOD, COUNTS = range(10)
+FAULT, STOPPED, STEP, RUN_STEP, MINIBATCH, GATHERED, MINIBATCHES, GOOD, COUNTS = range(9)
 LEARNING_RATE, MAX_NORM, MAX_VALUE, LOSS_SCALE, NUMBERS = range(5)
 APPLIES = FACTORS - 1  # the factor that says whether there is a step to take; no optimiser uses it
 # Of fp16's gradients: where they begin, and when they are doubled, after so many steps without overflow.

@@ -6,17 +6,28 @@ Work for rows that follows one upon the other is launched together, which on a G
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from velocirl.engine.columns import Grouped, Shared, rows_at
 from velocirl.engine.launching import Work, by_row
-from velocirl.learners.batch.networks import LOSS_SCALE, STOPPED, BatchNetworks, goes_on
+from velocirl.learners.batch.minibatches import Memory
+from velocirl.learners.batch.networks import (
+    GATHERED,
+    LOSS_SCALE,
+    MINIBATCH,
+    MINIBATCHES,
+    STOPPED,
+    BatchNetworks,
+    goes_on,
+)  # fmt: skip
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
 SINGLE, DOUBLE = np.float32, np.float64
+WIDE = 64  # numbers of a field that are copied one by one, not by row
 
 
 class Rows(NamedTuple):
@@ -26,7 +37,8 @@ class Rows(NamedTuple):
     fields: Mapping[str, Any]  # of float32 (rows, numbers): what networks may read
     widths: Mapping[str, int]  # of those fields
     rng: Any  # of streams
-    fetch: Work | None = None  # what fills rows first
+    fetch: Work | None = None  # what finds the rows first
+    memory: Memory | None = None  # what a recurrent network needs beside them
 
 
 class Sums(NamedTuple):
@@ -87,8 +99,12 @@ def load_several(i, r, t, source, into, start):
             into[i, q, start + j] = one[j]
 
 
-def begin_batch(s, r, t, sums, rows):  # noqa: ARG001
-    """Before the first stage of an update."""
+def begin_batch(s, r, t, sums, rows, clock, learns):  # noqa: ARG001
+    """Before the first stage of an update, of which t were done since the last step."""
+    clock.counts[s, MINIBATCH] += 1
+    clock.counts[s, GATHERED] = 1 if t == 0 else clock.counts[s, GATHERED] + 1
+    if learns and goes_on(clock, s):
+        clock.counts[s, MINIBATCHES] += 1
     count = sums.means.shape[1]
     for m in range(count):
         sums.means[s, m] = 0.0
@@ -121,19 +137,24 @@ def round_means(s, r, t, sums):  # noqa: ARG001
 class BatchProgram:
     """A program with its arguments, on one device."""
 
-    def __init__(self, program: Program, networks: BatchNetworks, rows: Rows, count: int, wide: int) -> None:
+    def __init__(
+        self, program: Program, networks: BatchNetworks, rows: Rows, count: int, like: BatchProgram | None = None
+    ) -> None:
+        """`count` rows of each agent go through it at once. With another program it shares memory: `like` that one."""
         self.program, self.networks, self._rows, self._count = program, networks, rows, count
         self.device, self.agents, self.clock = networks.device, networks.agents, networks.clock
-        self._task, self._wide = networks.task, wide
+        self._task, self._learns = networks.task, like is None
         config, total, zeros = self._task.config, self.agents * count, self.device.zeros
         forwards = program.forwards
         self._per = {
             name: getattr(config, one.rows) if isinstance(one.rows, str) else one.rows for name, one in forwards.items()
         }
-        self._inputs: dict[str, Any] = {}
-        self._outputs: dict[str, Any] = {}
-        self._gradients: dict[str, Any] = {}
+        self._inputs: dict[str, Any] = {} if like is None else dict(like._inputs)
+        self._outputs: dict[str, Any] = {} if like is None else dict(like._outputs)
+        self._gradients: dict[str, Any] = {} if like is None else dict(like._gradients)
         for name, one in forwards.items():
+            if name in self._inputs:
+                continue
             width = sum(rows.widths[field] for field in one.reads)
             many, outputs = total * self._per[name], networks.networks[one.network].outputs
             self._inputs[name] = zeros(many, width)
@@ -177,9 +198,17 @@ class BatchProgram:
 
     def _build(self) -> None:
         self._every: str | None = None
-        self._add(self._bound([Work(begin_batch, (self.sums, self._count))], self.agents))
+        begin = self.device.launch(
+            [Work(begin_batch, (self.sums, self._count, self.clock, int(self._learns)))], self.agents
+        )
+        self._add(lambda accumulate, stepping: begin(int(accumulate)))  # noqa: ARG005 - as every step
         if self._rows.fetch is not None:
             self._pending.append(self._rows.fetch)
+        if self._rows.memory is not None:
+            self._pending.append(self._rows.memory.work)
+            self._flush()
+            load = self._rows.memory.load
+            self._add(lambda accumulate, stepping: load(0))  # noqa: ARG005
         slot, number, reported = 0, 0, 0
         for one in self.program.steps:
             self._flush()
@@ -232,7 +261,7 @@ class BatchProgram:
             if per > 1:
                 several = inputs.reshape(self.agents * self._count, per, -1)
                 self._pending.append(Work(load_several, (_several(source), several, start)))
-            elif width > self._wide:
+            elif width > WIDE:
                 wide.append((Work(load_element, (source, inputs, start, width)), width))
             else:
                 self._pending.append(Work(load_row, (source, inputs, start)))
@@ -243,18 +272,21 @@ class BatchProgram:
         network, outputs = self.networks.networks[one.network], self._outputs[one.name]
         learns = [part for part in self._later(one) if isinstance(part, Backward) and part.name == one.name]
         reading = network.reading_back if any(part.into for part in learns) else network.learning
-        agents = network.parameters.shape[:-1]  # none, or how many
-        read = inputs.reshape(*agents, -1, inputs.shape[-1])
+        read, memory = self._shaped(inputs, network), self._rows.memory if network.state_size else None
+        starts = None if memory is None else memory.starts.reshape(memory.steps, -1)
 
         def run(accumulate: bool, stepping: bool) -> None:  # noqa: ARG001
-            if learns:
-                with reading(one.name):
-                    made, _ = network.forward(read)
-            else:
-                made, _ = network.forward(read)
+            with reading(one.name) if learns else nullcontext():
+                made = network.forward(read)[0] if memory is None else network.unroll(read, starts, memory.state)
             self.device.copy(outputs, made.reshape(outputs.shape))
 
         self._add(run)
+
+    def _shaped(self, rows: Any, network: Any) -> Any:
+        """Rows as a network reads them: of each of several agents, or of each step for one that remembers."""
+        memory = self._rows.memory
+        several = (memory.steps,) if network.state_size and memory is not None else network.parameters.shape[:-1]
+        return rows.reshape(*several, -1, rows.shape[-1])
 
     def _later(self, stage: Forward) -> list[Any]:
         """The stages after one, up to the next pass of the same name."""
@@ -269,7 +301,7 @@ class BatchProgram:
         self._flush()
         forward = self.program.forwards[one.name]
         network, gradient = self.networks.networks[forward.network], self._gradients[one.name]
-        given = gradient.reshape(*network.parameters.shape[:-1], -1, gradient.shape[-1])
+        given = self._shaped(gradient, network)
         if one.into is None:
             again = forward.network in self._begun  # then this adds to a gradient of the same update
             self._begun.add(forward.network)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.learners.batch.networks import COUNTS, FAULT, MINIBATCHES, UPDATES, BatchNetworks
+from velocirl.learners.batch.networks import COUNTS, FAULT, MINIBATCHES, BatchNetworks
 from velocirl.learners.batch.program import BatchProgram
 from velocirl.learners.faults import check_update, fault_of_rollout
 from velocirl.learners.learner import Report, explained_variance
@@ -40,7 +40,7 @@ class Reports:
         self._recent = min(recent, log.ends.shape[1] * log.ends.shape[2])
         sums = program.sums
         self._sizes = (
-            COUNTS, 2, sums.totals.shape[1], sums.seen.shape[1], 0 if spread is None else SPREAD, 1, 1,
+            COUNTS, 2, 1, sums.totals.shape[1], sums.seen.shape[1], 0 if spread is None else SPREAD, 1, 1,
             self._recent, self._recent, self._recent,
         )  # fmt: skip
         width = sum(self._sizes)
@@ -59,6 +59,7 @@ class Reports:
         parts = [
             networks.clock.counts,
             self._first.norms,
+            self._first.steps.reshape(self._agents, 1),
             sums.totals,
             sums.seen,
             *([] if self._spread is None else [self._spread]),
@@ -81,7 +82,7 @@ class Reports:
 
     def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
         parts = np.split(row, np.cumsum(self._sizes)[:-1])
-        counts, norms, totals, seen, spread, fault, check, ends, returns, lengths = parts
+        counts, norms, steps, totals, seen, spread, fault, check, ends, returns, lengths = parts
         if fault[0] < NO_FAULT:
             code, copy = divmod(int(fault[0]), self._copies)
             t, kind = divmod(code - 1, FAULT_KINDS)
@@ -94,7 +95,7 @@ class Reports:
             means=self._program.means_of(totals, seen),
             gradient_norm=float(norms[0] / max(norms[1], 1.0)),
             minibatches=int(counts[MINIBATCHES]),
-            optimiser_steps=int(counts[UPDATES]),
+            optimiser_steps=int(steps[0]),
             explained_variance=explained_variance(spread, self._samples) if len(spread) else float("nan"),
             returns=returns[order].tolist(),
             lengths=lengths[order].astype(int).tolist(),

@@ -1,0 +1,284 @@
+"""Rollouts in whole batches: a pass of the network and one launch for each step of all copies.
+
+Copies are a fleet on the network's own device, or environments of Gymnasium's on the host. Those of several agents lie
+one agent's after the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side
+from velocirl.engine import random
+from velocirl.engine.columns import Shared, Timed
+from velocirl.engine.launching import Work, by_row
+from velocirl.learners.acting import acting, keep_mask
+from velocirl.learners.commands import command_for
+from velocirl.learners.experience import Experience
+from velocirl.learners.host import HostExperience
+from velocirl.learners.recording import (
+    Cuts,
+    Log,
+    Rollout,
+    Sight,
+    add_moments,
+    begin_rollout,
+    cut,
+    forget,
+    see,
+    settle,
+)  # fmt: skip
+from velocirl.learners.seeding import Seeds
+from velocirl.learners.task import Task
+
+WAITING = "waiting."  # before the names of the arrays of a rollout that was collected and not learnt from
+
+
+def see_next(i, r, t, sight, inputs, rollout, log):
+    """What a copy sees after step t."""
+    see(i, r, t + 1, sight, inputs, rollout, log)
+
+
+def keep_final(p, r, t, cuts, values, finals):  # noqa: ARG001 - every function of an index has the same first arguments
+    """What would have followed a cut is worth the value that was found for its last observation."""
+    most = cuts.time.shape[1]
+    i = p // most
+    k = p - i * most
+    if k < cuts.count[i]:
+        for v in range(values.shape[1]):
+            finals[i, cuts.time[i, k], v] = values[p, v]
+
+
+class Recorded:
+    """What is learnt from: the records of a rollout in the memory of one device, and what was summed up and logged."""
+
+    def __init__(self, task: Task, device: Any, agents: int, state_size: int) -> None:
+        config, inputs, zeros = task.config, task.encoding.inputs, device.zeros
+        copies = agents * config.num_envs
+        kind = rollout_type(inputs, task.action, task.fields, task.values)
+        self.records = device.records((copies, config.horizon + 1), kind)
+        ends = agents, config.horizon, config.num_envs
+        self.log = Log(
+            zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
+        )
+        self.reward_sums = zeros(copies, 2, dtype=np.float64)
+        self.observation_sums = zeros(copies if task.encoding.normalises else 0, 2, inputs, dtype=np.float64)
+        self.start_state = zeros(copies, state_size)  # what a recurrent network remembered before the first step
+        self._device = device
+
+    def take_over(self, other: Recorded) -> None:
+        """Copy another rollout, which may lie on the host."""
+        for own, given in zip(self._arrays().values(), other._arrays().values(), strict=True):
+            self._device.copy(own, given)
+
+    def contents(self) -> dict[str, NDArray[Any]]:
+        """This rollout as a file can hold it."""
+        arrays = {f"{WAITING}{name}": self._device.fetch(array) for name, array in self._arrays().items()}
+        records = np.ascontiguousarray(arrays[f"{WAITING}records"])
+        return {**arrays, f"{WAITING}records": records.view(np.uint8).reshape(len(records), -1)}
+
+    def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
+        """Take what `contents` gave from a saved state; says whether it was there."""
+        if f"{WAITING}records" not in state:
+            return False
+        for name, array in self._arrays().items():
+            given = state[f"{WAITING}{name}"]
+            if name == "records":
+                given = given.view(array.dtype).reshape(array.shape)
+            self._device.store(array, given)
+        return True
+
+    def _arrays(self) -> dict[str, Any]:
+        log = self.log
+        return {
+            "records": self.records, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
+            "fault": log.fault, "reward_sums": self.reward_sums, "observation_sums": self.observation_sums,
+            "start_state": self.start_state,
+        }  # fmt: skip
+
+
+class BatchCollector:
+    """Collects rollouts for a network, which it may share with whoever learns."""
+
+    def __init__(self, task: Task, device: Any, network: Any, seeds: Sequence[Seeds]) -> None:
+        config = task.config
+        self.task, self.device, self.network = task, device, network
+        self.on_host, self._horizon = task.source.native is None, config.horizon
+        here = self._here = device.on_host() if self.on_host else device  # where copies step
+        self._agents, copies, inputs = len(seeds), len(seeds) * config.num_envs, task.encoding.inputs
+        self.recorded = Recorded(task, here, len(seeds), network.state_size)
+        self._host: HostExperience | None = None
+        experience = self._make_copies(seeds)
+        self.centre, self.inverse_scale = here.zeros(inputs), here.zeros(inputs)
+        self._rng = here.put(np.concatenate([random.streams(one.policy, config.num_envs) for one in seeds]))
+        self._inputs, self._outputs = here.zeros(copies, inputs), here.zeros(copies, network.outputs)
+        self._state, self._discounted = here.zeros(copies, network.state_size), here.zeros(copies)
+        most = self._most_cuts()
+        places = copies * most
+        self._cuts = Cuts(
+            count=here.zeros(copies, dtype=np.int32),
+            time=here.zeros(copies, most, dtype=np.int32),
+            inputs=here.zeros(places, inputs),
+            state=here.zeros(places, network.state_size),
+        )
+        self._cut_outputs = here.zeros(places, network.outputs)
+        self._bind(experience, copies, places)
+
+    def collect(self) -> None:
+        """One rollout of all copies."""
+        if self._host is not None:
+            self._host.begin()  # by the thread that will step them
+        self._begin(0)
+        self._here.copy(self.recorded.start_state, self._state)
+        for t in range(self._horizon):
+            self._forward(self._inputs, self._state, self._outputs, remember=True)
+            if self._host is None:
+                self._step(t)
+            else:
+                self._decide(t)
+                self._host.step()
+                self._record(t)
+        self._forward(self._inputs, self._state, self._outputs, remember=False)
+        self._finish(self._horizon)
+        self._value_cuts()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The copies, the policy's random streams, the discounted returns and what the network remembers.
+
+        What Gymnasium's environments are in the middle of cannot be saved.
+        """
+        fetch = self._here.fetch
+        own = {"policy.rng": fetch(self._rng), "policy.discounted": fetch(self._discounted)}
+        if self.network.state_size:
+            own["policy.state"] = fetch(self._state)
+        if self._host is not None:
+            return own
+        return {**own, **{f"fleet.{name}": array for name, array in self._fleet.get_state().items()}}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where the copies were; or with new episodes, whose seeds come from the policy's streams."""
+        here = self._here
+        here.synchronise()
+        here.store(self._rng, state["policy.rng"])
+        if self._host is not None:
+            here.fill(self._discounted, 0.0)
+            here.fill(self._state, 0.0)
+            self._host.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))
+            return
+        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
+        self._fleet.set_state(fleet)
+        here.store(self._discounted, state["policy.discounted"])
+        if self.network.state_size:
+            here.store(self._state, state["policy.state"])
+
+    def _make_copies(self, seeds: Sequence[Seeds]) -> Experience:
+        source, config = self.task.source, self.task.config
+        if source.native is None:
+            self.envs = source.make_copies(
+                config.num_envs, seed=seeds[0].environment, threads=1, workers=config.workers
+            )
+            self._host = HostExperience(self.envs, self.task.head)
+            return self._host.arrays
+        self._fleet = self.device.make_fleet(source.native, len(seeds) * config.num_envs, source.params)
+        self._fleet.reset()
+        starts = np.concatenate([random.streams(one.environment, config.num_envs) for one in seeds])
+        self.device.store(self._fleet.copies.rng, starts)
+        self._fleet.target.begin(np.ones(len(starts), np.bool_))
+        return self.device.experience(self._fleet)
+
+    def _most_cuts(self) -> int:
+        """How often a copy's episodes may be cut off in a rollout."""
+        native = self.task.source.native
+        if native is None:
+            return self._horizon
+        return 0 if native.max_steps is None else -(-self._horizon // native.max_steps)
+
+    def _bind(self, experience: Experience, copies: int, places: int) -> None:
+        task, here, recorded, cuts = self.task, self._here, self.recorded, self._cuts
+        records, log = recorded.records, recorded.log
+        sight = Sight(
+            experience.observation, experience.final, here.put(task.encoding.table), self.centre, self.inverse_scale
+        )
+        rollout = Rollout(
+            rows=narrow(records),
+            observations=records["observation"],
+            values=side_by_side(records, task.values),
+            finals=side_by_side(records, [f"final_{name}" for name in task.values]),
+            gamma=here.put(np.full(1, task.config.gamma, np.float32)),
+            discounted=self._discounted,
+            reward_sums=recorded.reward_sums,
+            observation_sums=recorded.observation_sums,
+            state=self._state,
+        )
+        known = {
+            task.acting: self._outputs,
+            "row": Timed(rollout.rows),
+            "mask": experience.mask,
+            "rng": self._rng,
+            "settings": Shared(here.put(task.settings)),
+        }
+        assert task.value is not None  # noqa: S101 - rollouts have one
+        value = by_row(task.value.function, task.head if task.value.takes_head else None)
+        scratch = here.records((places,), narrow_type(records.dtype))
+        of_cut = {**known, task.acting: self._cut_outputs, "row": scratch}
+        command, table = command_for(task.source.action_space)
+        before = [
+            *([Work(add_moments, (sight, rollout))] if task.encoding.normalises else []),
+            *([Work(by_row(keep_mask), (known["row"], known["mask"]))] if task.head.masked else []),
+            Work(
+                acting(task.act, task.head),
+                (tuple(known[name] for name in task.act.arguments), self._outputs, log, here.zeros(1, dtype=np.int64)),
+            ),
+            Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
+        ]
+        after = [
+            Work(settle, (experience.told, rollout, log)),
+            *([Work(cut, (sight, rollout, cuts, log))] if places else []),
+            *([Work(forget, (rollout,))] if self.network.state_size else []),
+            Work(see_next, (sight, self._inputs, rollout, log)),
+        ]
+        begin = [Work(begin_rollout, (rollout, cuts, log)), Work(see, (sight, self._inputs, rollout, log))]
+        self._begin = here.launch(begin, copies)
+        if self._host is None:
+            self._step = here.launch([*before, *here.stepping(self._fleet), *after], copies)
+        else:
+            self._decide, self._record = here.launch(before, copies), here.launch(after, copies)
+        self._finish = here.launch([Work(value, tuple(known[name] for name in task.value.arguments))], copies)
+        if places:
+            values = side_by_side(scratch, task.values)
+            works = [
+                Work(value, tuple(of_cut[name] for name in task.value.arguments)),
+                Work(keep_final, (cuts, values, rollout.finals)),
+            ]
+            self._value = here.launch(works, places)
+
+    def _forward(self, inputs: Any, state: Any, outputs: Any, *, remember: bool) -> None:
+        """Let the network read one array and write another, and what it remembers."""
+        network, there = self.network, self.device.from_host
+        agents = network.parameters.shape[:-1]  # none, or how many
+        read = there(inputs).reshape(*agents, len(inputs) // self._agents, -1)
+        made, after = network.forward(read, there(state) if network.state_size else None)
+        self._here.copy(outputs, made.reshape(outputs.shape))
+        if network.state_size and remember:
+            self._here.copy(state, after)
+
+    def _value_cuts(self) -> None:
+        """Find what the last observations of episodes that were cut off are worth."""
+        cuts, outputs = self._cuts, self._cut_outputs
+        if len(outputs) == 0:
+            return
+        if self._agents > 1 or self._here.captures:
+            self._forward(cuts.inputs, cuts.state, outputs, remember=False)
+        else:  # those that there are
+            there_are = np.arange(cuts.time.shape[1]) < self._here.fetch(cuts.count)[:, None]
+            places = np.flatnonzero(there_are)
+            if len(places) == 0:
+                return
+            made = self._here.zeros(len(places), outputs.shape[1])
+            self._forward(cuts.inputs[places], cuts.state[places], made, remember=False)
+            outputs[places] = made
+        self._value(0)

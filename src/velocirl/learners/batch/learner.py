@@ -1,0 +1,133 @@
+"""What learners of whole batches have in common: reports that come late, and the agent's own arrays.
+
+On a GPU an iteration is under way when `iterate` returns; its report is copied to the host behind it, and read when the
+next one has been started, so that the GPU never waits for Python.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from velocirl.learners.batch.networks import (
+    COUNTS,
+    FIRST_LOSS_SCALE,
+    LOSS_SCALE,
+    MAX_NORM,
+    MAX_VALUE,
+    NUMBERS,
+    BatchNetworks,
+    Clock,
+)  # fmt: skip
+from velocirl.learners.batch.reports import Pending, Reports
+from velocirl.learners.faults import NumericalError
+from velocirl.learners.learner import Report
+from velocirl.learners.task import Task
+
+
+class BatchLearner:
+    """Networks on one device, of one agent or of several, and the reports of its iterations."""
+
+    reports: Reports
+
+    def __init__(self, task: Task, device: Any, agents: int, *, scaling: bool = False) -> None:
+        self.task, self.device, self.agents, self.phases = task, device, agents, task.phases
+        numbers = np.zeros((agents, NUMBERS))
+        numbers[:, [MAX_NORM, MAX_VALUE]] = task.config.max_grad_norm, task.config.max_grad_value
+        numbers[:, LOSS_SCALE] = FIRST_LOSS_SCALE if scaling else 1.0
+        self.clock = Clock(device.zeros(agents, COUNTS, dtype=np.int64), device.zeros(agents, NUMBERS, dtype=np.float64))
+        device.store(self.clock.numbers, numbers)
+        self.networks = BatchNetworks(task, device, agents, self.clock, scaling=scaling)
+        self._pending: Pending | None = None
+        self._told: list[Report] | None = None  # reports that were read before anybody asked for them
+        self._failed = False
+        self.fresh = True  # whether the agent's own arrays are those of the device
+        self.done = 0  # updates of the run, as the host counts them
+
+    @abstractmethod
+    def run(self, schedule: Any, steps: int) -> Pending:
+        """Start an iteration."""
+
+    def iterate(self, schedule: Any, steps: int) -> Report | None:
+        """Start an iteration; gives the report of this one on the CPU, of the one before on a GPU."""
+        reports = self.iterate_all(schedule, steps)
+        return None if reports is None else reports[0]
+
+    def iterate_all(self, schedule: Any, steps: int) -> list[Report] | None:
+        """The same for all agents that learn together."""
+        with self.device.at_work():
+            started = self.run(schedule, steps)
+        self.fresh = False
+        before, self._pending = self._pending, started
+        if not self.device.reports_late:
+            return self.drain_all()
+        told, self._told = self._told, None
+        return told if before is None else self._read(before)
+
+    def drain(self) -> Report | None:
+        """Wait for the iteration that is under way."""
+        reports = self.drain_all()
+        return None if reports is None else reports[0]
+
+    def drain_all(self) -> list[Report] | None:
+        """The same for all agents that learn together."""
+        self.look()
+        told, self._told = self._told, None
+        return told
+
+    def look(self) -> None:
+        """Read the report of what is under way, so that nothing is saved or shown of an iteration that failed."""
+        pending, self._pending = self._pending, None
+        if pending is not None and not self._failed:  # what followed a failure is of no interest
+            self._told = self._read(pending)
+
+    def settle(self) -> None:
+        """Bring the agent's own arrays up to date; after a failure they stay as they were."""
+        self.look()
+        if self.fresh or self._failed:
+            return
+        self.wait()
+        self.give_back()
+        self.fresh = True
+
+    def take(self) -> None:
+        """Go on from the agent's own arrays."""
+        self.wait()
+        self.take_in()
+        self.device.synchronise()
+        self.fresh = True
+
+    def begin_networks(self) -> None:
+        """Let all networks begin as the task says."""
+        for name in self.task.trained:
+            self.networks.networks[name].parameters_from(self.task.parameters[name])
+        self.networks.copy_targets()
+
+    def give_back(self) -> None:
+        """Write the agent's own arrays."""
+        acting = self.task.acting
+        self.task.parameters[acting][...] = self.networks.to_host(acting)
+
+    def take_in(self) -> None:
+        """Read the agent's own arrays."""
+        acting = self.task.acting
+        self.networks.networks[acting].parameters_from(self.task.parameters[acting])
+
+    def wait(self) -> None:
+        """Until everything that was started is done."""
+        self.device.synchronise()
+
+    @abstractmethod
+    def count(self, pending: Pending) -> None:
+        """Count the seconds of an iteration, once it is done."""
+
+    def _read(self, pending: Pending) -> list[Report]:
+        """The reports of an iteration, once it is done."""
+        self.count(pending)
+        try:
+            return self.reports.read(pending)
+        except NumericalError:
+            self._failed = True
+            raise

@@ -1,0 +1,205 @@
+"""Several agents that differ by their seeds alone, learning together in one batch on a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.learners.learner import Report
+from velocirl.networks.mlp import MLP
+from velocirl.runs.callback import Callback
+from velocirl.runs.signals import StopSignals
+from velocirl.training.agent import Agent, Goal
+from velocirl.training.callbacks import as_callbacks
+from velocirl.training.on_policy import OnPolicyAgent
+
+BY_COPY = ("fleet.", "policy.")  # arrays with a row for each copy
+SHARED = "learner.minibatches"
+
+
+class Seat:
+    """The learner of one agent among several: it reports, and gives its part of the common state."""
+
+    def __init__(self, group: Together, place: int) -> None:
+        self._group, self._place = group, place
+        self.phases: dict[str, float] = group.phases
+
+    def iterate(self, schedule: Any, steps: int) -> Report | None:  # noqa: ARG002
+        """Not by itself."""
+        raise RuntimeError("these agents learn together: call learn_together again, or save this one and load it")
+
+    def drain(self) -> Report | None:
+        """Nothing that belongs to one agent alone is ever under way."""
+        return None
+
+    def settle(self) -> None:
+        """Bring this agent's parameters and normaliser up to date."""
+        self._group.settle()
+
+    def take(self) -> None:
+        """Let the group go on from this agent's parameters."""
+        self._group.take()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What this agent would have if it had learnt alone."""
+        return self._group.state_of(self._place)
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002
+        """Not by itself."""
+        raise RuntimeError("an agent that learns together with others cannot be set back alone")
+
+
+class Together:
+    """The agents and the learner that they share."""
+
+    def __init__(self, agents: Sequence[OnPolicyAgent]) -> None:
+        from velocirl.learners.batch.making import make_rollout  # needs torch
+
+        self.agents = list(agents)
+        check_alike(self.agents)
+        self.phases: dict[str, float] = {}
+        tasks = [agent.task() for agent in self.agents]
+        first, self._acting = tasks[0], tasks[0].acting
+        parameters = {name: np.stack([task.parameters[name] for task in tasks]) for name in first.parameters}
+        self._parameters = parameters[self._acting]
+        self._rewards = np.concatenate([agent.reward_moments.state.T for agent in self.agents])
+        task = dataclasses.replace(first, parameters=parameters, phases=self.phases)
+        seeds = [agent.seeds for agent in self.agents]
+        self.learner = make_rollout(task, self.agents[0].num_parameters, seeds, self._rewards)
+        self._state: dict[str, NDArray[Any]] | None = None
+        for place, agent in enumerate(self.agents):
+            agent.join(Seat(self, place))
+
+    def iterate(self, schedule: Any, steps: int) -> list[Report] | None:
+        """One iteration of all."""
+        self._state = None
+        return self.learner.iterate_all(schedule, steps)
+
+    def settle(self) -> None:
+        """Bring the agents' own arrays up to date."""
+        self.learner.settle()
+        for place, agent in enumerate(self.agents):
+            agent.policy.parameters[:] = self._parameters[place]
+            agent.reward_moments.state[:, 0] = self._rewards[place]
+
+    def take(self) -> None:
+        """Go on from the agents' own arrays."""
+        for place, agent in enumerate(self.agents):
+            self._parameters[place] = agent.policy.parameters
+            self._rewards[place] = agent.reward_moments.state[:, 0]
+        self.learner.take()
+
+    def state_of(self, place: int) -> dict[str, NDArray[Any]]:
+        """The part of the state that belongs to one agent."""
+        if self._state is None:
+            self._state = self.learner.state()
+        copies, count = self.agents[0].config.num_envs, len(self.agents)
+        own: dict[str, NDArray[Any]] = {}
+        for name, array in self._state.items():
+            if name == SHARED:
+                own[name] = array
+            elif name.startswith(BY_COPY):
+                own[name] = array[place * copies : (place + 1) * copies]
+            elif name.startswith("learner.") or array.ndim == 1:  # rows one agent's after the other's, also of one alone
+                rows = len(array) // count
+                own[name] = array[place * rows : (place + 1) * rows]
+            else:
+                own[name] = np.array(array[place])
+        return own
+
+
+def learn_together(
+    agents: Sequence[OnPolicyAgent], total_steps: int, callbacks: Sequence[Iterable[Any]] | None = None
+) -> Sequence[OnPolicyAgent]:
+    """Train agents that differ by their seeds alone for `total_steps` steps each, in one batch on a GPU.
+
+    `callbacks` has those of each agent. An agent that a callback stops is left as it is then; the others go on.
+    """
+    listeners = [as_callbacks(given) for given in (callbacks or [()] * len(agents))]
+    if len(listeners) != len(agents):
+        raise ValueError(f"give callbacks for each of {len(agents)} agents, got {len(listeners)}")
+    group = Together(agents)
+    config = agents[0].config
+    for agent in agents:
+        agent.goal, agent.stopping = Goal(agent.steps, int(total_steps)), None
+        agent.begin_clock()
+    learning = list(range(len(agents)))
+    with StopSignals() as signals:
+        for agent, own in zip(agents, listeners, strict=True):
+            for listener in own:
+                listener.start(agent)
+        try:
+            steps = 0
+            while learning and steps < total_steps and signals.received is None:
+                steps += config.batch
+                rate = agents[0].learning_rate_at(steps - config.batch)
+                reports = group.iterate(agents[0].schedule(rate), steps)
+                learning = _tell(agents, listeners, learning, reports)
+            learning = _tell(agents, listeners, learning, group.learner.drain_all())
+        except BaseException as error:
+            for place in learning:
+                for listener in listeners[place]:
+                    listener.fail(agents[place], error)
+            raise
+        for place in learning:
+            if signals.received is not None:
+                agents[place].stopping = signals.received.name
+            _finish(agents[place], listeners[place])
+    signals.raise_received()
+    return agents
+
+
+def check_alike(agents: Sequence[OnPolicyAgent]) -> None:
+    """Refuse agents that cannot share every product."""
+    first = agents[0]
+    for agent in agents:
+        if type(agent) is not type(first) or agent.source.id != first.source.id:
+            raise ValueError("agents that learn together have the same algorithm and environment")
+        if dataclasses.replace(agent.config, seed=0) != dataclasses.replace(first.config, seed=0):
+            raise ValueError("agents that learn together have the same settings, apart from the seed")
+        if agent.steps:
+            raise ValueError("agents that learn together begin together: one of these has learnt before")
+    if (reason := cannot_share(first)) is not None:
+        raise ValueError(reason)
+
+
+def cannot_share(agent: Agent) -> str | None:
+    """Why several agents like this one cannot learn in one batch, or None."""
+    if not isinstance(agent, OnPolicyAgent):
+        return "only agents that learn from rollouts can learn together"
+    if agent.config.device != "cuda":
+        return "agents learn together on a GPU only"
+    if not all(isinstance(one, MLP) for one in agent.built.values()) or agent.source.native is None:
+        return "only networks of layers alone, mlp(...), in native environments can learn together"
+    if agent.encoding.normalises or agent.config.overlap:
+        return "agents whose observations are normalised, or that overlap, do not learn together"
+    return None
+
+
+def _tell(
+    agents: Sequence[OnPolicyAgent], listeners: list[list[Callback]], learning: list[int], reports: list[Report] | None
+) -> list[int]:
+    """Let the callbacks of each agent know of an iteration; gives those that go on."""
+    if reports is None:
+        return learning
+    going_on = []
+    for place in learning:
+        agent = agents[place]
+        agent.take_report(reports[place])
+        for listener in listeners[place]:
+            if listener.step(agent) is False and agent.stopping is None:
+                agent.stopping = "a callback stopped it"
+        if agent.stopping is None:
+            going_on.append(place)
+        else:
+            _finish(agent, listeners[place])
+    return going_on
+
+
+def _finish(agent: OnPolicyAgent, listeners: list[Callback]) -> None:
+    for listener in listeners:
+        listener.finish(agent)
