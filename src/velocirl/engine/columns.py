@@ -75,30 +75,35 @@ def _row(column: Any, i: int, r: int, place: int) -> Any:
     return column[i]
 
 
-@intrinsic
-def rows_at_compiled(typing_context: Any, columns: Any, i: Any, r: Any, place: Any) -> Any:  # noqa: ARG001
-    kinds = [_kind(column) for column in columns]
-    result = types.Tuple([_row_type(array, word) for array, word in kinds])
+def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
+    """`rows_at` for a compiler, which has these two of its own."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        whole, index, local, time = arguments
-        made = []
-        for k, (array, word) in enumerate(kinds):
-            column = builder.extract_value(whole, k)
-            places = [{Local: local, Shared: index.type(0)}.get(word, index)]
-            if word in (Indexed, Ringed):
-                other = columns[k].types[1]
-                found = _element(context, builder, other, builder.extract_value(column, 1), word is Indexed and index)
-                places = [found if word is Indexed else builder.add(found, index)]
-            elif word is Timed:
-                places.append(time)
-            elif word is Grouped:
-                places = [builder.udiv(index, builder.extract_value(column, 1))]
-            held = builder.extract_value(column, 0) if word is not None else column
-            made.append(_take(context, builder, array, held, places))
-        return context.make_tuple(builder, result, made)
+    @intrinsic
+    def rows_at_compiled(typing_context: Any, columns: Any, i: Any, r: Any, place: Any) -> Any:  # noqa: ARG001
+        kinds = [_kind(column) for column in columns]
+        result = types.Tuple([_row_type(array, word) for array, word in kinds])
 
-    return result(columns, types.int64, types.int64, types.int64), generate
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            whole, index, local, time = arguments
+            made = []
+            for k, (array, word) in enumerate(kinds):
+                column = builder.extract_value(whole, k)
+                places = [{Local: local, Shared: index.type(0)}.get(word, index)]
+                if word in (Indexed, Ringed):
+                    other, held = columns[k].types[1], builder.extract_value(column, 1)
+                    found = _element(context, builder, other, held, word is Indexed and index)
+                    places = [found if word is Indexed else builder.add(found, index)]
+                elif word is Timed:
+                    places.append(time)
+                elif word is Grouped:
+                    places = [builder.udiv(index, builder.extract_value(column, 1))]
+                held = builder.extract_value(column, 0) if word is not None else column
+                made.append(_take(context, builder, array, held, places, populate_array))
+            return context.make_tuple(builder, result, made)
+
+        return result(columns, types.int64, types.int64, types.int64), generate
+
+    return rows_at_compiled
 
 
 def _kind(column: Any) -> tuple[Any, Any]:
@@ -120,7 +125,7 @@ def _element(context: Any, builder: Any, array: Any, value: Any, place: Any) -> 
     return context.cast(builder, found, array.dtype, types.int64)
 
 
-def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any]) -> Any:
+def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any], populate_array: Any) -> Any:
     """The row at these places of the first dimensions: a number, a record, or an array of the dimensions left."""
     held = context.make_array(array)(context, builder, value)
     # By bytes, since a stride is a number of them; an address made of integers would lose what is known of aliases.
@@ -147,4 +152,4 @@ def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any])
     return row._getvalue()
 
 
-COMPILED = {rows_at: rows_at_compiled}
+COMPILED = {rows_at: compiled_rows_at(intrinsic, populate_array)}

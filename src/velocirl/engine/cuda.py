@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.cuda_kernels import Kernel, cuda, cuda_translator
+from velocirl.engine.cuda_kernels import cuda
+from velocirl.engine.cuda_units import CUDALauncher, Relauncher, unit_translator
 from velocirl.engine.diagnosis import diagnose
+from velocirl.engine.launching import Work
 from velocirl.engine.lifecycle import Copies, lifecycle
+from velocirl.engine.loops import beginning, running, stepping
 from velocirl.engine.rehearsal import rehearse
 
 if TYPE_CHECKING:
@@ -29,11 +34,9 @@ class CUDATarget:
         self._count = len(copies.elapsed)
         self.copies = Copies(*(cuda.to_device(array) for array in copies))
         self.life = lifecycle(environment)
-        self.translator = cuda_translator(environment.id, double=environment.double)
-        self._kernels = {
-            name: Kernel(function, self.translator, self.rehearse, self.tell)
-            for name, function in kernels(environment).items()
-        }
+        self.translator = unit_translator(environment.id, double=environment.double)
+        self._accept = Relauncher(accepting(environment), self.translator, self)
+        self._flag = Relauncher(flag_ended, self.translator)
 
     def rehearse(self) -> None:
         """Run the environment's functions in plain Python, before anything of them is compiled."""
@@ -46,33 +49,55 @@ class CUDATarget:
     def prepare(self) -> None:
         """Nothing is left to be done before a step."""
 
+    @property
+    def step_work(self) -> Work:
+        """The work by which each copy takes the step that its action says."""
+        return Work(stepping(self.life), (self.copies,), self)
+
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
-        self._launch("advance", self.copies)
+        self._advance(0)
 
     def begin(self, chosen: NDArray[np.bool_]) -> None:
         """The chosen copies start a new episode."""
-        self._launch("begin", self.copies, cuda.to_device(chosen))
+        self._chosen.copy_to_device(chosen)
+        self._begin(0)
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions, in one launch."""
-        self._launch("run_randomly", self.copies, np.int64(steps))
+        self._run(steps)
 
     def ended(self) -> Any:
         """Which copies ended an episode in the last step, as an array of the device."""
         flags = cuda.device_array(self._count, np.bool_)
-        self._launch("ended", self.copies.terminated, self.copies.truncated, flags)
+        self._flag(self._count, self.copies.terminated, self.copies.truncated, flags)
         return flags
 
     def accept(self, actions: Any) -> int:
         """Take actions that lie on the device; returns the first copy whose action is outside the space, or -1."""
         first_bad = cuda.to_device(np.full(1, self._count, np.int32))
-        self._launch("accept", cuda.as_cuda_array(actions), self.copies.action, first_bad)
+        self._accept(self._count, actions, self.copies.action, first_bad)
         bad = int(first_bad.copy_to_host()[0])
         return bad if bad < self._count else -1
 
-    def _launch(self, name: str, *arguments: Any) -> None:
-        self._kernels[name].launch(self._count, arguments)
+    @cached_property
+    def _advance(self) -> Callable[[int], None]:
+        return self._launch(self.step_work)
+
+    @cached_property
+    def _begin(self) -> Callable[[int], None]:
+        return self._launch(Work(beginning(self.life), (self.copies, self._chosen), self))
+
+    @cached_property
+    def _run(self) -> Callable[[int], None]:
+        return self._launch(Work(running(self.life), (self.copies,), self))
+
+    @cached_property
+    def _chosen(self) -> Any:
+        return cuda.to_device(np.zeros(self._count, np.bool_))
+
+    def _launch(self, work: Work) -> Callable[[int], None]:
+        return CUDALauncher(self.translator, lambda: 0).launch([work], self._count)
 
 
 def duplicate(array: Any) -> Any:
@@ -82,45 +107,20 @@ def duplicate(array: Any) -> Any:
     return twin
 
 
-def kernels(environment: Environment) -> dict[str, Any]:
-    """The kernels of a fleet, composed from one copy's life, one thread for each copy."""
-    begin, move, conclude, show, choose = lifecycle(environment)
+def flag_ended(i, r, place, terminated, truncated, flags):  # noqa: ARG001 - as every function of an index
+    """Whether copy i has ended an episode."""
+    flags[i] = terminated[i] or truncated[i]
+
+
+def accepting(environment: Environment) -> Callable[..., Any]:
+    """`accept(i, r, place, actions, into, first_bad)`: take copy i's action, or tell that it is outside of the space."""
     accepted = _accepted(environment)
 
-    def advance(copies):
-        i = cuda.grid(1)
-        if i < copies.elapsed.shape[0]:
-            move(copies, i)
-            conclude(copies, i)
-            show(copies, i)
+    def accept(i, r, place, actions, into, first_bad):  # noqa: ARG001
+        if not accepted(actions, i, into):
+            cuda.atomic.min(first_bad, 0, np.int32(i))
 
-    def begin_chosen(copies, chosen):
-        i = cuda.grid(1)
-        if i < copies.elapsed.shape[0] and chosen[i]:
-            begin(copies, i)
-            show(copies, i)
-
-    def run_randomly(copies, steps):
-        i = cuda.grid(1)
-        if i < copies.elapsed.shape[0]:
-            for _ in range(steps):
-                choose(copies, i)
-                move(copies, i)
-                conclude(copies, i)
-                show(copies, i)
-
-    # These two take no more arrays than they need, since preparing an argument costs more than these kernels do.
-    def accept(actions, into, first_bad):
-        i = cuda.grid(1)
-        if i < into.shape[0] and not accepted(actions, i, into):
-            cuda.atomic.min(first_bad, 0, i)
-
-    def ended(terminated, truncated, flags):
-        i = cuda.grid(1)
-        if i < flags.shape[0]:
-            flags[i] = terminated[i] or truncated[i]
-
-    return {"ended": ended, "advance": advance, "begin": begin_chosen, "run_randomly": run_randomly, "accept": accept}
+    return accept
 
 
 def _accepted(environment: Environment) -> Any:

@@ -37,6 +37,8 @@ def words_of(value: Any) -> list[int]:
     """The words of a value: an array, a record, a whole number, a double, or a tuple of those."""
     if isinstance(value, np.ndarray):
         return [0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides]
+    if hasattr(value, "__cuda_array_interface__"):
+        return _words_on_device(value)
     if isinstance(value, tuple):
         return [word for member in value for word in words_of(member)]
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -46,13 +48,36 @@ def words_of(value: Any) -> list[int]:
     raise TypeError(f"a {type(value).__name__} cannot be an argument of a compiled function")
 
 
-def type_of(arguments: tuple[Any, ...]) -> Any:
+def _words_on_device(value: Any) -> list[int]:
+    interface, dtype = value.__cuda_array_interface__, dtype_of(value)
+    shape, strides = interface["shape"], interface["strides"] or _packed(interface["shape"], dtype.itemsize)
+    return [0, 0, int(np.prod(shape)), dtype.itemsize, interface["data"][0], *shape, *strides]
+
+
+def type_of(value: Any) -> Any:
     """The type of arguments, for which a function is compiled."""
-    return types.Tuple(tuple(numba.typeof(argument) for argument in arguments))
+    if isinstance(value, tuple):
+        return types.BaseTuple.from_types([type_of(one) for one in value], type(value))
+    if hasattr(value, "__cuda_array_interface__"):
+        interface, dtype = value.__cuda_array_interface__, dtype_of(value)
+        packed = interface["strides"] in (None, _packed(interface["shape"], dtype.itemsize))
+        return types.Array(numba.from_dtype(dtype), len(interface["shape"]), "C" if packed else "A")
+    return numba.typeof(value)
 
 
-def reader(kind: Any) -> Any:
-    """`read(address)`: the tuple of this type that lies there."""
+def dtype_of(array: Any) -> np.dtype[Any]:
+    """The type of the elements of an array of a GPU."""
+    dtype = array.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(array.__cuda_array_interface__["typestr"])
+
+
+def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The strides of an array whose elements lie one after the other."""
+    return tuple(int(itemsize * np.prod(shape[k + 1 :])) for k in range(len(shape)))
+
+
+def reader(kind: Any, intrinsic: Any = intrinsic) -> Any:
+    """`read(address)`: the tuple of this type that lies there; for the compiler whose `intrinsic` it is."""
 
     @intrinsic
     def read(typing_context: Any, address: Any) -> Any:  # noqa: ARG001

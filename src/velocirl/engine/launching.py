@@ -24,6 +24,7 @@ class Work(NamedTuple):
 
     function: Any
     arguments: tuple[Any, ...]
+    owner: Any = None  # of an environment's functions on a GPU: what translates them, and tells what is wrong with them
 
 
 class Bound(NamedTuple):
@@ -59,7 +60,7 @@ class PythonLauncher:
         """See `Launcher`; all indices of one function, then all of the next."""
 
         def run(place: int = 0) -> None:
-            for function, arguments in works:
+            for function, arguments, _ in works:
                 for i in range(count):
                     function(i, i, place, *arguments)
 

@@ -69,3 +69,44 @@ def random_loop(life: Lifecycle) -> Callable[..., Any]:
         return 0
 
     return run_randomly
+
+
+# The same for one copy, for devices that take copies one by one.
+
+
+def stepping(life: Lifecycle) -> Callable[..., Any]:
+    """`step(i, r, place, copies)`: copy i takes the step that its action says."""
+    move, conclude, show = life.move, life.conclude, life.show
+
+    def step(i, r, place, copies):  # noqa: ARG001 - every function of an index has the same first arguments
+        move(copies, i)
+        conclude(copies, i)
+        show(copies, i)
+
+    return step
+
+
+def beginning(life: Lifecycle) -> Callable[..., Any]:
+    """`begin(i, r, place, copies, chosen)`: copy i starts a new episode, if it is chosen."""
+    begin, show = life.begin, life.show
+
+    def begin_chosen(i, r, place, copies, chosen):  # noqa: ARG001
+        if chosen[i]:
+            begin(copies, i)
+            show(copies, i)
+
+    return begin_chosen
+
+
+def running(life: Lifecycle) -> Callable[..., Any]:
+    """`run(i, r, place, copies)`: copy i takes `place` steps with random actions."""
+    choose, move, conclude, show = life.choose, life.move, life.conclude, life.show
+
+    def run(i, r, place, copies):  # noqa: ARG001
+        for _ in range(place):
+            choose(copies, i)
+            move(copies, i)
+            conclude(copies, i)
+            show(copies, i)
+
+    return run

@@ -15,7 +15,8 @@ import torch
 from numba import float32
 from torch import Tensor
 
-from velocirl.engine.cuda_kernels import Kernel, cuda, cuda_translator, index_kernel
+from velocirl.engine.cuda_kernels import cuda
+from velocirl.engine.cuda_units import Relauncher, unit_translator
 from velocirl.networks.activations import Activation
 
 NARROW = 8  # numbers that a first layer may read, or a last one give
@@ -42,24 +43,23 @@ class FirstLayer:
 
     def __init__(self, inputs: int, activation: Activation) -> None:
         self.inputs = inputs
-        translator = cuda_translator("first layer", double=False)
+        translator = unit_translator("first layer", double=False)
         forward, backward = first_functions(inputs, activation.value, activation.slope)
-        self._forward = Kernel(index_kernel(forward, 6), translator)
-        self._backward = Kernel(index_kernel(backward, 6), translator)
+        self._forward = Relauncher(forward, translator)
+        self._backward = Relauncher(backward, translator)
 
     def forward(self, inputs: Tensor, weights: Tensor, biases: Tensor, before: Tensor, values: Tensor) -> None:
         """Write what the layer makes of inputs (agents, rows, inputs)."""
         extent = extent_of(values)
         flat = (inputs.flatten(0, 1), weights, biases, before.flatten(0, 1), values.flatten(0, 1))
-        _launch(self._forward, extent.threads * len(values), (*map(cuda.as_cuda_array, flat), extent))
+        _launch(self._forward, extent.threads * len(values), (*flat, extent))
 
     def backward(self, inputs: Tensor, gradient: Tensor, before: Tensor, values: Tensor) -> Tensor:
         """The gradient (agents, inputs + 1, width) of weights and then biases, from that of the layer's values."""
         extent = extent_of(values)
         partial = values.new_empty((len(values), int(extent.stretches), self.inputs + 1, values.shape[-1]))
         flat = (inputs.flatten(0, 1), gradient.flatten(0, 1), before.flatten(0, 1), values.flatten(0, 1))
-        arrays = (*map(cuda.as_cuda_array, flat), cuda.as_cuda_array(partial.flatten(0, 1)), extent)
-        _launch(self._backward, extent.threads * len(values), arrays)
+        _launch(self._backward, extent.threads * len(values), (*flat, partial.flatten(0, 1), extent))
         return add_up(partial)
 
 
@@ -68,8 +68,8 @@ class LastLayer:
 
     def __init__(self, outputs: int, column: int, activation: Activation) -> None:
         self.outputs = outputs
-        translator = cuda_translator("last layer", double=False)
-        self._backward = Kernel(index_kernel(last_function(outputs, column, activation.slope), 6), translator)
+        translator = unit_translator("last layer", double=False)
+        self._backward = Relauncher(last_function(outputs, column, activation.slope), translator)
 
     def backward(
         self, output_gradient: Tensor, weights: Tensor, before: Tensor, values: Tensor, delta: Tensor
@@ -81,10 +81,7 @@ class LastLayer:
         extent = extent_of(values)
         partial = values.new_empty((len(values), int(extent.stretches), self.outputs + 1, values.shape[-1]))
         flat = (output_gradient.flatten(0, 1), weights, values.flatten(0, 1), before.flatten(0, 1), delta.flatten(0, 1))
-        # The two that belong to a row and column of the same place travel as one argument.
-        gradient, weight, value, prior, into = map(cuda.as_cuda_array, flat)
-        arrays = (gradient, weight, (value, prior), into, cuda.as_cuda_array(partial.flatten(0, 1)), extent)
-        _launch(self._backward, extent.threads * len(values), arrays)
+        _launch(self._backward, extent.threads * len(values), (*flat, partial.flatten(0, 1), extent))
         return add_up(partial)
 
 
@@ -109,30 +106,30 @@ def first_functions(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """`forward(n, ...)` and `backward(n, ...)`, each for one column of a stretch of rows."""
 
-    def forward(n, given, weights, biases, before, values, extent):
+    def forward(n, r, t, given, weights, biases, before, values, extent):  # noqa: ARG001 - as every function of an index
         s, c, _, first, stop = own_part(n, extent)
         weight = cuda.local.array(NARROW, float32)
         for j in range(inputs):
             weight[j] = weights[s, j, c]
         bias = biases[s, c]
-        for r in range(first, stop):
+        for q in range(first, stop):
             total = bias
             for j in range(inputs):
-                total += given[r, j] * weight[j]
-            before[r, c] = total
-            values[r, c] = value(total)
+                total += given[q, j] * weight[j]
+            before[q, c] = total
+            values[q, c] = value(total)
 
-    def backward(n, given, gradient, before, values, partial, extent):
+    def backward(n, r, t, given, gradient, before, values, partial, extent):  # noqa: ARG001
         _, c, place, first, stop = own_part(n, extent)
         sums = cuda.local.array(NARROW, float32)
         for j in range(inputs):
             sums[j] = 0.0
         bias = np.float32(0)
-        for r in range(first, stop):
-            delta = gradient[r, c] * slope(before[r, c], values[r, c])
+        for q in range(first, stop):
+            delta = gradient[q, c] * slope(before[q, c], values[q, c])
             bias += delta
             for j in range(inputs):
-                sums[j] += given[r, j] * delta
+                sums[j] += given[q, j] * delta
         for j in range(inputs):
             partial[place, j, c] = sums[j]
         partial[place, inputs, c] = bias
@@ -143,8 +140,7 @@ def first_functions(
 def last_function(outputs: int, column: int, slope: Callable[..., Any]) -> Callable[..., Any]:
     """`backward(n, ...)` for a column of the layer before the last, over a stretch of rows."""
 
-    def backward(n, output_gradient, weights, layer, delta, partial, extent):
-        values, before = layer
+    def backward(n, r, t, output_gradient, weights, values, before, delta, partial, extent):  # noqa: ARG001
         s, c, place, first, stop = own_part(n, extent)
         sums = cuda.local.array(NARROW, float32)
         weight = cuda.local.array(NARROW, float32)
@@ -152,15 +148,15 @@ def last_function(outputs: int, column: int, slope: Callable[..., Any]) -> Calla
             sums[j] = 0.0
             weight[j] = weights[s, c, j]
         bias = np.float32(0)
-        for r in range(first, stop):
-            value = values[r, c]
+        for q in range(first, stop):
+            value = values[q, c]
             total = np.float32(0)
             for j in range(outputs):
-                wanted = output_gradient[r, column + j]
+                wanted = output_gradient[q, column + j]
                 total += wanted * weight[j]
                 sums[j] += wanted * value
-            total *= slope(before[r, c], value)
-            delta[r, c] = total
+            total *= slope(before[q, c], value)
+            delta[q, c] = total
             bias += total
         for j in range(outputs):
             partial[place, j, c] = sums[j]
@@ -179,5 +175,5 @@ def own_part(n, extent):
     return s, c, place, first, min(first + extent.stretch, s * extent.rows + extent.rows)
 
 
-def _launch(kernel: Kernel, count: int, arguments: tuple[Any, ...]) -> None:
-    kernel.launch(count, (count, *arguments), torch.cuda.current_stream().cuda_stream)
+def _launch(kernel: Relauncher, count: int, arguments: tuple[Any, ...]) -> None:
+    kernel(count, *arguments, stream=torch.cuda.current_stream().cuda_stream)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.launching import Launcher, PythonLauncher, Work
+from velocirl.engine.loops import stepping
 from velocirl.engine.records import with_attributes
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.experience import Experience, of_fleet
@@ -148,14 +149,7 @@ class PythonDevice:
     def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
         """The work by which each copy takes the step that its action says."""
         target: Any = fleet.target
-        move, conclude, show = target.life.move, target.life.conclude, target.life.show
-
-        def advance(i, r, place, copies):  # noqa: ARG001 - as every function of an index
-            move(copies, i)
-            conclude(copies, i)
-            show(copies, i)
-
-        return [Work(advance, (target.copies,))]
+        return [Work(stepping(target.life), (target.copies,))]
 
     def make_background(self, collector: Any) -> Background:  # noqa: ARG002 - a GPU needs it
         """What collects while somebody learns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,18 @@ import torch
 from numpy.typing import NDArray
 
 from velocirl.engine.compiling import learning_translator
+from velocirl.engine.cpu import available_cores
 from velocirl.engine.environment import Environment
 from velocirl.engine.launching import Bound, CPULauncher, Work
+from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.device import PythonDevice
+from velocirl.learners.batch.device_array import TYPES, DeviceArray
+from velocirl.learners.batch.torch_background import StreamBackground
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch_mlp import TorchMLP
 from velocirl.vector.native import FleetVectorEnv
 
-TYPES = {
-    np.dtype(np.float32): torch.float32,
-    np.dtype(np.float64): torch.float64,
-    np.dtype(np.int32): torch.int32,
-    np.dtype(np.int64): torch.int64,
-}
 PRODUCTS = {"float32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 WORK_FOR_THREADS = 4_000_000  # rows of a minibatch times parameters
 
@@ -159,6 +158,149 @@ class TorchCPUDevice(PythonDevice):
             yield
         finally:
             torch.set_num_threads(before)
+
+
+class CUDADevice(TorchCPUDevice):
+    """Torch and our own kernels on one stream of a GPU."""
+
+    name = "cuda"
+    reports_late = True
+
+    def __init__(self, precision: str, captures: bool = True) -> None:
+        from velocirl.engine.cuda_units import CUDALauncher, unit_translator  # needs numba-cuda
+
+        self.captures, self._precision, self._products = captures, precision, PRODUCTS[precision]
+        self.torch = torch.device("cuda")
+        self.stream = torch.cuda.Stream()
+        self._host: TorchCPUDevice | None = None
+        self._pool = None
+        self._launcher = CUDALauncher(
+            unit_translator("learner", double=False), lambda: torch.cuda.current_stream().cuda_stream
+        )
+
+    def records(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Records of zeros, for our own functions."""
+        return DeviceArray.zeros(shape, dtype, self.torch)
+
+    def as_records(self, rows: torch.Tensor, names: Sequence[str], kind: Any) -> Any:
+        """Rows (..., numbers) as records of as many fields, in the same memory."""
+        return DeviceArray.of(rows, np.dtype([(name, kind) for name in names]))
+
+    def put(self, host: NDArray[Any]) -> Any:
+        """A copy of an array of the host, for our own functions; of types that torch does not have, too."""
+        made = self.records(host.shape, host.dtype)
+        made.store(host)
+        return made
+
+    def on_host(self) -> TorchCPUDevice:
+        """The device of the host, for environments that step there."""
+        if self._host is None:
+            self._host = TorchCPUDevice(available_cores())
+        return self._host
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as networks of this device read it."""
+        return array.to(self.torch)
+
+    def store(self, array: Any, host: Any) -> None:
+        """Replace what an array holds."""
+        self.synchronise()
+        self.write(array, np.asarray(host))
+        self.synchronise()
+
+    def write(self, array: Any, host: NDArray[Any]) -> None:
+        """The same as `store`, without waiting for what is under way."""
+        if isinstance(array, torch.Tensor):
+            array.detach().copy_(torch.from_numpy(np.array(host)))
+        elif isinstance(array, DeviceArray):
+            array.store(host)
+        else:  # an array of numba's: of a fleet
+            array.copy_to_device(np.ascontiguousarray(host, array.dtype))
+
+    def fetch(self, array: Any) -> NDArray[Any]:
+        """What an array holds, as a copy on the host."""
+        self.synchronise()
+        if isinstance(array, torch.Tensor):
+            return array.detach().cpu().numpy().copy()
+        return array.fetch() if isinstance(array, DeviceArray) else array.copy_to_host()
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array of this device, or of the host, into another of this device."""
+        if isinstance(target, torch.Tensor):
+            given = torch.from_numpy(source) if isinstance(source, np.ndarray) else source
+            target.detach().copy_(given, non_blocking=True)
+        elif isinstance(source, np.ndarray):
+            target.store(source)
+        else:
+            target.bytes().copy_(source.bytes())
+
+    def make_hosts(self, agents: int, width: int) -> list[Any]:
+        """Where reports are read: two, so that one can be read while the next is written."""
+        return [torch.zeros(agents, width, dtype=torch.float64, pin_memory=True) for _ in range(2)]
+
+    def launch(self, works: Sequence[Any], count: int) -> Callable[..., None]:
+        """What runs work for every index below `count` (see `engine.launching`); it is called with the place."""
+        return self._launcher.launch(works, count)
+
+    def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
+        """Copies of an environment on this device."""
+        from velocirl.vector.native_cuda import CUDAFleetVectorEnv
+
+        return CUDAFleetVectorEnv(environment, count, seed=0, device="cuda", params=params, copy=False)
+
+    def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
+        """The work by which each copy takes the step that its action says."""
+        target: Any = fleet.target
+        return [target.step_work]
+
+    def make_background(self, collector: Any) -> Background:
+        """What collects while somebody learns: a second stream, or a thread where environments step on the host."""
+        return ThreadBackground() if collector.on_host else StreamBackground(self.stream)
+
+    def capture(self, function: Callable[[], None], stream: Any = None) -> Callable[[], None]:
+        """Record a function's kernels as a graph, and return what replays it; it must have run once before.
+
+        What runs beside others is captured on a stream of its own, with memory of its own.
+        """
+        if not self.captures:
+            return function
+        graph = torch.cuda.CUDAGraph()
+        self.synchronise()
+        with torch.cuda.graph(graph, pool=self._pool if stream is None else None, stream=stream or self.stream):
+            function()
+        if self._pool is None and stream is None:
+            self._pool = graph.pool()
+        return graph.replay
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While this lasts, torch works on our stream, in our precision, and the same twice."""
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = matmul.allow_tf32
+        matmul.allow_tf32 = self._precision == "tf32"
+        try:
+            with (
+                torch.cuda.stream(self.stream),
+                cudnn.flags(enabled=True, deterministic=True, allow_tf32=self._precision == "tf32"),
+            ):
+                yield
+        finally:
+            matmul.allow_tf32 = before
+
+    def synchronise(self) -> None:
+        """Wait until everything is done."""
+        torch.cuda.synchronize()
+
+    def mark(self) -> Any:
+        """The moment when the GPU comes to this place."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, *marks: Any) -> list[float]:
+        """The seconds from each moment to the next, when the last has come."""
+        marks[-1].synchronize()
+        return [before.elapsed_time(after) / 1000 for before, after in pairwise(marks)]
 
 
 def _numpy(array: Any) -> Any:

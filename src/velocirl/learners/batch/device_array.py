@@ -1,0 +1,101 @@
+"""Arrays of any NumPy type in the memory of a GPU, which torch holds: records, and numbers that torch does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+TYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+    np.dtype(np.int8): torch.int8,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+}
+
+
+class DeviceArray:
+    """A view of bytes; a field of records is a tensor of the same memory."""
+
+    def __init__(
+        self, memory: torch.Tensor, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], start: int = 0
+    ) -> None:
+        self._memory, self._strides, self._start = memory, strides, start  # flat bytes; in bytes, as NumPy counts them
+        self.dtype, self.shape = dtype, shape
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: torch.device) -> DeviceArray:
+        """A new one; its memory begins at a multiple of 256 bytes."""
+        memory = torch.zeros(int(np.prod(shape)) * dtype.itemsize, dtype=torch.uint8, device=device)
+        return cls(memory, dtype, shape, packed_strides(shape, dtype))
+
+    @classmethod
+    def of(cls, rows: torch.Tensor, dtype: np.dtype[Any]) -> DeviceArray:
+        """Rows (..., numbers) of a tensor as records, each as large as a row."""
+        memory, shape = rows.detach().reshape(-1).view(torch.uint8), tuple(rows.shape[:-1])
+        return cls(memory, dtype, shape, packed_strides(shape, dtype))
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        address = self._memory.data_ptr() + self._start
+        packed = self._strides == packed_strides(self.shape, self.dtype)
+        return {
+            "shape": self.shape, "typestr": self.dtype.str if self.dtype.names is None else f"|V{self.dtype.itemsize}",
+            "data": (address, False), "strides": None if packed else self._strides, "version": 3,
+        }  # fmt: skip
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: str | slice) -> Any:
+        """A field as a tensor, or a stretch of rows."""
+        if isinstance(key, slice):
+            first, stop, _ = key.indices(len(self))
+            rows = max(stop - first, 0), *self.shape[1:]
+            return DeviceArray(self._memory, self.dtype, rows, self._strides, self._start + first * self._strides[0])
+        kind, offset = (self.dtype.fields or {})[key][:2]
+        inner = packed_strides(kind.shape, kind.base)
+        return self._tensor(kind.base, (*self.shape, *kind.shape), (*self._strides, *inner), self._start + offset)
+
+    def as_type(self, dtype: np.dtype[Any]) -> DeviceArray:
+        """The same rows by another type, which may be smaller."""
+        return DeviceArray(self._memory, dtype, self.shape, self._strides, self._start)
+
+    def side_by_side(self, names: list[str]) -> torch.Tensor:
+        """Fields of float32 that lie side by side, as a tensor (..., fields)."""
+        offset = (self.dtype.fields or {})[names[0]][1]
+        shape, strides = (*self.shape, len(names)), (*self._strides, 4)
+        return self._tensor(np.dtype(np.float32), shape, strides, self._start + offset)
+
+    def reshape(self, _: int) -> DeviceArray:
+        """All rows in one dimension."""
+        return DeviceArray(self._memory, self.dtype, (int(np.prod(self.shape)),), self._strides[-1:], self._start)
+
+    def bytes(self) -> torch.Tensor:
+        """The memory of packed rows."""
+        return self._memory[self._start : self._start + int(np.prod(self.shape)) * self.dtype.itemsize]
+
+    def store(self, host: NDArray[Any]) -> None:
+        """Replace what it holds."""
+        given = np.array(np.broadcast_to(host, self.shape), self.dtype)
+        self.bytes().copy_(torch.from_numpy(given.reshape(-1).view(np.uint8)))
+
+    def fetch(self) -> NDArray[Any]:
+        """What it holds, on the host."""
+        return self.bytes().cpu().numpy().view(self.dtype).reshape(self.shape)
+
+    def _tensor(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], start: int
+    ) -> torch.Tensor:
+        kind = TYPES[dtype]
+        size, whole = dtype.itemsize, len(self._memory) // dtype.itemsize * dtype.itemsize
+        memory = self._memory[:whole].view(kind)
+        return torch.as_strided(memory, shape, tuple(one // size for one in strides), start // size)
+
+
+def packed_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """The strides of elements that lie one after the other, in bytes."""
+    return tuple(int(dtype.itemsize * np.prod(shape[k + 1 :])) for k in range(len(shape)))
