@@ -45,9 +45,10 @@ def vtrace(reward, value, current_value, final_value, ended, ratio, advantage, t
         next_value = current_value[t]
 
 
-def scale_reward(row, scale):
-    """Bring a reward to the scale of the critic."""
-    row.reward = min(max(row.reward * scale.reward_scale, -scale.reward_limit), scale.reward_limit)
+def scale_rewards(reward, scale):
+    """Bring the rewards of a column to the scale of the critic."""
+    for t in range(len(reward)):
+        reward[t] = min(max(reward[t] * scale.reward_scale, -scale.reward_limit), scale.reward_limit)
 
 
 def add_spread(value, target, sums):

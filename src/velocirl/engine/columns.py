@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
@@ -54,6 +56,12 @@ class Ringed(NamedTuple):
     counts: NDArray[Any]
 
 
+class Fresh(NamedTuple):
+    """A record of zeros each time, of the type of these; what a function adds up in it stays in registers."""
+
+    rows: NDArray[Any]
+
+
 def rows_at(columns, i, r, place):
     """The arguments of a scalar function for index i, which stands in row r of its block."""
     return tuple(_row(column, i, r, place) for column in columns)
@@ -72,6 +80,8 @@ def _row(column: Any, i: int, r: int, place: int) -> Any:
         return column.rows[i // column.size]
     if isinstance(column, Ringed):
         return column.rows[column.counts[0] + i]
+    if isinstance(column, Fresh):
+        return np.zeros(1, column.rows.dtype)[0]
     return column[i]
 
 
@@ -98,6 +108,9 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
                 elif word is Grouped:
                     places = [builder.udiv(index, builder.extract_value(column, 1))]
                 held = builder.extract_value(column, 0) if word is not None else column
+                if word is Fresh:
+                    made.append(_fresh(context, builder, array.dtype))
+                    continue
                 made.append(_take(context, builder, array, held, places, populate_array))
             return context.make_tuple(builder, result, made)
 
@@ -123,6 +136,15 @@ def _element(context: Any, builder: Any, array: Any, value: Any, place: Any) -> 
     held = context.make_array(array)(context, builder, value)
     found = builder.load(builder.gep(held.data, [place]) if place else held.data)
     return context.cast(builder, found, array.dtype, types.int64)
+
+
+def _fresh(context: Any, builder: Any, record: Any) -> Any:
+    """A record of zeros on the stack."""
+    size = ir.ArrayType(ir.IntType(8), record.size)
+    room = cgutils.alloca_once(builder, size)
+    room.align = 8
+    builder.store(ir.Constant(size, None), room)
+    return builder.bitcast(room, context.get_value_type(record))
 
 
 def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any], populate_array: Any) -> Any:

@@ -19,7 +19,7 @@ from velocirl.engine.columns import compiled_rows_at, rows_at
 from velocirl.engine.cuda_kernels import cuda, cuda_translator, types
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fingerprint import fingerprint
-from velocirl.engine.frames import reader, type_of, words_of
+from velocirl.engine.frames import packed_reader, packed_words_of, type_of
 from velocirl.engine.launching import Work
 from velocirl.engine.precision import single_precision
 from velocirl.engine.translating import Translator
@@ -41,7 +41,7 @@ SKELETON = """
 {declarations}
 struct Frame {{ long long words[{size}]; }};
 extern "C" __global__ void __launch_bounds__({threads})
-run(const __grid_constant__ Frame frame, unsigned long long count, long long place) {{
+{name}(const __grid_constant__ Frame frame, unsigned long long count, long long place) {{
   unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
   if (i < count) {{
 {calls}
@@ -73,7 +73,7 @@ def unit_code(
 
 
 def _compile(function: Any, kind: Any, translator: Translator, name: str, capability: tuple[int, int]) -> bytes:
-    inner, read = translator.scalar(function), reader(kind, intrinsic)
+    inner, read = translator.scalar(function), packed_reader(kind, intrinsic, arrays.populate_array)
 
     def unit(frame, i, place):
         inner(i, i, place, *read(frame))
@@ -98,18 +98,21 @@ def _as_if_on(capability: tuple[int, int]) -> Iterator[None]:
         dispatcher.get_current_device = before
 
 
-def kernel_code(units: Sequence[tuple[str, bytes]], sizes: Sequence[int], capability: tuple[int, int]) -> bytes:
+def kernel_code(
+    name: str, units: Sequence[tuple[str, bytes]], sizes: Sequence[int], capability: tuple[int, int]
+) -> bytes:
     """The machine code of a kernel that calls units one after the other, whose frames have these sizes."""
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     names = [name for name, _ in units]
     arguments = "unsigned long long frame, unsigned long long i, long long place"
     source = SKELETON.format(
-        declarations="\n".join(f'extern "C" __device__ long long {name}({arguments});' for name in dict.fromkeys(names)),
+        declarations="\n".join(f'extern "C" __device__ long long {unit}({arguments});' for unit in dict.fromkeys(names)),
+        name=name,
         size=max(sum(sizes), 1),
         threads=THREADS,
         calls="\n".join(
-            f"    {name}((unsigned long long)(frame.words + {start}), i, place);"
-            for name, start in zip(names, starts, strict=True)
+            f"    {unit}((unsigned long long)(frame.words + {start}), i, place);"
+            for unit, start in zip(names, starts, strict=True)
         ),
     )
     arch = f"sm_{capability[0]}{capability[1]}"
@@ -138,9 +141,10 @@ class Kernel:
             with _told(owner):
                 rules, before = (translator, _nothing) if owner is None else (owner.translator, owner.rehearse)
                 units.append(unit_code(function, type_of(arguments), rules, before, capability))
-        code = kernel_code(units, [len(words_of(work.arguments)) for work in works], capability)
+        name = "__".join([work.function.__name__ for work in works])[:120]  # as profilers show it
+        code = kernel_code(name, units, [len(packed_words_of(work.arguments)) for work in works], capability)
         self._module = _checked(driver.cuModuleLoadData(code))
-        self._function = _checked(driver.cuModuleGetFunction(self._module, b"run"))
+        self._function = _checked(driver.cuModuleGetFunction(self._module, name.encode()))
 
     def launch(self, parameters: Parameters, place: int, stream: int) -> None:
         """Run it on a stream, given by its handle."""
@@ -158,7 +162,7 @@ class Parameters:
 
     def __init__(self, works: Sequence[Work], count: int) -> None:
         self._held = works  # so that the memory of the arguments stays
-        words = [word for work in works for word in words_of(work.arguments)] or [0]
+        words = [word for work in works for word in packed_words_of(work.arguments)] or [0]
         frame = (ctypes.c_longlong * len(words))(*(_signed(word) for word in words))
         self.place = ctypes.c_longlong(0)
         self._parts = frame, ctypes.c_ulonglong(count), self.place

@@ -11,7 +11,9 @@ import struct
 from typing import Any
 
 import numba
+import numba.np.numpy_support
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -88,3 +90,59 @@ def reader(kind: Any, intrinsic: Any = intrinsic) -> Any:
         return kind(types.int64), generate
 
     return read
+
+
+# On a GPU every word of a frame is fetched anew by every launch, so that only those are sent that cannot be derived.
+
+
+def packed_words_of(value: Any) -> list[int]:
+    """The words of a value without those that follow from others: of an array its address, shape, and other strides."""
+    if isinstance(value, tuple):
+        return [word for member in value for word in packed_words_of(member)]
+    if not hasattr(value, "shape") or not hasattr(value, "dtype") or isinstance(value, np.generic):
+        return words_of(value)
+    kind, words = type_of(value), words_of(value)
+    return words[4 : 5 + kind.ndim * (1 if kind.layout == "C" else 2)]
+
+
+def packed_reader(kind: Any, intrinsic: Any, populate_array: Any) -> Any:
+    """`read(address)`: the tuple of this type whose words lie there packed, for the compiler that has these two."""
+
+    @intrinsic
+    def read(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            words = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+            return _unpack(context, builder, kind, words, 0, populate_array)[0]
+
+        return kind(types.int64), generate
+
+    return read
+
+
+def _unpack(context: Any, builder: Any, kind: Any, words: Any, place: int, populate_array: Any) -> tuple[Any, int]:
+    """The value of a type whose words begin at a place, and the place after them."""
+
+    def word(number: int) -> Any:
+        return builder.load(builder.gep(words, [ir.Constant(ir.IntType(32), number)]))
+
+    if isinstance(kind, types.BaseTuple):
+        members = []
+        for one in kind.types:
+            member, place = _unpack(context, builder, one, words, place, populate_array)
+            members.append(member)
+        return context.make_tuple(builder, kind, members), place
+    if not isinstance(kind, types.Array):
+        value = word(place)
+        return (builder.bitcast(value, ir.DoubleType()) if kind == types.float64 else value), place + 1
+    itemsize = ir.Constant(ir.IntType(64), numba.np.numpy_support.as_dtype(kind.dtype).itemsize)
+    array = context.make_array(kind)(context, builder)
+    shape = [word(place + 1 + k) for k in range(kind.ndim)]
+    if kind.layout == "C":
+        strides = [itemsize]
+        for size in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], size))
+    else:
+        strides = [word(place + 1 + kind.ndim + k) for k in range(kind.ndim)]
+    data = builder.inttoptr(word(place), array.data.type)
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None, parent=None)
+    return array._getvalue(), place + 1 + kind.ndim * (1 if kind.layout == "C" else 2)

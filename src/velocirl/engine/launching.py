@@ -50,7 +50,9 @@ def by_row(function: Callable[..., Any], head: Any = None) -> Callable[..., Any]
     def run_with_head(i, r, place, *columns):
         function(head, *rows_at(columns, i, r, place))
 
-    return run if head is None else run_with_head
+    made = run if head is None else run_with_head
+    made.__name__ = function.__name__  # as profilers and debuggers show it
+    return made
 
 
 class PythonLauncher:

@@ -60,7 +60,9 @@ class Recorded:
         config, inputs, zeros = task.config, task.encoding.inputs, device.zeros
         copies = agents * config.num_envs
         kind = rollout_type(inputs, task.action, task.fields, task.values)
-        self.records = device.records((copies, config.horizon + 1), kind)
+        # Neighbouring copies lie side by side, as a GPU writes them.
+        self.memory = device.records((config.horizon + 1, copies), kind)
+        self.records = self.memory.transpose(1, 0)  # (copies, horizon + 1)
         ends = agents, config.horizon, config.num_envs
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
@@ -95,7 +97,7 @@ class Recorded:
     def _arrays(self) -> dict[str, Any]:
         log = self.log
         return {
-            "records": self.records, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
+            "records": self.memory, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
             "fault": log.fault, "reward_sums": self.reward_sums, "observation_sums": self.observation_sums,
             "start_state": self.start_state,
         }  # fmt: skip

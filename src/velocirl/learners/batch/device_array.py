@@ -70,6 +70,11 @@ class DeviceArray:
         shape, strides = (*self.shape, len(names)), (*self._strides, 4)
         return self._tensor(np.dtype(np.float32), shape, strides, self._start + offset)
 
+    def transpose(self, *axes: int) -> DeviceArray:
+        """The same with its dimensions in another order."""
+        shape, strides = ([one[axis] for axis in axes] for one in (self.shape, self._strides))
+        return DeviceArray(self._memory, self.dtype, tuple(shape), tuple(strides), self._start)
+
     def reshape(self, _: int) -> DeviceArray:
         """All rows in one dimension."""
         return DeviceArray(self._memory, self.dtype, (int(np.prod(self.shape)),), self._strides[-1:], self._start)

@@ -10,7 +10,7 @@ import numpy as np
 from velocirl.buffers.records import GOES_ON
 from velocirl.engine import random
 from velocirl.engine.launching import Work
-from velocirl.learners.batch.networks import MINIBATCH, Clock
+from velocirl.learners.batch.networks import MINIBATCH, Clock, goes_on
 
 ROUNDS = 8  # of a shuffle: with 4, some places of a small order are 8 % more likely than others
 
@@ -36,8 +36,9 @@ def shuffle(s, r, t, order, rng, clock):  # noqa: ARG001 - every function of an 
 
 def draw_keys(s, r, t, keys, rng, clock):  # noqa: ARG001
     """What an agent's next order follows from."""
-    for k in range(4):
-        keys[s, k] = random.bits(rng[s])
+    if goes_on(clock, s):
+        for k in range(4):
+            keys[s, k] = random.bits(rng[s])
     clock.counts[s, MINIBATCH] = -1
 
 
@@ -54,9 +55,9 @@ def rewind(s, r, t, clock):  # noqa: ARG001
 
 
 def choose(i, r, t, order, index, clock, extent):  # noqa: ARG001
-    """Where the sample of a minibatch's row lies among the rows of all copies, each of which has one more than samples.
+    """Where the sample of a minibatch's row lies among the rows of all copies, which lie step by step.
 
-    Whole rollouts of copies lie with their steps one after the other, as a recurrent network reads them.
+    Whole rollouts of copies come with their steps one after the other, as a recurrent network reads them.
     """
     s = 0 if extent.agents == 1 else i // extent.rows  # a division costs a GPU more than all else here
     q = i - s * extent.rows
@@ -69,19 +70,18 @@ def choose(i, r, t, order, index, clock, extent):  # noqa: ARG001
         together = extent.rows // extent.unit
         time = q // together
         copy = order[s, m * together + q - time * together]
-    index[i] = (s * extent.copies + copy) * (extent.horizon + 1) + time
+    index[i] = (time * extent.agents + s) * extent.copies + copy
 
 
 def find_start(i, r, t, index, rows, starts, extent):  # noqa: ARG001
     """Whether an episode begins at a row of a minibatch, other than with the rollout."""
-    place = index[i]
-    first = place % (extent.horizon + 1) == 0
-    starts[i] = 1.0 if not first and rows[place - 1].ended != GOES_ON else 0.0
+    before = index[i] - extent.agents * extent.copies
+    starts[i] = 1.0 if before >= 0 and rows[before].ended != GOES_ON else 0.0
 
 
 def load_state(c, r, t, index, start_state, state, extent):  # noqa: ARG001
     """What a recurrent network remembered before the first step of a copy; the first steps of all come first."""
-    copy = index[c] // (extent.horizon + 1)
+    copy = index[c]  # of the first step
     for k in range(state.shape[1]):
         state[c, k] = start_state[copy, k]
 

@@ -159,8 +159,6 @@ class BatchNetworks:
         self._descent = descent(self._optimiser.rule, alone=agents == 1)
         limits = task.config.max_grad_value > 0 or scaling
         self._scales = limits or getattr(task.config, "gradient_accumulation", 1) > 1
-        self._steps = {name: self._bind_step(name) for name in task.trained}
-        self._moves: dict[tuple[str, str, float], Callable[..., None]] = {}
 
     @property
     def first_trained(self) -> str:
@@ -172,27 +170,34 @@ class BatchNetworks:
         for learnt in self.learnt.values():
             self.device.fill(learnt.norms, 0.0)
 
-    def take_step(self, name: str) -> None:
-        """Move the parameters of a network along the gradient that it has now, unless that is not finite."""
-        learnt, (scale, prepare, descend) = self.learnt[name], self._steps[name]
-        if scale is not None:
-            scale(0)
-        self.device.find_norms(self.networks[name].gradient, learnt.norm)
-        prepare(0)
-        descend(0)
+    def step_parts(self, name: str) -> tuple[Callable[[], None] | None, Callable[[], None], Work, Callable[[], None]]:
+        """The parts of a step along the gradient that a network has: what scales it, finds its norm, prepares, descends.
 
-    def bind_number(self, gradient: Any, name: str) -> Callable[..., None]:
+        Nothing is scaled where there is nothing to scale by; a step that is not sound is not taken.
+        """
+        learnt, clock, launch = self.learnt[name], self.clock, self.device.launch
+        count, network = self.agents * learnt.size, self.networks[name]
+        scale = launch([Work(scale_gradient, (learnt, clock))], count) if self._scales else None
+        descend = launch([Work(self._descent.descend, (learnt, clock))], count)
+        return (
+            None if scale is None else lambda: scale(0),
+            lambda: self.device.find_norms(network.gradient, learnt.norm),
+            Work(self._descent.prepare_step, (learnt, clock)),
+            lambda: descend(0),
+        )
+
+    def number_step(self, gradient: Any, name: str) -> Work:
         """What takes the step of a number, along gradients (agents,)."""
         which = self.task.numbers.index(name)
-        work = Work(self._descent.step_number, (gradient, self.number_learnt, which, self.clock))
-        return self.device.launch([work], self.agents)
+        return Work(self._descent.step_number, (gradient, self.number_learnt, which, self.clock))
 
-    def bind_follow(self, target: str, source: str, share: float) -> Callable[..., None]:
+    def bind_follow(self, target: str, source: str, share: float) -> Callable[[], None]:
         """What lets a target network come closer to its network."""
         parameters, slow = (self._flat(self.networks[name].parameters) for name in (source, target))
         size = self.networks[source].num_parameters
         arguments = parameters, slow, self.device.put(np.array([share])), self.clock, size
-        return self.device.launch([Work(move, arguments)], self.agents * size)
+        run = self.device.launch([Work(move, arguments)], self.agents * size)
+        return lambda: run(0)
 
     def copy_targets(self) -> None:
         """Let target networks be what their networks are, with all that those keep beside their parameters."""
@@ -261,13 +266,6 @@ class BatchNetworks:
             size=size,
             scaling=int(scaling),
         )
-
-    def _bind_step(self, name: str) -> tuple[Any, Any, Any]:
-        learnt, clock, launch = self.learnt[name], self.clock, self.device.launch
-        count = self.agents * learnt.size
-        scale = launch([Work(scale_gradient, (learnt, clock))], count) if self._scales else None
-        prepare = launch([Work(self._descent.prepare_step, (learnt, clock))], self.agents)
-        return scale, prepare, launch([Work(self._descent.descend, (learnt, clock))], count)
 
     def _store_moments(self, learnt: Learnt, moments: NDArray[Any]) -> None:
         slots = self._optimiser.slots

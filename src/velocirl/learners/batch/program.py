@@ -5,13 +5,14 @@ Work for rows that follows one upon the other is launched together, which on a G
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from velocirl.engine.columns import Grouped, Shared, rows_at
+from velocirl.buffers.records import WIDE as OBSERVATIONS
+from velocirl.engine.columns import Fresh, Grouped, Shared, rows_at
 from velocirl.engine.launching import Work, by_row
 from velocirl.learners.batch.minibatches import Memory
 from velocirl.learners.batch.networks import (
@@ -23,11 +24,13 @@ from velocirl.learners.batch.networks import (
     BatchNetworks,
     goes_on,
 )  # fmt: skip
+from velocirl.learners.batch.sequence import Sequence
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
 SINGLE, DOUBLE = np.float32, np.float64
 WIDE = 64  # numbers of a field that are copied one by one, not by row
+NO_METRICS = np.dtype([("nothing", SINGLE)])  # of a function that asks for metrics and adds to none
 
 
 class Rows(NamedTuple):
@@ -52,14 +55,7 @@ class Sums(NamedTuple):
     metric: Any  # (slots,) int64, to which metric a slot counts
 
 
-def clear_row(i, r, t, numbers):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Let a row begin at zero."""
-    row = numbers[i]
-    for k in range(len(row)):
-        row[k] = 0.0
-
-
-def scale_row(i, r, t, gradient, rows, clock):  # noqa: ARG001
+def scale_row(i, r, t, gradient, rows, clock):  # noqa: ARG001 - every function of an index has the same first arguments
     """The share of a sample in the mean gradient of its batch."""
     row, share = gradient[i], np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)
     for k in range(len(row)):
@@ -175,16 +171,14 @@ class BatchProgram:
         )
         self.slot_passes: list[int] = []
         self._slopes: dict[str, Any] = {}
-        self._steps: list[tuple[str | None, Callable[..., None]]] = []
-        self._pending: list[Work] = []
+        self._sequence = Sequence(self.device, total, self.agents)
         self._begun: set[str] = set()  # networks that have a gradient of this update
+        self._loaded: set[tuple[str, str]] = set()  # fields that a forward pass finds loaded
         self._build()
 
     def run(self, due: frozenset[str] = frozenset(), *, accumulate: bool = False, stepping: bool = True) -> None:
         """One update; `due` are the periods whose stages are done in it."""
-        for every, function in self._steps:
-            if every is None or every in due:
-                function(accumulate, stepping)
+        self._sequence.run(due, accumulate=accumulate, stepping=stepping)
 
     def begin(self) -> None:
         """Before an iteration."""
@@ -197,22 +191,12 @@ class BatchProgram:
         return mean_metrics(self.metrics, slots, totals.tolist(), seen.tolist())
 
     def _build(self) -> None:
-        self._every: str | None = None
-        begin = self.device.launch(
-            [Work(begin_batch, (self.sums, self._count, self.clock, int(self._learns)))], self.agents
-        )
-        self._add(lambda accumulate, stepping: begin(int(accumulate)))  # noqa: ARG005 - as every step
-        if self._rows.fetch is not None:
-            self._pending.append(self._rows.fetch)
-        if self._rows.memory is not None:
-            self._pending.append(self._rows.memory.work)
-            self._flush()
-            load = self._rows.memory.load
-            self._add(lambda accumulate, stepping: load(0))  # noqa: ARG005
+        sequence, sums = self._sequence, self.sums
+        sequence.for_agents(Work(begin_batch, (sums, self._count, self.clock, int(self._learns))))
+        self._fetch()
         slot, number, reported = 0, 0, 0
         for one in self.program.steps:
-            self._flush()
-            self._every = one.every
+            sequence.section(one.every)
             if isinstance(one, Pass):
                 first = slot
                 for place, stage in enumerate(one.stages):
@@ -222,65 +206,70 @@ class BatchProgram:
                         self._add_backward(stage)
                     else:
                         self._add_call(stage, one.stages[place + 1 :])
-                self._flush()
                 for stage in one.stages:
                     if isinstance(stage, Call) and stage.metrics:
                         self._add_sum(stage, slot)
                         self.slot_passes += [number] * len(stage.metrics)
                         slot += len(stage.metrics)
-                arguments = self.sums, first, slot, number, self._count, self.clock
-                self._add(self._bound([Work(tally, arguments)], self.agents))
+                sequence.for_agents(Work(tally, (sums, first, slot, number, self._count, self.clock)))
                 number += 1
                 continue
-            if isinstance(one.stage, (Mean, Once, Stop)):
-                if slot > reported:
-                    work = Work(find_means, (self.sums, reported, slot, self._count))
-                    self._add(self._bound([work], self.agents))
-                    reported = slot
+            if isinstance(one.stage, (Mean, Once, Stop)) and slot > reported:
+                sequence.for_agents(Work(find_means, (sums, reported, slot, self._count)))
+                reported = slot
             self._add_meeting(one)
-        self._flush()
+        sequence.flush()
 
-    def _add(self, function: Callable[..., None]) -> None:
-        self._steps.append((self._every, function))
+    def _fetch(self) -> None:
+        """Find the rows, and load of them what no function changes."""
+        sequence, memory = self._sequence, self._rows.memory
+        if self._rows.fetch is not None:
+            sequence.for_rows(self._rows.fetch)
+        for part in self.program.passes:
+            for one in part.stages:
+                if isinstance(one, Forward) and part.every is None and self._per[one.name] == 1:
+                    self._load(one, [name for name in one.reads if name in OBSERVATIONS])
+        if memory is not None:
+            sequence.for_rows(memory.work)
+            sequence.call(lambda: memory.load(0))
 
-    def _bound(self, works: list[Work], count: int) -> Callable[..., None]:
-        run = self.device.launch(works, count)
-        return lambda accumulate, stepping: run(0)  # noqa: ARG005 - as every step
-
-    def _flush(self) -> None:
-        """Launch the work for rows that is waiting."""
-        if self._pending:
-            self._add(self._bound(list(self._pending), self.agents * self._count))
-            self._pending.clear()
-
-    def _add_forward(self, one: Forward) -> None:
+    def _load(self, one: Forward, names: Iterable[str]) -> None:
+        """Copy fields to where a network reads them, unless that was done."""
         inputs, per, start = self._inputs[one.name], self._per[one.name], 0
+        rows = self.agents * self._count
         wide = []
         for name in one.reads:
             source, width = self._rows.fields[name], self._rows.widths[name]
-            if per > 1:
-                several = inputs.reshape(self.agents * self._count, per, -1)
-                self._pending.append(Work(load_several, (_several(source), several, start)))
-            elif width > WIDE:
-                wide.append((Work(load_element, (source, inputs, start, width)), width))
-            else:
-                self._pending.append(Work(load_row, (source, inputs, start)))
+            if name in names and (one.name, name) not in self._loaded:
+                if per > 1:
+                    several = inputs.reshape(rows, per, -1)
+                    self._sequence.for_rows(Work(load_several, (_several(source), several, start)))
+                elif width > WIDE:
+                    wide.append((Work(load_element, (source, inputs, start, width)), rows * width))
+                else:
+                    self._sequence.for_rows(Work(load_row, (source, inputs, start)))
+                if name in OBSERVATIONS:
+                    self._loaded.add((one.name, name))
             start += width
-        self._flush()
-        for work, width in wide:
-            self._add(self._bound([work], self.agents * self._count * width))
+        for work, count in wide:
+            run = self.device.launch([work], count)
+            self._sequence.call(lambda run=run: run(0))
+
+    def _add_forward(self, one: Forward) -> None:
+        self._load(one, one.reads)
+        inputs = self._inputs[one.name]
         network, outputs = self.networks.networks[one.network], self._outputs[one.name]
         learns = [part for part in self._later(one) if isinstance(part, Backward) and part.name == one.name]
         reading = network.reading_back if any(part.into for part in learns) else network.learning
         read, memory = self._shaped(inputs, network), self._rows.memory if network.state_size else None
         starts = None if memory is None else memory.starts.reshape(memory.steps, -1)
 
-        def run(accumulate: bool, stepping: bool) -> None:  # noqa: ARG001
+        def run() -> None:
             with reading(one.name) if learns else nullcontext():
                 made = network.forward(read)[0] if memory is None else network.unroll(read, starts, memory.state)
             self.device.copy(outputs, made.reshape(outputs.shape))
 
-        self._add(run)
+        self._sequence.call(run)
 
     def _shaped(self, rows: Any, network: Any) -> Any:
         """Rows as a network reads them: of each of several agents, or of each step for one that remembers."""
@@ -298,31 +287,29 @@ class BatchProgram:
         return rest[:again]
 
     def _add_backward(self, one: Backward) -> None:
-        self._flush()
         forward = self.program.forwards[one.name]
         network, gradient = self.networks.networks[forward.network], self._gradients[one.name]
         given = self._shaped(gradient, network)
         if one.into is None:
             again = forward.network in self._begun  # then this adds to a gradient of the same update
             self._begun.add(forward.network)
-
-            def run(accumulate: bool, stepping: bool) -> None:  # noqa: ARG001
-                network.backward(given, accumulate or again, one.name)
+            self._sequence.call_with(lambda accumulate: network.backward(given, accumulate or again, one.name))
         else:
             slopes = self.device.zeros(*self._inputs[one.name].shape)
             self._slopes[one.into] = slopes, one.name
-
-            def run(accumulate: bool, stepping: bool) -> None:  # noqa: ARG001
-                self.device.copy(slopes, network.input_gradient(given, one.name).reshape(slopes.shape))
-
-        self._add(run)
+            self._sequence.call(
+                lambda: self.device.copy(slopes, network.input_gradient(given, one.name).reshape(slopes.shape))
+            )
 
     def _add_call(self, call: Call, following: tuple[Any, ...]) -> None:
-        if call.metrics:
-            self._pending.append(Work(clear_row, (self._added[id(call)],)))
         columns = tuple(self._column(name, call) for name in call.arguments)
         head = self._task.head if call.takes_head else None
-        self._pending.append(Work(by_row(call.function, head), columns))
+        if call.metrics:
+            added = self._metrics_of(call)
+            function = adding(call.function, head, call.arguments.index("metrics"))
+            self._sequence.for_rows(Work(function, (added, *columns)))
+        else:
+            self._sequence.for_rows(Work(by_row(call.function, head), columns))
         for name in call.gradients:
             later = [one for one in following if isinstance(one, Call) and name in one.gradients]
             into = next((one.into for one in following if isinstance(one, Backward) and one.name == name), None)
@@ -330,38 +317,35 @@ class BatchProgram:
                 gradient, per = self._gradients[name], self._per[name]
                 rows = self.agents * self._count
                 function, array = (scale_row, gradient) if per == 1 else (scale_rows, gradient.reshape(rows, per, -1))
-                self._pending.append(Work(function, (array, self._count, self.clock)))
+                self._sequence.for_rows(Work(function, (array, self._count, self.clock)))
 
     def _add_sum(self, call: Call, slot: int) -> None:
         added, sums = self._added[id(call)], self.sums.sums[:, slot : slot + len(call.metrics)]
-        self._add(lambda accumulate, stepping: self.device.sum_rows(added, sums))  # noqa: ARG005
+        self._sequence.call(lambda: self.device.sum_rows(added, sums))
 
     def _add_meeting(self, one: Meeting) -> None:
-        stage, networks = one.stage, self.networks
+        stage, networks, sequence = one.stage, self.networks, self._sequence
         if isinstance(stage, Step):
             self._begun.discard(stage.network)
-
-            def run(accumulate: bool, stepping: bool) -> None:  # noqa: ARG001
-                if stepping:
-                    networks.take_step(stage.network)
-
-            self._add(run)
+            scale, find_norms, prepare, descend = networks.step_parts(stage.network)
+            if scale is not None:
+                sequence.call(scale, stepping=True, waits=True)
+            sequence.call(find_norms, stepping=True)
+            sequence.for_agents(prepare, stepping=True)
+            sequence.call(descend, stepping=True, waits=True)
         elif isinstance(stage, Follow):
             follow = networks.bind_follow(stage.target, stage.source, getattr(self._task.config, stage.share))
-            self._add(lambda accumulate, stepping: follow(0))  # noqa: ARG005
+            sequence.call(follow, waits=True)
         elif one.call is not None:
             columns = tuple(self._once_column(name) for name in one.call.arguments)
             given = self.device.zeros(self.agents)
             steps = isinstance(stage, Once) and stage.steps is not None
             made = {Mean: then_for, Once: gradient_for if steps else once_for, Stop: stop_for}[type(stage)]
-            function = made(one.call.function)
-            works = [Work(function, (given, self.clock, *columns))]
+            sequence.for_agents(Work(made(one.call.function), (given, self.clock, *columns)))
             if isinstance(stage, Mean):
-                works.append(Work(round_means, (self.sums,)))
-            self._add(self._bound(works, self.agents))
+                sequence.for_agents(Work(round_means, (self.sums,)))
             if isinstance(stage, Once) and stage.steps is not None:
-                step = networks.bind_number(given, stage.steps)
-                self._add(lambda accumulate, stepping: step(0))  # noqa: ARG005
+                sequence.for_agents(networks.number_step(given, stage.steps))
 
     def _column(self, name: str, call: Call) -> Any:
         """What a function is called with under a name."""
@@ -371,7 +355,7 @@ class BatchProgram:
         if name == "rng":
             return self._rows.rng
         if name == "metrics":
-            return device.as_records(self._added[id(call)], call.metrics, SINGLE)
+            return Fresh(self._metrics_of(call)) if call.metrics else Fresh(device.records((1,), NO_METRICS))
         if name == "means":
             return self._of_agent(self._means(self.sums.single, SINGLE))
         if name == "numbers":
@@ -384,6 +368,9 @@ class BatchProgram:
         array = self._gradients[forward] if name.endswith(GRADIENT) else self._outputs[forward]
         per = self._per[forward]
         return array if per == 1 else array.reshape(self.agents * self._count, per, -1)
+
+    def _metrics_of(self, call: Call) -> Any:
+        return self.device.as_records(self._added[id(call)], call.metrics, SINGLE)
 
     def _once_column(self, name: str) -> Any:
         if name == "means":
@@ -406,6 +393,24 @@ class BatchProgram:
         part = slopes[:, start : start + self._rows.widths[field]]
         per = self._per[name]
         return part if per == 1 else part.reshape(self.agents * self._count, per, -1)
+
+
+def adding(function: Callable[..., Any], head: Any, place: int) -> Callable[..., Any]:
+    """`run(i, r, t, added, *columns)`: a function of rows whose argument at a place is what it adds to metrics."""
+
+    def run(i, r, t, added, *columns):
+        arguments = rows_at(columns, i, r, t)
+        function(*arguments)
+        added[i] = arguments[place]
+
+    def run_with_head(i, r, t, added, *columns):
+        arguments = rows_at(columns, i, r, t)
+        function(head, *arguments)
+        added[i] = arguments[place]
+
+    made = run if head is None else run_with_head
+    made.__name__ = function.__name__
+    return made
 
 
 def then_for(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow
-from velocirl.buffers.returns import add_spread, scale_reward
+from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
 from velocirl.engine.columns import Grouped, Indexed, Shared
 from velocirl.engine.launching import Work, by_row
@@ -277,7 +277,7 @@ class BatchRollout(BatchLearner):
 
     def _rows(self, fetch: Work) -> Rows:
         """The rows of a minibatch, and where networks find what they read."""
-        records, index, state_size = self.recorded.records, self._drawing.index, self.recorded.start_state.shape[1]
+        records, index, state_size = self.recorded.memory, self._drawing.index, self.recorded.start_state.shape[1]
         flat = narrow(records).reshape(-1)
         fields: dict[str, Any] = {}
         for name in flat.dtype.names or ():
@@ -323,11 +323,11 @@ class BatchRollout(BatchLearner):
         self._reward_sums = device.zeros(agents, 2, dtype=np.float64)
         if config.normalise_rewards:
             scale = device.put(np.array([(1.0, REWARD_LIMIT)] * agents, SCALE))
-            flat = narrow(recorded.records).reshape(-1)
             arguments = self._rewards, self._reward_sums, self._batch, scale
             self._take_in_rewards = launch([Work(take_in_rewards, arguments)], agents)
-            of_agent = Shared(scale) if agents == 1 else Grouped(scale, len(flat) // agents)
-            self._scale_rewards = launch([Work(by_row(scale_reward), (flat, of_agent))], len(flat))
+            rewards = narrow(recorded.records)["reward"]
+            of_agent = Shared(scale) if agents == 1 else Grouped(scale, config.num_envs)
+            self._scale_rewards = launch([Work(by_row(scale_rewards), (rewards, of_agent))], len(rewards))
         self._seen = device.zeros(3, inputs, dtype=np.float64)
         self._seen_sums = device.zeros(2, inputs, dtype=np.float64)
         centre, inverse_scale = device.zeros(inputs), device.zeros(inputs)

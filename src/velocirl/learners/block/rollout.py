@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow
-from velocirl.buffers.returns import add_spread, scale_reward
+from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
 from velocirl.engine.columns import Indexed, Shared
 from velocirl.engine.indexing import row_loop
@@ -184,7 +184,7 @@ class BlockRollout:
         self._scale = np.zeros(1, [("reward_scale", np.float32), ("reward_limit", np.float32)])
         self._scaling: BoundUnit | None = None
         if config.normalise_rewards:
-            self._scaling = self.networks.bind(row_loop(scale_reward), self._flat, Shared(self._scale))
+            self._scaling = self.networks.bind(row_loop(scale_rewards), narrow(records)["reward"], Shared(self._scale))
         self._epochs = [self._bind_epochs(thread, unit) for thread in range(len(samples))]
         self._meters = {
             "rollout": Meter(self.phases, "rollout/policy", self._count_rollout),
@@ -345,7 +345,7 @@ class BlockRollout:
         moments, copies = self.task.reward_moments, len(self.records)
         if self._scaling is not None and moments is not None:
             self._scale[0] = float(moments.inverse_deviation[0]), REWARD_LIMIT
-            self._scaling(0, len(self._flat))
+            self._scaling(0, copies)
         run_together([[(unit, share) for unit in self._estimates] for share in self._shares])
         if self.task.explained is None:
             return float("nan")
