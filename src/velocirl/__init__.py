@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from velocirl.algorithms import algorithm_modules
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
@@ -14,15 +15,6 @@ from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
 if TYPE_CHECKING:
-    from velocirl.algorithms.online.dqn import DQN
-    from velocirl.algorithms.online.ppo import A2C, PPO
-    from velocirl.algorithms.online.sac import SAC
-    from velocirl.algorithms.online.td3 import TD3
-    from velocirl.algorithms.tabular.double_q_learning import DoubleQLearning
-    from velocirl.algorithms.tabular.expected_sarsa import ExpectedSARSA
-    from velocirl.algorithms.tabular.q_lambda import QLambda
-    from velocirl.algorithms.tabular.q_learning import QLearning
-    from velocirl.algorithms.tabular.sarsa import SARSA
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.tabular.planning.models import TabularModel
@@ -35,15 +27,6 @@ __version__ = "0.1.0.dev0"
 
 # What is for training is imported when it is first used: who only steps environments need not wait for it.
 _FOR_TRAINING = {
-    "velocirl.algorithms.online.dqn": ("DQN",),
-    "velocirl.algorithms.online.ppo": ("A2C", "PPO"),
-    "velocirl.algorithms.online.sac": ("SAC",),
-    "velocirl.algorithms.online.td3": ("TD3",),
-    "velocirl.algorithms.tabular.double_q_learning": ("DoubleQLearning",),
-    "velocirl.algorithms.tabular.expected_sarsa": ("ExpectedSARSA",),
-    "velocirl.algorithms.tabular.q_lambda": ("QLambda",),
-    "velocirl.algorithms.tabular.q_learning": ("QLearning",),
-    "velocirl.algorithms.tabular.sarsa": ("SARSA",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -52,34 +35,16 @@ _FOR_TRAINING = {
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
     "velocirl.learners.faults": ("NumericalError",),
 }
+_LATER = {name: module for module, names in _FOR_TRAINING.items() for name in names} | algorithm_modules()
 
-__all__ = [
-    "A2C",
-    "DQN",
-    "PPO",
-    "SAC",
-    "SARSA",
-    "TD3",
+__all__ = [  # noqa: PLE0604 - algorithms are found by their files
     "Box",
-    "Callback",
-    "Checkpoint",
     "DefinitionError",
     "Discrete",
-    "DoubleQLearning",
-    "EarlyStopping",
     "Environment",
-    "Evaluate",
-    "Evaluation",
-    "ExpectedSARSA",
     "MultiDiscrete",
-    "NumericalError",
-    "QLambda",
-    "QLearning",
-    "StopOnReward",
-    "TabularModel",
     "bool_",
     "check_env",
-    "evaluate",
     "float32",
     "float64",
     "int8",
@@ -89,20 +54,18 @@ __all__ = [
     "list_envs",
     "make",
     "make_vec",
-    "policy_iteration",
     "random",
     "record",
     "uint8",
-    "value_iteration",
+    *_LATER,
 ]
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _FOR_TRAINING.items():
-        if name in names:
-            globals()[name] = getattr(importlib.import_module(module), name)
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

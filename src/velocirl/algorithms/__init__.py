@@ -1,13 +1,25 @@
-"""Algorithms, one file each, and beside it what belongs to it: ppo.py, ppo_config.py, ppo_loss.py, ..."""
+"""Algorithms, one file each: a new one is a new file here, and is found by its name and by that of its class."""
 
 import importlib
 import pkgutil
+import re
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def algorithm_modules() -> dict[str, str]:
+    """The module of each class of an algorithm, as their files say: nothing is imported."""
+    found = {}
+    for room in pkgutil.iter_modules(__path__, f"{__name__}."):
+        folder = Path(__path__[0]) / room.name.rpartition(".")[2]
+        for file in sorted(folder.glob("[!_]*.py")):
+            classes = re.findall(r"^class ([A-Z]\w*)\(\w+\):", file.read_text(encoding="utf-8"), re.MULTILINE)
+            found |= {name: f"{room.name}.{file.stem}" for name in classes if not name.endswith("Config")}
+    return found
 
 
 def load_algorithms() -> None:
     """Import every algorithm, which enters itself among those that are found by name."""
-    names = [module.name for module in pkgutil.walk_packages(__path__, f"{__name__}.")]
-    for name in names:
-        # What belongs to an algorithm is imported by it when it is needed; some of it needs torch.
-        if not any(name.startswith(f"{other}_") for other in names):
-            importlib.import_module(name)
+    for module in set(algorithm_modules().values()):
+        importlib.import_module(module)

@@ -47,8 +47,8 @@ def rollout_type(inputs: int, act: Act, own: Sequence[Field], values: Sequence[s
 
 
 def transition_type(inputs: int, act: Act, own: Sequence[Field] = ()) -> np.dtype[Any]:
-    """The record of one step in a memory; its mask is that of what follows, of which zeros forbid nothing."""
-    fields = [Field("reward", np.float32), *own, *_chosen(act, "next_mask"), Field("ended", np.int8)]
+    """The record of one step in a memory; zeros of a mask forbid nothing."""
+    fields = [Field("reward", np.float32), *own, *_chosen(act, "mask", "next_mask"), Field("ended", np.int8)]
     return _record([*fields, *(Field(name, np.float32, (inputs,)) for name in WIDE)])
 
 
@@ -59,7 +59,7 @@ def drawn_type(act: Act, own: Sequence[Field]) -> np.dtype[Any]:
     the update found.
     """
     numbers = [Field(name, np.float32) for name in ("reward", "discount", "weight", "error")]
-    return _record([*numbers, *own, *_chosen(act, "next_mask")])
+    return _record([*numbers, *own, *_chosen(act, "mask", "next_mask")])
 
 
 def side_by_side(records: Any, names: Sequence[str]) -> Any:
@@ -84,9 +84,9 @@ def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(kept, align=True)
 
 
-def _chosen(act: Act, mask: str) -> tuple[Field, Field]:
+def _chosen(act: Act, *masks: str) -> list[Field]:
     """The action as it was drawn, before any clipping, and what was legal."""
-    return Field("action", act.dtype, (act.size,)), Field(mask, np.int8, (max(act.choices, 1),))
+    return [Field("action", act.dtype, (act.size,)), *(Field(mask, np.int8, (max(act.choices, 1),)) for mask in masks)]
 
 
 def _record(fields: Sequence[Field]) -> np.dtype[Any]:

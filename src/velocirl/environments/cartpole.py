@@ -102,5 +102,7 @@ environment = Environment(
             "tau": 0.005,
             "exploration_fraction": 0.2,
         },
+        "qr-dqn": {"total_steps": 100_000, "train_every": 2, "learning_rate_schedule": "linear"},
+        "discrete-sac": {"total_steps": 100_000, "gamma": 0.98},
     },
 )

@@ -197,12 +197,15 @@ def look(i, r, t, sight, inputs, ring, log, ahead):
 
     That is in the group which begins at PLACE, or `ahead` records after it.
     """
-    place = ring.counts[PLACE] + ahead
-    into, kept = inputs[r], ring.observations[(place if place < len(ring.rows) else 0) + i]
+    group = ring.counts[PLACE] + ahead
+    place = (group if group < len(ring.rows) else 0) + i
+    into, kept, row = inputs[r], ring.observations[place], ring.rows[place]
     if encode(sight.observation[i], sight.table, sight.centre, sight.inverse_scale, into) != 0:
         tell(log, FAULT_IN_OBSERVATION, i, t + ring.clock[STEP])
     for j in range(len(kept)):
         kept[j] = into[j]
+    for k in range(len(row.mask)):
+        row.mask[k] = ring.mask[i, k]
 
 
 def remember(i, r, t, sight, told, ring, log):  # noqa: ARG001

@@ -7,7 +7,7 @@ shows in the log-probability, and the action is a legal one even then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import exp, log
 from typing import Any, NamedTuple
 
@@ -234,8 +234,26 @@ def gaussian(size: int) -> Head:
 
 def epsilon_greedy(count: int, masked: bool, epsilon: float) -> Head:
     """One choice of `count`, from their values: the best, or where one is drawn, a random one with a probability."""
+    return by_values(count, masked, epsilon, value_of_column)._replace(name="epsilon_greedy")
+
+
+def by_values(count: int, masked: bool, epsilon: float, value: Callable[..., Any]) -> Head:
+    """The same where `value(output, option)` says what an option is worth."""
     head = categorical(count, masked)
-    best, draw = head.best, head.draw
+    draw, is_free, is_legal = head.draw, *((nothing_is_legal, legal_by_mask) if masked else (always_free, legal_always))
+
+    def best(output, mask):
+        free = is_free(mask, 0, count)
+        chosen, highest = 0, -2.0 * EXTREME
+        for k in range(count):
+            worth = bounded(value(output, k))
+            # "Not below or equal" rather than "above": of NaNs too a legal one is taken.
+            if is_legal(mask, k, free) and not worth <= highest:
+                chosen, highest = k, worth
+        return chosen
+
+    def mode(output, mask, action):
+        action[0] = best(output, mask)
 
     def sample(output, mask, rng, action):
         if random.uniform(rng) < epsilon:
@@ -244,20 +262,12 @@ def epsilon_greedy(count: int, masked: bool, epsilon: float) -> Head:
             action[0] = best(output, mask)
         return np.float32(0)
 
-    return head._replace(name="epsilon_greedy", sample=sample)
+    return head._replace(name="by_values", sample=sample, mode=mode, best=best)
 
 
-def describe_head(head: Head) -> dict[str, Any]:
-    """A head as plain values, from which `head_from` makes it again."""
-    return {"name": head.name, "counts": list(head.counts), "masked": head.masked}
-
-
-def head_from(description: Mapping[str, Any]) -> Head:
-    """The head of a description."""
-    name, counts, masked = description["name"], description["counts"], description["masked"]
-    if name == "gaussian":
-        return gaussian(counts[0])
-    return categorical(counts[0], masked) if name == "categorical" else multi_discrete(counts, masked)
+def value_of_column(output, option):
+    """What an option is worth where each has a column of its own."""
+    return output[option]
 
 
 def bounded(logit):

@@ -132,7 +132,8 @@ class OffPolicyAgent(DeepAgent):
 
     def row_names(self) -> list[str]:
         """What is known of a transition that was drawn."""
-        return ["observation", "action", "reward", "discount", "weight", "error", "next_observation", "next_mask"]
+        return ["observation", "action", "reward", "discount", "weight", "error", "mask", "next_observation",
+                "next_mask"]  # fmt: skip
 
     @property
     def exploration(self) -> tuple[float, float, float, float]:

@@ -136,7 +136,8 @@ def note(b, place, ring, drawn, extent):
     row.discount = discount
     for k in range(len(row.action)):
         row.action[k] = stored.action[k]
-    for k in range(len(row.next_mask)):
+    for k in range(len(row.mask)):
+        row.mask[k] = stored.mask[k]
         row.next_mask[k] = following.next_mask[k]
 
 

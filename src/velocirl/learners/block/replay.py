@@ -226,7 +226,8 @@ def fetch(row, stored, last, reward, discount, weight):
     row.weight = weight
     for k in range(len(row.action)):
         row.action[k] = stored.action[k]
-    for k in range(len(row.next_mask)):
+    for k in range(len(row.mask)):
+        row.mask[k] = stored.mask[k]
         row.next_mask[k] = last.next_mask[k]
 
 

@@ -1,0 +1,164 @@
+"""Soft actor-critic for a single choice of several actions (Christodoulou, 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, log
+
+from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
+from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
+from velocirl.networks.heads import Head, categorical
+from velocirl.training.config import require
+from velocirl.training.off_policy import ActorCriticConfig, OffPolicyAgent
+
+
+@dataclass(frozen=True)
+class DiscreteSACConfig(ActorCriticConfig):
+    """The settings of discrete SAC. Those of an environment's preset stand in for the defaults."""
+
+    num_envs: int = 4
+    train_every: int = 2
+    batch_size: int = 128
+    hidden: tuple[int, ...] = (64, 64)
+    learning_rate: float = 1e-3
+    tau: float = 0.02
+    temperature: str | float = "auto"
+    """What a unit of entropy is worth; auto learns it, so that the entropy becomes target_entropy."""
+    target_entropy: float | None = None
+    """The entropy that auto aims at; without it, entropy_share of that of random actions."""
+    entropy_share: float = 0.3
+    """The share of the entropy of random actions that auto aims at."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.temperature, str):
+            require(self.temperature == "auto", "temperature", self.temperature, 'a number, or "auto"')
+        else:
+            require(0 < self.temperature < inf, "temperature", self.temperature, 'above 0, or "auto"')
+        target = self.target_entropy
+        require(target is None or -inf < target < inf, "target_entropy", target, "finite")
+        require(0 <= self.entropy_share <= 1, "entropy_share", self.entropy_share, "from 0 to 1")
+
+    @property
+    def learns_temperature(self) -> bool:
+        """Whether the temperature is learnt."""
+        return self.temperature == "auto"
+
+
+def logits(agent: DiscreteSAC) -> Groups:
+    """A column for each action; small at first, so that all are as probable."""
+    return [[Columns(agent.head.outputs, gain=0.01)]]
+
+
+def two_critics(agent: DiscreteSAC) -> Groups:
+    """Two critics, each a network of its own with a column for each action."""
+    return [[Columns(agent.head.outputs)], [Columns(agent.head.outputs)]]
+
+
+def act(head, actor, row, mask, rng):
+    """An action by the policy."""
+    head.sample(actor, mask, rng, row.action)
+
+
+def critic_gradient(head, next_policy, target_critics, critics, row, numbers, gradient, metrics):
+    """(Q_i(s, a) - y)^2 / 2,  y = r + discount * sum over a' of pi(a'|s') (min Q'(s', a') - temperature log pi(a'|s'))"""
+    count, action = head.outputs, row.action[0]
+    target = row.reward
+    if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+        _, entropy = head.evaluate(next_policy, row.next_mask, row.action, gradient)
+        value = exp(numbers.log_temperature) * entropy
+        for k in range(count):  # `gradient` holds the probabilities
+            value += gradient[k] * min(target_critics[k], target_critics[count + k])
+        target += row.discount * value
+    for k in range(2 * count):
+        gradient[k] = 0.0
+    row.error = 0.0
+    for i in range(2):
+        estimate = critics[i * count + action]
+        error = estimate - target
+        gradient[i * count + action] = row.weight * error
+        row.error += 0.5 * abs(error)
+        metrics.critic_loss += row.weight * 0.5 * error * error
+        metrics.action_value += 0.5 * estimate
+    metrics.td_error += row.error
+
+
+def actor_gradient(head, actor, critics, row, numbers, settings, gradient, metrics):
+    """sum over a of pi(a|s) (temperature log pi(a|s) - min Q(s, a)): exactly, since all actions can be asked for.
+
+    With p the probabilities and f_a the bracket, d / d logit_k = p_k (f_k - sum of p f).
+    """
+    count, temperature = head.outputs, exp(numbers.log_temperature)
+    _, entropy = head.evaluate(actor, row.mask, row.action, gradient)  # leaves the probabilities in gradient
+    mean = -temperature * entropy
+    for k in range(count):
+        mean -= gradient[k] * min(critics[k], critics[count + k])
+    for k in range(count):
+        probability = gradient[k]
+        value = min(critics[k], critics[count + k])
+        gradient[k] = probability * (temperature * log(max(probability, 1e-20)) - value - mean)
+    metrics.actor_loss += mean
+    metrics.entropy += entropy
+    metrics.temperature += temperature
+    metrics.temperature_loss += numbers.log_temperature * (entropy - settings.target_entropy)
+
+
+def temperature_gradient(means, settings):
+    """log(temperature) (entropy - target entropy): one number from the mean over the batch."""
+    return means.entropy - settings.target_entropy
+
+
+class DiscreteSAC(OffPolicyAgent):
+    """Soft actor-critic for a choice of actions: earn much while acting as much at random as that allows.
+
+    actor's loss = sum of pi(a|s) (temperature log pi(a|s) - min Q(s, a)). `DiscreteSAC("CartPole-v1").learn(30_000)`.
+    """
+
+    name = "discrete-sac"
+    Config = DiscreteSACConfig
+    networks = {
+        "actor": Network("observation", gives=logits),
+        "critics": Network("observation", gives=two_critics, setting="critic"),
+        "target_critics": TargetNetwork("critics"),
+        "log_temperature": Number("initial_log_temperature"),
+    }
+    act = act
+    update = (
+        forward("actor", "next_observation", name="next_policy"),
+        forward("target_critics", "next_observation"),
+        forward("critics", "observation"),
+        each(critic_gradient),
+        backward("critics"),
+        step("critics"),
+        every(
+            "actor_every",
+            forward("actor", "observation"),
+            forward("critics", "observation"),
+            each(actor_gradient),
+            backward("actor"),
+            step("actor"),
+            when("learns_temperature", once(temperature_gradient, steps="log_temperature")),
+        ),
+        every("target_every", follow("target_critics", "critics", "tau")),
+    )
+    reports = {
+        "critic_loss": "critic_loss",
+        "action_value": "action_value",
+        "td_error": "td_error",
+        "actor_loss": "actor_loss",
+        "entropy": "entropy",
+        "temperature": "ent_coef",
+        "temperature_loss": "ent_coef_loss",
+    }
+
+    def make_head(self) -> Head:
+        """One choice, drawn by the policy's probabilities."""
+        return categorical(self.check_choices(), self.source.masked)
+
+    def numbers(self) -> dict[str, float]:
+        """Where the temperature begins, and the entropy that it holds."""
+        config = self.config
+        random_entropy = log(max(self.head.outputs, 1))
+        target = config.entropy_share * random_entropy if config.target_entropy is None else config.target_entropy
+        start = 0.0 if config.learns_temperature else log(config.temperature)
+        return {"initial_log_temperature": start, "target_entropy": target}

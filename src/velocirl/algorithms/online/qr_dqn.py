@@ -1,0 +1,137 @@
+"""Quantile regression DQN (Dabney et al., 2018): the whole distribution of returns instead of its mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from velocirl.engine import random
+from velocirl.engine.records import int32
+from velocirl.learners.stages import backward, each, every, follow, forward, step, when
+from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
+from velocirl.networks.heads import Head, by_values
+from velocirl.training.config import require
+from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
+
+
+@dataclass(frozen=True)
+class QRDQNConfig(ExploringConfig):
+    """The settings of QR-DQN. Those of an environment's preset stand in for the defaults."""
+
+    max_grad_norm: float = 10.0
+    quantiles: int = 32
+    """Quantiles by which the returns of an action are known."""
+    huber: float = 1.0
+    """The error from which the loss of a quantile is a straight line; 0 is so from the start."""
+    double: bool = False
+    """The network chooses the action that the target network values."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.quantiles <= 1000, "quantiles", self.quantiles, "from 1 to 1000")
+        require(0 <= self.huber < inf, "huber", self.huber, "at least 0")
+
+
+def quantile_columns(agent: QRDQN) -> Groups:
+    """The quantiles of the first action, then those of the second, and so on."""
+    return [[Columns(agent.head.outputs * agent.config.quantiles)]]
+
+
+def mean_of(values, action, quantiles):
+    """Q(s, a): the mean of an action's quantiles."""
+    total = 0.0
+    for q in range(quantiles):
+        total += values[action * quantiles + q]
+    return total / quantiles
+
+
+def act(head, values, row, mask, exploration, rng):
+    """The best action by the means of quantiles, or now and then a random one."""
+    if random.uniform(rng) < exploration:
+        head.draw(mask, rng, row.action)
+    else:
+        head.mode(values, mask, row.action)
+
+
+def choose_by_network(head, next_values, row):
+    """The next action, by the network itself (double Q-learning; van Hasselt et al., 2016)."""
+    row.next_action = head.best(next_values, row.next_mask)
+
+
+def choose_by_target(head, target_values, row):
+    """The next action, by the target network."""
+    row.next_action = head.best(target_values, row.next_mask)
+
+
+def loss_gradient(head, values, target_values, row, settings, gradient, metrics):
+    """d(loss)/d(values) of one transition: each quantile is drawn towards all quantiles of the target.
+
+    loss = sum over i of the mean over j of |tau_i - [e_ij < 0]| huber(e_ij) / h,  e_ij = r + discount q'_j - q_i, where
+    tau_i = (i + 1/2) / N; huber(e) = e^2 / 2 up to a limit h, beyond which it goes on as h (|e| - h / 2).
+    """
+    count, limit = int32(settings.quantiles), settings.huber
+    action = row.action[0]
+    for k in range(head.outputs * count):
+        gradient[k] = 0.0
+    loss, target_mean = 0.0, 0.0
+    for j in range(count):
+        target = row.reward
+        if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
+            target += row.discount * target_values[row.next_action * count + j]
+        target_mean += target / count
+        for i in range(count):
+            column = action * count + i
+            error = target - values[column]
+            size, below = abs(error), 1.0 if error < 0.0 else 0.0
+            share = abs((i + 0.5) / count - below) / count
+            straight = size > limit or limit == 0.0
+            # The slope of a straight line is finite: an error that is not must still be found by the guard.
+            slope = (1.0 - 2.0 * below) + error * 0.0 if straight else error / limit
+            gradient[column] -= row.weight * share * slope
+            loss += share * ((size - 0.5 * limit) if straight else 0.5 * error * error / limit)
+    row.error = target_mean - mean_of(values, action, count)
+    metrics.loss += row.weight * loss
+    metrics.action_value += mean_of(values, action, count)
+    metrics.td_error += abs(row.error)
+    metrics.spread += values[action * count + count - 1] - values[action * count]
+
+
+class QRDQN(OffPolicyAgent):
+    """Deep Q-learning of the distribution of returns: `QRDQN("CartPole-v1").learn(50_000)`.
+
+    The network gives N quantiles of what each action may return; it acts by their means.
+    """
+
+    name = "qr-dqn"
+    Config = QRDQNConfig
+    networks = {
+        "values": Network("observation", gives=quantile_columns),
+        "target_values": TargetNetwork("values"),
+    }
+
+    class Scratch:
+        """What an update keeps with a transition."""
+
+        next_action: int32
+
+    act = act
+    update = (
+        forward("target_values", "next_observation"),
+        when("double", forward("values", "next_observation", name="next_values"), each(choose_by_network),
+             otherwise=(each(choose_by_target),)),
+        forward("values", "observation"),
+        each(loss_gradient),
+        backward("values"),
+        step("values"),
+        every("target_every", follow("target_values", "values", "tau")),
+    )  # fmt: skip
+    reports = {"loss": "loss", "action_value": "action_value", "td_error": "td_error", "spread": "quantile_spread"}
+
+    def make_head(self) -> Head:
+        """The action whose quantiles have the highest mean or, where one is drawn, a random one with a probability."""
+        quantiles = self.config.quantiles
+
+        def value(values, action):
+            return mean_of(values, action, quantiles)
+
+        return by_values(self.check_choices(), self.source.masked, self.config.exploration_final, value)
