@@ -33,18 +33,18 @@ class Watch:
 
     def __init__(self, agent, step, rate, gamma):
         agent.prepare()
-        self.agent, self.machine = agent, agent.machine
-        self.copies, self.pupils = agent.machine._envs.copies, agent.machine.pupils[0]
+        self.agent, self.learner = agent, agent.learner
+        self.copies, self.current = agent.learner._envs.copies, agent.learner.current[0]
         self.pace = Pace(1, 1, 0, step, 0.0, rate, 0.0, gamma)
         self.rounds = 0
-        self.machine.run(self.pace._replace(rounds=0), 0)  # the first actions
+        self.learner.run(self.pace._replace(rounds=0), 0)  # the first actions
 
     def round(self, allowed):
         """One round; `allowed` (states, actions) says what is legal where."""
         copies, agent = self.copies, self.agent
         states, actions = copies.observation[:, 0].copy(), copies.action.copy()
-        rows, streams = agent.table.arrays.rows.copy().view(np.recarray), self.machine._rng.copy()
-        self.machine.run(self.pace, self.rounds)
+        rows, streams = agent.table.arrays.rows.copy().view(np.recarray), self.learner._rng.copy()
+        self.learner.run(self.pace, self.rounds)
         self.rounds += 1
         steps = []
         for i in range(len(states)):
@@ -59,7 +59,7 @@ class Watch:
                 next_action, _ = agent.exploring.choose(rows, after, allowed[after], streams[i], self.pace.rate)
             steps.append(
                 Step(i, int(states[i]), int(actions[i]), float(copies.reward[i]), after, next_action, allowed[after],
-                     terminated, over, int(self.pupils.coin[i]))
+                     terminated, over, int(self.current.coin[i]))
             )  # fmt: skip
         return steps
 

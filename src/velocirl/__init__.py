@@ -39,12 +39,21 @@ _LATER = {name: module for module, names in _FOR_TRAINING.items() for name in na
 
 __all__ = [  # noqa: PLE0604 - algorithms are found by their files
     "Box",
+    "Callback",
+    "Checkpoint",
     "DefinitionError",
     "Discrete",
+    "EarlyStopping",
     "Environment",
+    "Evaluate",
+    "Evaluation",
     "MultiDiscrete",
+    "NumericalError",
+    "StopOnReward",
+    "TabularModel",
     "bool_",
     "check_env",
+    "evaluate",
     "float32",
     "float64",
     "int8",
@@ -54,10 +63,12 @@ __all__ = [  # noqa: PLE0604 - algorithms are found by their files
     "list_envs",
     "make",
     "make_vec",
+    "policy_iteration",
     "random",
     "record",
     "uint8",
-    *_LATER,
+    "value_iteration",
+    *algorithm_modules(),
 ]
 
 

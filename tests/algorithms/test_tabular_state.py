@@ -42,7 +42,7 @@ def test_going_on_from_a_file_is_going_on(case, storage, tmp_path):
     agent = trained(case, TOTAL, lambda agent: agent.steps < TOTAL // 3, storage=storage)
     assert TOTAL // 3 <= agent.steps < TOTAL
     if CASES[case] or case == "q-lambda":
-        assert agent.machine.state()["pupils.window"]["count"].any()
+        assert agent.learner.state()["current.window"]["count"].any()
     again = Agent.load(agent.save(tmp_path / "agent"))
     assert everything(again.learn()) == everything(trained(case, storage=storage))
 
@@ -164,7 +164,7 @@ def test_threads_learn_the_same_into_one_table(case, storage):
     agent = install(
         made(case, 8, runtime="threads", workers=2, exploration_schedule="linear(end=0.5)", **config), params_of(model)
     ).learn(4_000_000)
-    assert len(agent.machine.pupils) == 2
+    assert len(agent.learner.current) == 2
     exact = value_iteration(model, GAMMA).action_values[model.legal]
     np.testing.assert_allclose(table_of(agent).mean(axis=0)[model.legal], exact, atol=0.03)
 

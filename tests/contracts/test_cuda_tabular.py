@@ -62,7 +62,7 @@ ENDLESS = Environment(
 def rounds_of(agent, rounds):
     agent.prepare()
     agent.goal = Goal(0, rounds * agent.num_envs)
-    agent.machine.run(agent.pace()._replace(rounds=rounds), 0)
+    agent.learner.run(agent.pace()._replace(rounds=rounds), 0)
     return agent
 
 
@@ -80,9 +80,9 @@ def test_copies_with_different_targets_move_a_value_to_their_mean():
     agent = QLearning(CORRIDOR, num_envs=copies, learning_rate=RATE, gamma=GAMMA, runtime="cuda", dtype="float64")
     agent.prepare()
     rewards = np.linspace(-1.0, 3.0, copies, dtype=np.float32)
-    params = agent.machine._copies.params.copy_to_host()
+    params = agent.learner._copies.params.copy_to_host()
     params["reward"] = rewards
-    agent.machine._copies.params.copy_to_device(params)
+    agent.learner._copies.params.copy_to_device(params)
     rounds_of(agent, 1)
     assert agent.parameters[0, 0] == pytest.approx((1 - (1 - RATE) ** copies) * rewards.mean(), rel=1e-6)
 
@@ -110,13 +110,13 @@ def test_other_ways_to_explore(way):
     agent.learn(5_000_000 if way == "ucb" else 50_000_000)
     assert velocirl.evaluate(agent, episodes=100, seed=1).mean_return == -13.0
     if way == "ucb":
-        agent.machine.settle()
+        agent.learner.settle()
         assert agent.table.arrays.rows["visits"].sum(dtype=np.int64) == agent.steps
 
 
 def test_what_is_illegal_is_never_done():
     agent = QLearning("TicTacToe-v1", runtime="cuda", seed=0).learn(20_000_000)
-    copies = agent.machine._copies
+    copies = agent.learner._copies
     mask, action = copies.mask.copy_to_host(), copies.action.copy_to_host()
     assert mask[np.arange(len(action)), action].all()
 
@@ -137,9 +137,9 @@ def test_a_saved_agent_goes_on_and_acts_the_same_elsewhere(tmp_path):
 def test_what_is_no_number_stops_it():
     agent = QLearning(CORRIDOR, num_envs=256, runtime="cuda")
     agent.prepare()
-    params = agent.machine._copies.params.copy_to_host()
+    params = agent.learner._copies.params.copy_to_host()
     params["reward"][17] = np.nan
-    agent.machine._copies.params.copy_to_device(params)
+    agent.learner._copies.params.copy_to_device(params)
     with pytest.raises(NumericalError, match="a reward of the environment is not finite: copy 17"):
         agent.learn(10_000)
 

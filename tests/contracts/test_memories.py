@@ -29,7 +29,7 @@ def made(name, **changes):
 def test_the_memory_has_whole_groups(name):
     agent = made(name)
     agent.prepare()
-    assert len(agent.machine.buffer.rows) == 1000
+    assert len(agent.learner.buffer.rows) == 1000
     small = made(name, num_envs=600)
     small.prepare()
     assert len(small.machine.buffer.rows) == 600
@@ -40,7 +40,7 @@ def test_the_memory_has_whole_groups(name):
 def test_errors_become_priorities(name):
     """Those of the last batch are there; what came since, in a step without an update, has the greatest so far."""
     agent = made(name, n_step=3, priority="proportional", priority_alpha=ALPHA).learn(1032)
-    state, batch = agent.state().arrays, agent.machine.batch
+    state, batch = agent.state().arrays, agent.learner.batch
     priorities, place = state["memory.priorities"], int(state["memory.counts"][0])
     last = dict(zip(batch.places.tolist(), np.abs(batch.errors).tolist(), strict=True))  # of one drawn twice, the last
     newest = range(place - 8, place)
@@ -56,7 +56,7 @@ def test_errors_become_priorities(name):
 def test_an_episode_that_ends_in_its_last_step_is_over():
     """Both flags are set when a counter is through with its length at its limit of steps."""
     agent = DQN("Counter-v0", **SMALL, params={"length": 20}).learn(1000)
-    rows = agent.machine.buffer.rows
+    rows = agent.learner.buffer.rows
     ends = rows["next_observation"][:, 0] == 20
     assert ends.sum() >= 40
     np.testing.assert_array_equal(rows["ended"], np.where(ends, TERMINATED, GOES_ON))
@@ -66,7 +66,7 @@ def test_an_episode_that_ends_in_its_last_step_is_over():
 def test_what_follows_n_steps_is_valued_where_they_end():
     slowly = {"learning_rate": 1e-12, "learning_rate_schedule": "constant"}  # so that the network stays as it is
     agent = DQN("CartPole-v1", **SMALL, **slowly, n_step=3, double=False, dueling=False).learn(1024)
-    rows, batch = agent.machine.buffer.rows, agent.machine.batch
+    rows, batch = agent.learner.buffer.rows, agent.learner.batch
 
     def values(observations):
         numbers = observations.astype(np.float64)
@@ -85,7 +85,7 @@ def test_what_follows_n_steps_is_valued_where_they_end():
 @by_algorithm
 def test_a_live_state_has_the_memory_itself_and_any_other_a_copy(name, monkeypatch):
     agent = made(name).learn(512)
-    machine, buffer = agent.machine, agent.machine.buffer
+    machine, buffer = agent.learner, agent.learner.buffer
     plain = machine.state
     monkeypatch.setattr(machine, "state", lambda: {**plain(), "memory.rows": buffer.rows[: len(buffer)]})
     assert np.shares_memory(agent.state(live=True).arrays["memory.rows"], buffer.rows)

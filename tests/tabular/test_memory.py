@@ -22,19 +22,19 @@ class Copy:
     def __init__(self, memory, visits=False):
         self.rows = np.zeros(3, row_type(2, visits=visits, dtype="float64")).view(np.recarray)
         self.memory = memory
-        self.pupils = SimpleNamespace(
+        self.current = SimpleNamespace(
             place=np.zeros(1, np.uint64), next_place=np.zeros(1, np.uint64), next_action=np.zeros(1, np.int32),
             ahead=np.zeros(1), coin=np.zeros(1, np.int8), window=np.zeros(1, memory.window).view(np.recarray),
         )  # fmt: skip
 
     def step(self, place, action, reward, ahead=0.0, over=False, unknown=False, greedy=True):
         """What the loop does of a round: learning rate 0.5, gamma 0.5."""
-        pupils = self.pupils
-        pupils.place[0], pupils.ahead[0] = place, ahead if greedy else ahead + 1e9
-        pupils.coin[0] = UNKNOWN if unknown else 0
+        current = self.current
+        current.place[0], current.ahead[0] = place, ahead if greedy else ahead + 1e9
+        current.coin[0] = UNKNOWN if unknown else 0
         self.rows[0].values[1] = max(self.rows[0].values[1], ahead)  # what is next has the value that is ahead
-        pupils.next_place[0], pupils.next_action[0] = 0, 1
-        return self.memory.remember(self.rows, pupils, 0, action, reward, ahead, over, 0.5, 0.5)
+        current.next_place[0], current.next_action[0] = 0, 1
+        return self.memory.remember(self.rows, current, 0, action, reward, ahead, over, 0.5, 0.5)
 
     @property
     def values(self):
@@ -58,7 +58,7 @@ def test_three_steps_wait_for_their_rewards():
     assert copy.values[1:] == [[2.0, 0.0], [0.0, 0.0]]
     assert copy.step(2, 1, reward=8.0, ahead=16.0) == 2 + 2 + 2 + 2
     assert copy.values[1:] == [[2.0, 4.0], [0.0, 0.0]]
-    assert copy.pupils.window[0].count == 2
+    assert copy.current.window[0].count == 2
 
 
 @pytest.mark.parametrize("ahead", [0.0, 8.0], ids=["an end", "a cut"])
@@ -69,7 +69,7 @@ def test_the_end_of_an_episode_empties_the_window(ahead):
     copy.step(1, 1, reward=2.0, ahead=ahead, over=True)
     last = 2.0 + 0.5 * ahead
     assert copy.values[1] == [0.5 * (1.0 + 0.5 * last), 0.5 * last]
-    assert copy.pupils.window[0].count == 0
+    assert copy.current.window[0].count == 0
     for _ in range(2):
         copy.step(2, 0, reward=64.0, ahead=9.0)
     assert copy.values[2] == [0.0, 0.0]
@@ -100,7 +100,7 @@ def test_steps_before_an_unknown_end_are_dropped():
     copy.step(1, 0, reward=5.0)
     copy.step(1, 1, reward=5.0, ahead=-3e38, over=True, unknown=True)
     assert copy.values[1] == [0.0, 0.0]
-    assert copy.pupils.window[0].count == 0
+    assert copy.current.window[0].count == 0
 
 
 def traces(trace_decay=1.0, accumulating=False):

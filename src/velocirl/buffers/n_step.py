@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.buffers.replay import FILLED, PLACE
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 
 
 def follow(rows, counts, copies, place, n, gamma):

@@ -22,21 +22,6 @@ PLACE, FILLED, TOTAL = 0, 1, 2  # of the counts: where the next record goes, how
 MOST_ROWS = 2**31 - 1  # of which `integer` draws evenly
 
 
-def transition_type(inputs: int, action_size: int, action_dtype: str, choices: int) -> np.dtype[Any]:
-    """The record of one step of one copy; `choices` is the width of the action mask, 0 where there is none."""
-    return np.dtype(
-        [
-            ("observation", np.float32, (inputs,)),
-            ("action", action_dtype, (action_size,)),
-            ("reward", np.float32),
-            ("next_observation", np.float32, (inputs,)),  # the final one of an episode that ended
-            ("ended", np.int8),  # GOES_ON, TERMINATED or TRUNCATED, as in a rollout
-            ("mask", np.int8, (max(choices, 1),)),  # the legal actions at next_observation; zeros forbid nothing
-        ],
-        align=True,
-    )
-
-
 class Selection(NamedTuple):
     """How the records of a ring are selected, as functions for compiled loops; `book` is what they keep."""
 
@@ -192,7 +177,19 @@ class ReplayBuffer:
         return batch
 
     def _compile(self, function: Any, *arguments: Any) -> Any:
-        return compile_loop(function, arguments, learning_translator("replay"), before=lambda: None)
+        """A function of these types of arguments as machine code; compiled when it is first called.
+
+        Where a compiled loop fills and draws, nobody calls it.
+        """
+        compiled: Any = None
+
+        def run(*given: Any) -> None:
+            nonlocal compiled
+            if compiled is None:
+                compiled = compile_loop(function, arguments, learning_translator("replay"), before=lambda: None)
+            compiled(*given)
+
+        return run
 
     def check_bookkeeping(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Refuse what `bookkeeping` of such a buffer cannot have given."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table

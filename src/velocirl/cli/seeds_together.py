@@ -19,7 +19,7 @@ from velocirl.runs.groups import Group
 from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.agent import Agent
 from velocirl.training.config import as_plain
-from velocirl.training.together import cannot_share, learn_together
+from velocirl.training.together import learn_together
 
 if TYPE_CHECKING:
     from velocirl.cli.seeds_display import SeedsDisplay

@@ -1,4 +1,4 @@
-"""Gauges: what the machine that trains an agent says of itself, such as queues, drops and time spent waiting."""
+"""Gauges: what the learner that trains an agent says of itself, such as queues, drops and time spent waiting."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 def gauges_of(agent: Any) -> dict[str, float]:
-    """The gauges of an agent's machine and of its environments, by name; none where they have none.
+    """The gauges of an agent's learner and of its environments, by name; none where they have none.
 
     Either may have a method `gauges() -> dict[str, float]`. A name that ends in "seconds" is a time; the parts of a
     name are separated by "/".
     """
-    machine = getattr(agent, "machine", None)
-    holders = machine, getattr(machine, "collector", None), getattr(machine, "steps", None)
+    learner = getattr(agent, "_learner", None)
+    holders = learner, getattr(learner, "collector", None), getattr(learner, "steps", None)
     found: dict[str, float] = {}
-    for part in (*(getattr(holder, "envs", None) for holder in holders), machine):
+    for part in (*(getattr(holder, "envs", None) for holder in holders), learner):
         gauges = getattr(part, "gauges", None)
         if gauges is not None:
             found.update(_finite(gauges()))

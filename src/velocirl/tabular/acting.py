@@ -12,37 +12,37 @@ from velocirl.engine.registers import as_rows, row
 from velocirl.engine.sampling import draw_legal
 
 if TYPE_CHECKING:
-    from velocirl.tabular.machine import Lesson
+    from velocirl.tabular.learner import TabularTask
 
 
 class Actor:
     """Chooses actions for numbers of states."""
 
-    def __init__(self, lesson: Lesson, rng: NDArray[np.uint64]) -> None:
-        self._lesson, self._rng = lesson, as_rows(rng)
+    def __init__(self, task: TabularTask, rng: NDArray[np.uint64]) -> None:
+        self._lesson, self._rng = task, as_rows(rng)
         self._allocate(1)
-        arguments = (lesson.table.arrays, self._places, self._mask, self._rng, np.float32(0), self._actions)
+        arguments = (task.table.arrays, self._places, self._mask, self._rng, np.float32(0), self._actions)
         self._draw: Any = compile_loop(
-            drawing_loop(lesson), arguments, cpu_translator("table", double=False), before=lambda: None
+            drawing_loop(task), arguments, cpu_translator("table", double=False), before=lambda: None
         )
 
     def choose(self, states: NDArray[np.int64], masks: NDArray[Any] | None, rate: float | None) -> NDArray[np.int64]:
         """One action for each state: drawn at a rate of exploring, or without one the first of the best."""
-        lesson = self._lesson
+        task = self._lesson
         if len(states) != len(self._actions):
             self._allocate(len(states))
-        wanted = (len(states), lesson.actions)
-        if masks is not None and (not lesson.masked or masks.shape != wanted):
-            problem = f"have shape {wanted}" if lesson.masked else "are not for this agent"
+        wanted = (len(states), task.actions)
+        if masks is not None and (not task.masked or masks.shape != wanted):
+            problem = f"have shape {wanted}" if task.masked else "are not for this agent"
             raise ValueError(f"action masks of {len(states)} observations {problem}, got {masks.shape}")
         legal = np.ones(wanted, np.bool_) if masks is None else np.asarray(masks) != 0
         if rate is None:
-            values = lesson.table.look_up(states).mean(axis=1)
+            values = task.table.look_up(states).mean(axis=1)
             return np.where(legal, values, -np.inf).argmax(axis=1)
-        if lesson.masked:
+        if task.masked:
             self._mask["row"] = legal
-        self._places[:] = lesson.table.places(states)
-        self._draw(lesson.table.arrays, self._places, self._mask, self._rng, np.float32(rate), self._actions)
+        self._places[:] = task.table.places(states)
+        self._draw(task.table.arrays, self._places, self._mask, self._rng, np.float32(rate), self._actions)
         return self._actions.copy()
 
     def _allocate(self, count: int) -> None:
@@ -50,9 +50,9 @@ class Actor:
         self._mask = as_rows(np.ones((count, self._lesson.actions), np.int8))
 
 
-def drawing_loop(lesson: Lesson) -> Any:
+def drawing_loop(task: TabularTask) -> Any:
     """`draw(table, places, masks, rng, rate, actions)`: choose for many states; at random where one was never met."""
-    choose, count = lesson.exploring.choose, lesson.actions
+    choose, count = task.exploring.choose, task.actions
 
     def draw(table, places, masks, rng, rate, actions):
         for i in range(len(places)):

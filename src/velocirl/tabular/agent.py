@@ -1,4 +1,4 @@
-"""What agents with a table have in common: acting, saving, and a machine that trains them."""
+"""What agents with a table have in common: acting, saving, and a learner that trains them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from velocirl.runs.callback import Callback
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig
 from velocirl.tabular.loop import Pace
-from velocirl.tabular.machine import Lesson, Outcome, TabularMachine
+from velocirl.tabular.learner import TabularTask, Outcome, TableLearner
 from velocirl.tabular.memory import Memory, memory_of
 from velocirl.tabular.tables.exploring import exploring
 from velocirl.tabular.tables.rules import Rule, counted
@@ -37,7 +37,7 @@ COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
 # would count nor so long that anybody would wait: of a compiled environment, of one in Python, on a GPU.
 ITERATIONS, FEWEST_ITERATIONS = 100, 20
 LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**23}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
-# Where the runtimes are; each module has a function `make_machine(agent) -> TabularMachine`, and may have a context
+# Where the runtimes are; each module has a function `make_learner(agent) -> TableLearner`, and may have a context
 # `conduct(agent, total_steps, callbacks)` in which training takes place: it gives the callbacks that are to be heard.
 RUNTIMES = {
     "serial": "velocirl.tabular.runtimes.serial",
@@ -73,7 +73,7 @@ class TabularAgent(Agent):
         self.table = self.make_table()
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Actor | None = None
-        self._machine: TabularMachine | None = None
+        self._learner: TableLearner | None = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
 
     def preset(self) -> Mapping[str, Any]:
@@ -113,15 +113,15 @@ class TabularAgent(Agent):
         return self.table.values
 
     @property
-    def machine(self) -> TabularMachine:
+    def learner(self) -> TableLearner:
         """What trains this agent, once it was prepared."""
-        assert self._machine is not None  # noqa: S101 - prepared
-        return self._machine
+        assert self._learner is not None  # noqa: S101 - prepared
+        return self._learner
 
     @property
-    def lesson(self) -> Lesson:
-        """What a machine has to know of this agent."""
-        return Lesson(
+    def task(self) -> TabularTask:
+        """What a learner has to know of this agent."""
+        return TabularTask(
             self.rule,
             self.exploring,
             self.states,
@@ -168,7 +168,7 @@ class TabularAgent(Agent):
         """
         observations, masks, single = self.batched(observation, action_masks)
         if self._actor is None:
-            self._actor = Actor(self.lesson, self._acting)
+            self._actor = Actor(self.task, self._acting)
         self._settle()
         rate = None if deterministic else self.exploration_at(1.0)
         actions = self._actor.choose(self._numbers(observations), masks, rate)
@@ -185,23 +185,23 @@ class TabularAgent(Agent):
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once."""
-        if self._machine is not None:
+        if self._learner is not None:
             return
-        self._machine = self._runtime.make_machine(self)
+        self._learner = self._runtime.make_learner(self)
         if self._waiting is not None:
-            self.machine.load_state(self._waiting)
+            self.learner.load_state(self._waiting)
             self._waiting = None
 
     def iterate(self) -> Row | None:
         """Every copy takes many steps and is learnt from."""
         pace = self.pace()
-        return self._after(self.machine.run(pace, self.steps))
+        return self._after(self.learner.run(pace, self.steps))
 
     def drain(self) -> Row | None:
         """What others did until they heard that training stops here, where ranks learn together."""
-        if (meter := getattr(self.machine, "meter", None)) is not None:
+        if (meter := getattr(self.learner, "meter", None)) is not None:
             meter.fold()
-        drain = getattr(self.machine, "drain", None)
+        drain = getattr(self.learner, "drain", None)
         outcome = None if drain is None else drain()
         return None if outcome is None else self._after(outcome)
 
@@ -218,7 +218,7 @@ class TabularAgent(Agent):
         goal = self.goal
         assert goal is not None  # noqa: S101 - learning
         least, most = LEAST_STEPS[self.device], MOST_STEPS[self.device]
-        grain = min(self.machine.grain, goal.total // FEWEST_ITERATIONS)
+        grain = min(self.learner.grain, goal.total // FEWEST_ITERATIONS)
         steps = min(max(goal.total // ITERATIONS, least, grain), max(most, grain), goal.stop - self.steps)
         rounds = -(-steps // self.num_envs)
         return self.pace_between(self.steps, self.steps + rounds * self.num_envs, rounds)
@@ -261,11 +261,11 @@ class TabularAgent(Agent):
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The table, random streams, and all that the machine has."""
+        """The table, random streams, and all that the learner has."""
         arrays = {**self.policy_arrays(), "acting.rng": self._acting.copy()}
         if self._waiting is not None:  # loaded and not trained since
             return {**self._waiting, **arrays}
-        return arrays if self._machine is None else {**arrays, **self._machine.state()}
+        return arrays if self._learner is None else {**arrays, **self._learner.state()}
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays; those of training wait until training begins."""
@@ -284,13 +284,13 @@ class TabularAgent(Agent):
         """Act by this table."""
         prefix = "table."
         self.table.load_state({name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)})
-        if self._machine is not None:
-            self._machine.take()
+        if self._learner is not None:
+            self._learner.take()
 
     def _settle(self) -> None:
         """Bring the table up to date, where what trains it works on another."""
-        if self._machine is not None:
-            self._machine.settle()
+        if self._learner is not None:
+            self._learner.settle()
 
     @property
     def _runtime(self) -> Any:

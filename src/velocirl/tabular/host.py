@@ -18,7 +18,7 @@ from velocirl.learners.counters import TIMED, TIMING, WHOLE
 from velocirl.learners.faults import fitting_all
 from velocirl.learners.host import HostRows
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
-from velocirl.tabular.machine import NO_LIMIT, Lesson, Outcome, begin_loop, meter_of, outcome_of, typed
+from velocirl.tabular.learner import NO_LIMIT, TabularTask, Outcome, begin_loop, meter_of, outcome_of, typed
 from velocirl.tabular.tables.table import ROWS_USED
 from velocirl.vector.host_copies import Arrays, Nested, map_arrays
 from velocirl.vector.host_interface import HostInterface
@@ -26,29 +26,29 @@ from velocirl.vector.host_interface import HostInterface
 EVERY = 7  # rounds of which one is timed: a step in Python may take a few microseconds
 
 
-class HostMachine:
+class HostLearner:
     """Copies of one of Gymnasium's environments, stepped one after another."""
 
     grain = 0  # a call may be short
 
-    def __init__(self, lesson: Lesson, envs: VectorEnv, seed: int, first: int = 0) -> None:
+    def __init__(self, task: TabularTask, envs: VectorEnv, seed: int, first: int = 0) -> None:
         """Where these are some of several copies, `first` is the number of the first one."""
         if not isinstance(envs, HostInterface):
             raise TypeError(f"a {type(envs).__name__} is not one of Gymnasium's environments")
-        self._lesson, self._envs, self._table = lesson, envs, lesson.table
+        self._lesson, self._envs, self._table = task, envs, task.table
         self.num_envs = count = envs.num_envs
         self._rng = random.streams(seed, first + count)[first:]
-        self.pupils = lesson.pupils(count, self._rng)
+        self.current = task.current(count, self._rng)
         space: Any = envs.single_action_space
         self._first_action = int(space.start)
-        self._rows, self._copied = rows_over(envs.arrays, lesson)
-        self.meter = meter_of(lesson.phases, [self.pupils])
+        self._rows, self._copied = rows_over(envs.arrays, task)
+        self.meter = meter_of(task.phases, [self.current])
         self._work = np.zeros(8, np.int64)
-        parts = lesson.stages()
+        parts = task.stages()
         translator = learning_translator(envs.name)
         for stage in parts:
             add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
-        kind, example = self._table.dtype.type, (self._rows, self._table.arrays, self.pupils)
+        kind, example = self._table.dtype.type, (self._rows, self._table.arrays, self.current)
         rates = kind(0), kind(0), np.float32(0)
         self._begin: Any = _compiled(begin_loop(parts), (*example, np.float32(0)), translator)
         self._settle: Any = _compiled(settle_loop(parts), (*example, *rates, 0), translator)
@@ -59,7 +59,7 @@ class HostMachine:
     def run(self, pace: Pace, first: int) -> Outcome:
         """Every copy takes `pace.rounds` steps; where the table is full, it grows in between."""
         begun = perf_counter()
-        self.pupils.tally[:] = 0.0
+        self.current.tally[:] = 0.0
         self._table.grow(2 * self.num_envs)
         self.begin(pace.rate)
         done = 0
@@ -68,33 +68,33 @@ class HostMachine:
             fullest = self._table.capacity - 2 * self.num_envs if self._table.sparse else NO_LIMIT
             self._work[TICKET] = done
             self.take_rounds(pace._replace(chunk=pace.rounds, fullest=fullest), self._work)
-            if self.pupils.tally[FAULT]:
+            if self.current.tally[FAULT]:
                 break
-            done = int(self.pupils.tally[ROUNDS])
+            done = int(self.current.tally[ROUNDS])
         self.meter.add(perf_counter() - begun)
-        return outcome_of([self.pupils], first, self.num_envs)
+        return outcome_of([self.current], first, self.num_envs)
 
     def begin(self, rate: float) -> None:
         """The first episodes begin, unless they did; the table has room for what is seen."""
         if self._begun:
             return
-        self.pupils.window[:] = np.zeros((), self.pupils.window.dtype)
+        self.current.window[:] = np.zeros((), self.current.window.dtype)
         self._envs.reset(seed=self._seed)
         for array, source in self._copied:
             array[...] = source
-        self._begin(self._rows, self._table.arrays, self.pupils, np.float32(rate))
+        self._begin(self._rows, self._table.arrays, self.current, np.float32(rate))
         self._begun, self._seed = True, None
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         """Take rounds until all are taken, the table is full, or something went wrong; others may take some as well."""
-        begun, counters = now(), self.pupils.counters
+        begun, counters = now(), self.current.counters
         self._take_rounds(pace, work)
         counters[WHOLE] += now() - begun
         counters[[ROUND, ROUND + TIMED]] = 1  # what was timed is scaled up to the whole, whatever its share was
 
     def _take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         envs, rows, copied, table = self._envs, self._rows, self._copied, self._table.arrays
-        tally, settle, counts, counters = self.pupils.tally, self._settle, table.counts, self.pupils.counters
+        tally, settle, counts, counters = self.current.tally, self._settle, table.counts, self.current.counters
         pace = typed(pace, self._table.dtype)
         kind, single = type(pace.step), np.float32
         while (first := self._ticket(work, pace.chunk)) < pace.rounds:
@@ -112,7 +112,7 @@ class HostMachine:
                     counters[TIMING] = 1
                     counters[ENVIRONMENT] += now() - begun
                 step, rate = kind(pace.step + t * pace.step_change), single(pace.rate + t * pace.rate_change)
-                settle(rows, table, self.pupils, pace.gamma, step, rate, t)
+                settle(rows, table, self.current, pace.gamma, step, rate, t)
                 if timed:
                     counters[TIMING] = 0
                 tally[ROUNDS] += 1
@@ -144,7 +144,7 @@ class HostMachine:
         self._envs.close()
 
 
-def rows_over(arrays: Arrays, lesson: Lesson) -> tuple[HostRows, list[tuple[NDArray[Any], NDArray[Any]]]]:
+def rows_over(arrays: Arrays, task: TabularTask) -> tuple[HostRows, list[tuple[NDArray[Any], NDArray[Any]]]]:
     """What the copies say, as the stages see it: their own arrays where that can be, and what has to be copied from."""
     count, copied = len(arrays.rewards), []
 
@@ -153,7 +153,7 @@ def rows_over(arrays: Arrays, lesson: Lesson) -> tuple[HostRows, list[tuple[NDAr
         map_arrays(lambda leaf: leaves.append(leaf.reshape(count, -1)) or leaf, nested)
         if len(leaves) == 1:
             return as_rows(leaves[0])
-        whole = np.zeros((count, len(lesson.states.sizes)), np.int64)
+        whole = np.zeros((count, len(task.states.sizes)), np.int64)
         stops = np.cumsum([leaf.shape[1] for leaf in leaves]).tolist()
         copied.extend((whole[:, stop - leaf.shape[1] : stop], leaf) for stop, leaf in zip(stops, leaves, strict=True))
         return as_rows(whole)
@@ -163,7 +163,7 @@ def rows_over(arrays: Arrays, lesson: Lesson) -> tuple[HostRows, list[tuple[NDAr
     return HostRows(
         observation=digits(arrays.observations),
         final_observation=digits(arrays.final_observations),
-        mask=as_rows(arrays.action_masks if lesson.masked else np.ones((count, 1), np.int8)),
+        mask=as_rows(arrays.action_masks if task.masked else np.ones((count, 1), np.int8)),
         action=np.zeros(count, np.int64),  # from 0, whatever the first one of the environment is
         reward=reward,
         terminated=arrays.terminated,
@@ -174,11 +174,11 @@ def rows_over(arrays: Arrays, lesson: Lesson) -> tuple[HostRows, list[tuple[NDAr
 
 
 def settle_loop(parts: Stages) -> Callable[..., Any]:
-    """`settle(copies, table, pupils, gamma, step, rate, t)`, to be compiled."""
+    """`settle(copies, table, current, gamma, step, rate, t)`, to be compiled."""
     settle = parts.settle
 
-    def settle_all(copies, table, pupils, gamma, step, rate, t):
-        settle(copies, table, pupils, gamma, step, rate, t)
+    def settle_all(copies, table, current, gamma, step, rate, t):
+        settle(copies, table, current, gamma, step, rate, t)
 
     return settle_all
 

@@ -68,7 +68,7 @@ class Pace(NamedTuple):
         return self._replace(rounds=self.rounds * workers, step_change=step_change, rate_change=rate_change)
 
 
-class Pupils(NamedTuple):
+class Current(NamedTuple):
     """What a block of copies keeps from round to round, a row for each."""
 
     place: NDArray[np.uint64]  # of the state that is seen
@@ -89,45 +89,45 @@ class Pupils(NamedTuple):
 class Stages(NamedTuple):
     """A round of a block of copies, after what the environment does."""
 
-    begin: Callable[..., Any]  # (copies, table, pupils, rate): look and choose for the first time
-    settle: Callable[..., Any]  # (copies, table, pupils, gamma, step, rate, t): look, choose, learn from the last step
+    begin: Callable[..., Any]  # (copies, table, current, rate): look and choose for the first time
+    settle: Callable[..., Any]  # (copies, table, current, gamma, step, rate, t): look, choose, learn from the last step
 
 
 class Scalars(NamedTuple):
     """What is done for one copy after a step, on every device alike."""
 
-    look: Callable[..., Any]  # (observation, table, pupils, i, t) -> the place of what is seen
-    decide: Callable[..., Any]  # (copies, table, pupils, rate, i): choose the next action, value what is seen
-    look_back: Callable[..., Any]  # (copies, table, pupils, rate, i, t): value the last state of an episode cut short
+    look: Callable[..., Any]  # (observation, table, current, i, t) -> the place of what is seen
+    decide: Callable[..., Any]  # (copies, table, current, rate, i): choose the next action, value what is seen
+    look_back: Callable[..., Any]  # (copies, table, current, rate, i, t): value the last state of an episode cut short
 
 
 def scalars(rule: Rule, exploring: Exploring, encode: Callable[..., Any], find: Callable[..., Any]) -> Scalars:
     """Compose what is done for one copy; `encode` numbers the states, `find` finds their rows."""
     choose, legal, follow, tosses = exploring.choose, exploring.legal, rule.follow, rule.sets > 1
 
-    def look(observation, table, pupils, i, t):
+    def look(observation, table, current, i, t):
         state = encode(observation)
         if state < 0:
-            tell(pupils.tally, FAULT_IN_STATE, i, t)
+            tell(current.tally, FAULT_IN_STATE, i, t)
             state = 0
         return find(table, state)
 
-    def decide(copies, table, pupils, rate, i):
-        place, mask = pupils.next_place[i], row(copies.mask, i)
-        coin = np.int8(random.bits(row(pupils.rng, i)) >> 63) if tosses else np.int8(0)
-        action, best = choose(table.rows, place, mask, row(pupils.rng, i), rate)
-        pupils.ahead[i] = follow(table.rows, place, mask, action, best, rate, coin)
-        pupils.next_action[i] = action
-        pupils.coin[i] = coin
+    def decide(copies, table, current, rate, i):
+        place, mask = current.next_place[i], row(copies.mask, i)
+        coin = np.int8(random.bits(row(current.rng, i)) >> 63) if tosses else np.int8(0)
+        action, best = choose(table.rows, place, mask, row(current.rng, i), rate)
+        current.ahead[i] = follow(table.rows, place, mask, action, best, rate, coin)
+        current.next_action[i] = action
+        current.coin[i] = coin
 
-    def look_back(copies, table, pupils, rate, i, t):
-        place, mask = look(row(copies.final_observation, i), table, pupils, i, t), row(pupils.last_mask, i)
-        action, best = choose(table.rows, place, mask, row(pupils.rng, i), rate)
-        pupils.ahead[i] = follow(table.rows, place, mask, action, best, rate, pupils.coin[i])
+    def look_back(copies, table, current, rate, i, t):
+        place, mask = look(row(copies.final_observation, i), table, current, i, t), row(current.last_mask, i)
+        action, best = choose(table.rows, place, mask, row(current.rng, i), rate)
+        current.ahead[i] = follow(table.rows, place, mask, action, best, rate, current.coin[i])
         known = False
         for a in range(len(mask)):
             known |= legal(mask, a)
-        pupils.coin[i] = pupils.coin[i] if known else UNKNOWN
+        current.coin[i] = current.coin[i] if known else UNKNOWN
 
     return Scalars(look, decide, look_back)
 
@@ -142,37 +142,37 @@ def stages(
     """Compose the round of an algorithm; `remember` (see `tabular_memory`) learns from a step."""
     look, decide, look_back = scalars(rule, exploring, encode, find)
 
-    def begin(copies, table, pupils, rate):
+    def begin(copies, table, current, rate):
         for i in range(np.uint64(len(copies.reward))):
-            pupils.next_place[i] = look(row(copies.observation, i), table, pupils, i, 0)
-            decide(copies, table, pupils, rate, i)
-            pupils.place[i] = pupils.next_place[i]
-            copies.action[i] = pupils.next_action[i]
+            current.next_place[i] = look(row(copies.observation, i), table, current, i, 0)
+            decide(copies, table, current, rate, i)
+            current.place[i] = current.next_place[i]
+            copies.action[i] = current.next_action[i]
 
-    def settle(copies, table, pupils, gamma, step, rate, t):
-        stop, tally, counters = np.uint64(len(copies.reward)), pupils.tally, pupils.counters
+    def settle(copies, table, current, gamma, step, rate, t):
+        stop, tally, counters = np.uint64(len(copies.reward)), current.tally, current.counters
         timed = counters[TIMING] != 0
         since = glance(timed)
         for i in range(np.uint64(0), stop):
             if copies.terminated[i] or copies.truncated[i]:
-                note(copies, pupils, i, t)
+                note(copies, current, i, t)
         for i in range(np.uint64(0), stop):
-            pupils.next_place[i] = look(row(copies.observation, i), table, pupils, i, t)
+            current.next_place[i] = look(row(copies.observation, i), table, current, i, t)
         for i in range(np.uint64(0), stop):
-            decide(copies, table, pupils, rate, i)
+            decide(copies, table, current, rate, i)
         for i in range(np.uint64(0), stop):
             if copies.truncated[i] and not copies.terminated[i]:
-                look_back(copies, table, pupils, rate, i, t)
+                look_back(copies, table, current, rate, i, t)
         since = lap(counters, POLICY, since, timed)
         errors, check = np.float32(0), np.float32(0)
         for i in range(np.uint64(0), stop):
             reward, terminated, truncated = copies.reward[i], copies.terminated[i], copies.truncated[i]
-            ahead = pupils.ahead[i] * 0 if terminated else pupils.ahead[i]
+            ahead = current.ahead[i] * 0 if terminated else current.ahead[i]
             over = terminated or truncated
-            errors += abs(remember(table.rows, pupils, i, copies.action[i], reward, ahead, over, gamma, step))
+            errors += abs(remember(table.rows, current, i, copies.action[i], reward, ahead, over, gamma, step))
             check += reward * 0
-            pupils.place[i] = pupils.next_place[i]
-            copies.action[i] = pupils.next_action[i]
+            current.place[i] = current.next_place[i]
+            copies.action[i] = current.next_action[i]
         tally[ERRORS] += errors
         lap(counters, UPDATE, since, timed)
         if check != 0:
@@ -183,15 +183,15 @@ def stages(
     return Stages(begin, settle)
 
 
-def note(copies, pupils, i, t):
+def note(copies, current, i, t):
     """Keep what is told of an episode that ended."""
-    number = np.int64(pupils.tally[ENDED])
-    episode = pupils.episodes[number & (KEPT - 1)]
+    number = np.int64(current.tally[ENDED])
+    episode = current.episodes[number & (KEPT - 1)]
     episode.step = t
     episode.copy = i
     episode.total = copies.episode_return[i]
     episode.length = copies.episode_length[i]
-    pupils.tally[ENDED] = number + 1
+    current.tally[ENDED] = number + 1
 
 
 def tell(tally, kind, i, t):
@@ -212,7 +212,7 @@ def fleet_loop(
     parts: Stages,
     exchange: Callable[..., Any] = no_exchange,
 ) -> Callable[..., Any]:
-    """`run(copies, table, pupils, pace, work, common)`: a thread's share of some rounds, of its block of a fleet.
+    """`run(copies, table, current, pace, work, common)`: a thread's share of some rounds, of its block of a fleet.
 
     Threads take rounds as they come to them, so that a faster one takes more; those with tables of their own exchange
     them after each chunk of rounds (see `tables.replicas`).
@@ -221,9 +221,9 @@ def fleet_loop(
     settle = parts.settle
     keep_mask = last_mask_of(legal)
 
-    def run(copies, table, pupils, pace, work, common):
+    def run(copies, table, current, pace, work, common):
         stop = np.uint64(len(copies.reward))
-        counters, begun = pupils.counters, glance(True)
+        counters, begun = current.counters, glance(True)
         first = fetch_add(work, TICKET, pace.chunk)
         while first < pace.rounds:
             for t in range(first, min(first + pace.chunk, pace.rounds)):
@@ -237,15 +237,15 @@ def fleet_loop(
                     move(copies, i)
                 for i in range(np.uint64(0), stop):
                     conclude(copies, i)
-                    keep_mask(copies, pupils, i)
+                    keep_mask(copies, current, i)
                 for i in range(np.uint64(0), stop):
                     show(copies, i)
                 lap(counters, ENVIRONMENT, since, timed)
                 settle(
-                    copies, table, pupils, pace.gamma, pace.step + t * pace.step_change,
+                    copies, table, current, pace.gamma, pace.step + t * pace.step_change,
                     pace.rate + t * pace.rate_change, t,
                 )  # fmt: skip
-                pupils.tally[ROUNDS] += 1
+                current.tally[ROUNDS] += 1
             since = glance(True)
             exchange(common, table)
             lap(counters, EXCHANGE, since, True)
@@ -256,17 +256,17 @@ def fleet_loop(
 
 
 def last_mask_of(legal: Callable[..., Any] | None) -> Callable[..., Any]:
-    """`keep_mask(copies, pupils, i)`: what might have been done in the last state of an episode that was cut short."""
+    """`keep_mask(copies, current, i)`: what might have been done in the last state of an episode that was cut short."""
     if legal is None:
 
-        def nothing_to_keep(copies, pupils, i):
+        def nothing_to_keep(copies, current, i):
             pass
 
         return nothing_to_keep
     known: Callable[..., Any] = legal
 
-    def keep_mask(copies, pupils, i):
+    def keep_mask(copies, current, i):
         if copies.truncated[i] and not copies.terminated[i]:
-            known(copies.final_state[i], copies.params[i], row(pupils.last_mask, i))
+            known(copies.final_state[i], copies.params[i], row(current.last_mask, i))
 
     return keep_mask

@@ -14,10 +14,10 @@ class Memory(NamedTuple):
     """What a copy remembers of its episode, and how it is learnt from."""
 
     window: np.dtype[Any]  # the record of a copy; all zeros at first
-    # (rows, pupils, i, action, reward, ahead, over, gamma, step) -> the error of the last value that moved: copy i took
-    # `action` where it was (`pupils.place[i]`), got `reward`, and what comes next is worth `ahead`, 0 where nothing
+    # (rows, current, i, action, reward, ahead, over, gamma, step) -> the error of the last value that moved: copy i took
+    # `action` where it was (`current.place[i]`), got `reward`, and what comes next is worth `ahead`, 0 where nothing
     # does; `over` says whether the episode ended, `step` is the learning rate. What it will do next and where it is
-    # then are `pupils.next_action[i]` and `pupils.next_place[i]`.
+    # then are `current.next_action[i]` and `current.next_place[i]`.
     remember: Callable[..., Any]
 
 
@@ -31,11 +31,11 @@ def memory_of(learn: Callable[..., Any], n_step: int) -> Memory:
 def one_step(learn: Callable[..., Any]) -> Callable[..., Any]:
     """`remember(...) -> error`: a step is learnt from as soon as it is made."""
 
-    def remember(rows, pupils, i, action, reward, ahead, over, gamma, step):  # noqa: ARG001 - as n_steps
-        coin = pupils.coin[i]
+    def remember(rows, current, i, action, reward, ahead, over, gamma, step):  # noqa: ARG001 - as n_steps
+        coin = current.coin[i]
         if coin == UNKNOWN:
             return gamma * 0
-        return learn(rows, pupils.place[i], action, reward + gamma * ahead, step, coin)
+        return learn(rows, current.place[i], action, reward + gamma * ahead, step, coin)
 
     return remember
 
@@ -43,10 +43,10 @@ def one_step(learn: Callable[..., Any]) -> Callable[..., Any]:
 def n_steps(learn: Callable[..., Any], n: int) -> Callable[..., Any]:
     """`remember(...)`: a step is learnt from when n rewards of it are known, or its episode is over."""
 
-    def remember(rows, pupils, i, action, reward, ahead, over, gamma, step):
-        window, coin = pupils.window[i], pupils.coin[i]
+    def remember(rows, current, i, action, reward, ahead, over, gamma, step):
+        window, coin = current.window[i], current.coin[i]
         count = window.count
-        window.place[count] = pupils.place[i]
+        window.place[count] = current.place[i]
         window.action[count] = action
         window.reward[count] = reward
         count += 1

@@ -47,15 +47,15 @@ def tracing(rule: Rule, length: int, trace_decay: float, accumulating: bool) -> 
     """`remember(...) -> error`: a step is learnt from at once, and so are those that led to it."""
     learn, value = rule.learn, rule.value
 
-    def see_what_is_greedy(rows, pupils):
-        for k in range(len(pupils.place)):
-            greedy = value(rows, pupils.next_place[k], pupils.next_action[k]) >= pupils.ahead[k]
-            pupils.window[k].greedy = 1 if greedy else 0
+    def see_what_is_greedy(rows, current):
+        for k in range(len(current.place)):
+            greedy = value(rows, current.next_place[k], current.next_action[k]) >= current.ahead[k]
+            current.window[k].greedy = 1 if greedy else 0
 
-    def remember(rows, pupils, i, action, reward, ahead, over, gamma, step):
+    def remember(rows, current, i, action, reward, ahead, over, gamma, step):
         if i == 0:  # the first of a round: nobody has changed the table since the next actions were chosen
-            see_what_is_greedy(rows, pupils)
-        window, place, coin = pupils.window[i], pupils.place[i], pupils.coin[i]
+            see_what_is_greedy(rows, current)
+        window, place, coin = current.window[i], current.place[i], current.coin[i]
         if coin == UNKNOWN:
             window.count = 0
             return gamma * 0

@@ -96,7 +96,7 @@ class DeepConfig:
     precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = "auto"
     """Of a torch network's products; auto is tf32 on a GPU, else float32. Parameters are always float32."""
     compile: bool = False
-    """Let torch.compile have the torch network."""
+    """Let torch.compile have the network, which is then one of torch's; without `network`, that of `hidden`."""
 
     def __post_init__(self) -> None:
         require(self.num_envs >= 1, "num_envs", self.num_envs, "at least 1")

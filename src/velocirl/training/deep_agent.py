@@ -117,7 +117,7 @@ class DeepAgent(Agent):
     @property
     def is_native(self) -> bool:
         """Whether the native learner can train this agent on the CPU."""
-        return all(getattr(self.config, name, None) is None for name in MODULES)
+        return not self.config.compile and all(getattr(self.config, name, None) is None for name in MODULES)
 
     @cached_property
     def num_parameters(self) -> int:
@@ -315,7 +315,10 @@ class DeepAgent(Agent):
                     f" {sum(one.size for group in groups for one in group)} values, to {self.name.upper()}"
                 )
         extra = sum(self.width_of(field) for field in network.reads[1:])
+        if described is None and config.compile:  # torch's compiler needs a module
+            described = f"mlp({', '.join(map(str, config.hidden))})"
         widths = config.hidden if described is None else layers_alone(described, self.encoding)
+        widths = None if config.compile else widths
         together = network.together is not None and (described is not None or getattr(config, network.together))
         style = {"activation": config.activation, "initialiser": config.initialiser}
         if widths is not None:

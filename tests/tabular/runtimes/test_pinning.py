@@ -8,7 +8,7 @@ import pytest
 
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.tabular.runtimes.pinning import cores_for, on_core
-from velocirl.tabular.runtimes.threads import PinnedFleetMachine, pinned
+from velocirl.tabular.runtimes.threads import PinnedFleetLearner, pinned
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pinning needs Linux")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -38,17 +38,17 @@ def test_a_core_for_each():
 def test_each_thread_of_a_fleet_has_its_own():
     agent = QLearning("TicTacToe-v1", seed=0, runtime="threads", workers=2, pin=True)
     agent.prepare()
-    assert isinstance(agent.machine, PinnedFleetMachine)
+    assert isinstance(agent.learner, PinnedFleetLearner)
     seen = {}
-    inner = agent.machine._run
+    inner = agent.learner._run
 
-    def spy(copies, table, pupils, *more):
+    def spy(copies, table, current, *more):
         pinned_run = pinned(lambda *_: seen.setdefault(os.sched_getaffinity(0).pop(), threading.get_ident()), cores)
-        pinned_run(copies, table, pupils, *more)
-        inner(copies, table, pupils, *more)
+        pinned_run(copies, table, current, *more)
+        inner(copies, table, current, *more)
 
-    cores = {id(pupils.tally): core for pupils, core in zip(agent.machine.pupils, CORES, strict=False)}
-    agent.machine._run = spy
+    cores = {id(current.tally): core for current, core in zip(agent.learner.current, CORES, strict=False)}
+    agent.learner._run = spy
     agent.learn(100_000)
     assert sorted(seen) == CORES[:2]
     assert len(set(seen.values())) == 2

@@ -177,7 +177,7 @@ def test_processes_add_rows_at_the_same_time():
 def test_going_on_continues_the_streams_of_a_compiled_environment(tmp_path):
     options = {"seed": 0, "runtime": "processes", "workers": 2, "num_envs": 8}
     agent = QLearning("TicTacToe-v1", **options).learn(100_000)
-    state = agent.machine.state()
+    state = agent.learner.state()
     loaded = QLearning.load(agent.save(tmp_path / "agent"))
     loaded.prepare()
     again = loaded.machine.state()
@@ -222,13 +222,13 @@ def test_after_a_fault_new_workers_begin_other_episodes():
     os.kill(children()[0], signal.SIGKILL)
     with pytest.raises(WorkerError, match="was killed by SIGKILL"):
         agent.learn(500)
-    assert agent.machine.state() == {}
+    assert agent.learner.state() == {}
     steps = agent.steps
     assert agent.learn(500).steps == steps + 500
-    assert agent.machine.gauges()["restarts"] == 1
+    assert agent.learner.gauges()["restarts"] == 1
     fresh = wander(2)
     fresh.prepare()
-    seen, first = agent.machine.state()["policy.rng"], fresh.machine.state()["policy.rng"]
+    seen, first = agent.learner.state()["policy.rng"], fresh.machine.state()["policy.rng"]
     assert not set(seen.ravel().tolist()) & set(first.ravel().tolist())
 
 
@@ -250,7 +250,7 @@ def test_a_slow_call_ends_before_its_time(monkeypatch):
     elapsed = time.monotonic() - began
     assert steps[-1] in (200, 201)  # a call that ended early may leave an odd number, of which whole rounds are made
     assert len(steps) >= 3  # instead of one, which would take a second
-    gauges = agent.machine.gauges()
+    gauges = agent.learner.gauges()
     assert (gauges["workers"], gauges["restarts"]) == (2, 0)
     assert 100 * 0.01 * 0.9 <= gauges["waiting_seconds"] <= elapsed
     assert 0.0 < gauges["workers/idle_seconds"] < gauges["waiting_seconds"]

@@ -145,7 +145,7 @@ def test_only_small_dense_tables_are_copied():
 def test_threads_learn_in_copies_and_the_agent_has_it_all():
     agent = QLearning("FrozenLake-v1", runtime="threads", workers=2, seed=0)
     agent.learn(500_000)
-    (own, _), (other, _) = agent.machine._tables
+    (own, _), (other, _) = agent.learner._tables
     assert own is not None
     assert other is not None
     assert agent.steps >= 500_000

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 import velocirl
-from velocirl.algorithms.online.dqn_config import DQNConfig
-from velocirl.algorithms.online.dqn_loss import action_values
-from velocirl.algorithms.online.dqn_native import loss_of
+from velocirl import Box, Discrete, Environment, float32, record
+from velocirl.algorithms.online.dqn import DQNConfig
 from velocirl.bench.arithmetic import backward_operations, forward_operations, phase_facts
 from velocirl.bench.comparison import Comparison, ratio, value
 from velocirl.bench.cost import Cost
@@ -18,14 +17,8 @@ from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import STEPS, UPDATES
-from velocirl.buffers.replay import ReplayBuffer, transition_type
-from velocirl.engine.compiling import compile_loop
-from velocirl.engine.threads import SPACING
+from velocirl.buffers.replay import ReplayBuffer
 from velocirl.learners.pace import ANY_PACE
-from velocirl.networks.mlp import MLP
-from velocirl.optim.optimisers import optimiser_from
-from velocirl.training.off_policy import Memory, allocate_batch, batch_drawer
-from velocirl.training.value_updating import ValueUpdater
 
 INPUTS, WIDTH, ACTIONS, BATCH = 64, 256, 16, 32
 RECORDS, IN_A_CALL = 10_000, 20
@@ -38,16 +31,37 @@ PLAIN = DQNConfig(
 )  # fmt: skip
 
 
-def random_memory(seed: int = 0) -> ReplayBuffer:
-    """A full memory of random transitions."""
+def nowhere() -> Environment:
+    """An environment of the sizes of the update; nobody steps it."""
+
+    @record
+    class State:
+        number: float32
+
+    def reset(state, params, rng):  # noqa: ARG001
+        state.number = 0.0
+
+    def step(state, params, action, rng):  # noqa: ARG001
+        return 0.0, False
+
+    def observe(state, params, observation):  # noqa: ARG001
+        for k in range(len(observation)):
+            observation[k] = state.number
+
+    return Environment(
+        "bench/Nowhere-v0", state=State, observation=Box(-1.0, 1.0, (INPUTS,)), action=Discrete(ACTIONS), reset=reset,
+        step=step, observe=observe,
+    )  # fmt: skip
+
+
+def fill(buffer: ReplayBuffer, seed: int = 0) -> None:
+    """Fill a memory with random transitions."""
     generator = np.random.default_rng(seed)
-    rows = np.zeros(RECORDS, transition_type(INPUTS, 1, "int32", 0))
+    rows = np.zeros(RECORDS, buffer.rows.dtype)
     for name in ("observation", "reward", "next_observation"):
         rows[name] = generator.normal(size=rows[name].shape)
     rows["action"] = generator.integers(0, ACTIONS, (RECORDS, 1))
-    buffer = ReplayBuffer(RECORDS, rows.dtype, seed)
     buffer.add(rows)
-    return buffer
 
 
 def operations(sizes: tuple[int, ...], batch: int) -> int:
@@ -56,36 +70,20 @@ def operations(sizes: tuple[int, ...], batch: int) -> int:
 
 
 class Updates:
-    """Updates of a network from random transitions, without an environment; on one thread."""
+    """Updates of a network from random transitions, on one thread."""
 
     def __init__(self) -> None:
-        network = MLP.of([INPUTS, WIDTH, WIDTH, ACTIONS])
-        loss, settings = loss_of(PLAIN, action_values(ACTIONS, masked=False, dueling=False))
-        self.parameters = network.initial_parameters(np.random.default_rng(0))
-        self.updater = ValueUpdater(network, self.parameters, optimiser_from("adam"), loss, settings, threads=1)
-        buffer = random_memory()
-        selection, book = buffer.selection(BATCH)
-        memory = Memory(buffer.rows, buffer.counts, buffer.rng, book, np.zeros(INPUTS, np.float32), 1, 1, 0.99)
-        pace = ANY_PACE._replace(learning_rate=1e-4, max_grad_norm=10.0, target_every=125)
-        self.batch = allocate_batch(BATCH, SPACING)
-        draw_batch, update = batch_drawer(selection), self.updater.update
-
-        def run(memory, batch, learning, settings, pace, first, count):
-            meetings = 0
-            for number in range(first, first + count):
-                draw_batch(memory, batch, 1.0)
-                meetings = update(0, 1, learning, memory, batch, settings, pace, number, meetings)
-
-        self._arguments = memory, self.batch, self.updater.learning[0], settings, pace
-        loop: Any = run
-        self._run = compile_loop(loop, (*self._arguments, 1, 1), self.updater.translator, before=lambda: None)
-        self.updater.take()
-        self.done = 0
+        config = {**asdict(PLAIN), "hidden": (WIDTH, WIDTH), "batch_size": BATCH, "buffer_size": RECORDS}
+        self.agent = velocirl.DQN(nowhere(), **config, max_grad_norm=10.0, target_every=125)
+        self.agent.prepare()
+        learner: Any = self.agent.learner
+        fill(learner.buffer)
+        self.learner, self.done = learner, 0
+        self._pace = ANY_PACE._replace(learning_rate=1e-4, max_grad_norm=10.0)
 
     def call(self) -> None:
         """Some updates."""
-        self.batch.meeting[:] = 0
-        self._run(*self._arguments, self.done + 1, IN_A_CALL)
+        self.learner.update(self._pace, IN_A_CALL)
         self.done += IN_A_CALL
 
 

@@ -14,10 +14,13 @@ from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
 from velocirl.bench.units import STEPS
-from velocirl.buffers.returns import Discount, gae
-from velocirl.buffers.rollout import GOES_ON, TRUNCATED, allocate_rollout, sample_type
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.buffers.records import GOES_ON, TRUNCATED, Act, Field, rollout_type
+from velocirl.buffers.returns import gae
+from velocirl.engine.columns import Shared
+from velocirl.engine.compiling import learning_translator
+from velocirl.engine.indexing import row_loop
 from velocirl.engine.threads import run_together
+from velocirl.engine.units import bind_unit
 
 COPIES, HORIZON = 4096, 32
 GAMMA, GAE_LAMBDA = 0.99, 0.95
@@ -25,36 +28,28 @@ NEEDED = ("reward", "value", "final_value", "ended", "advantage", "target")  # o
 ENDS = 0.02  # of all steps, as with a policy that is learning
 
 
-def random_rollout(num_envs: int, horizon: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Records (num_envs, horizon) with random rewards, values and ends; and the values after the last step."""
+def random_rollout(num_envs: int, horizon: int) -> NDArray[Any]:
+    """Records (num_envs, horizon + 1) with random rewards, values and ends; of the last step only the value counts."""
     generator = np.random.default_rng(0)
-    samples = allocate_rollout(num_envs, horizon, sample_type(4, 1, "int32", 0))
+    fields = [Field(name, np.float32) for name in ("value", "advantage", "target", "log_probability")]
+    records = np.zeros((num_envs, horizon + 1), rollout_type(4, Act(1, "int32", 0), fields, ["value"]))
     for name in ("reward", "value", "final_value"):
-        samples[name] = generator.random(samples.shape, np.float32)
-    samples["ended"] = np.where(generator.random(samples.shape) < ENDS, TRUNCATED, GOES_ON)
-    return samples, generator.random(num_envs, np.float32)
+        records[name] = generator.random(records.shape, np.float32)
+    records["ended"] = np.where(generator.random(records.shape) < ENDS, TRUNCATED, GOES_ON)
+    return records
 
 
-def columns(samples, last_values, discount):
-    """Estimate the column of every copy."""
-    for i in range(len(last_values)):
-        gae(samples[i], last_values[i], discount)
-
-
-def velocirl_gae(samples: NDArray[Any], last_values: NDArray[np.float32], threads: int) -> Timed:
+def velocirl_gae(records: NDArray[Any], threads: int) -> Timed:
     """Estimate records in place, copies shared out to threads."""
     require_cores(threads)
-    discount = Discount(np.float32(1), np.float32(np.inf), np.float32(GAMMA), np.float32(GAE_LAMBDA))
-    loop: Any = columns
-    translator = learning_translator("gae")
-    estimate = compile_loop(loop, (samples, last_values, discount), translator, before=lambda: None)
-    parts = np.array_split(np.arange(len(samples)), threads)
-    shares = []
-    for part in parts:
-        rows = slice(part[0], part[-1] + 1)
-        shares.append([(estimate, (samples[rows], last_values[rows], discount))])
-    cost = Cost(bytes=sum(samples.dtype[name].itemsize for name in NEEDED), cores=threads)
-    return Timed(lambda: run_together(shares), amount=samples.size, cost=cost)
+    settings = np.array([(GAMMA, GAE_LAMBDA)], [("gamma", np.float32), ("gae_lambda", np.float32)])
+    loop: Any = row_loop(gae)
+    columns = *(records[name] for name in NEEDED), Shared(settings)
+    estimate = bind_unit(loop, columns, learning_translator("gae"), disjoint=False)
+    parts = np.array_split(np.arange(len(records)), threads)
+    shares = [[(estimate, (part[0], part[-1] + 1))] for part in parts]
+    cost = Cost(bytes=sum(records.dtype[name].itemsize for name in NEEDED), cores=threads)
+    return Timed(lambda: run_together(shares), amount=len(records) * (records.shape[1] - 1), cost=cost)
 
 
 def numpy_gae(
@@ -76,12 +71,17 @@ def numpy_gae(
     return advantages, advantages + values
 
 
-def timed_numpy_gae(samples: NDArray[Any], last_values: NDArray[np.float32]) -> Timed:
+def timed_numpy_gae(records: NDArray[Any]) -> Timed:
     """Estimate arrays (horizon, num_envs), as array programs like to have them."""
+    columns = as_columns(records)
+    return Timed(lambda: numpy_gae(*columns), amount=columns[0].size)
+
+
+def as_columns(records: NDArray[Any]) -> list[NDArray[Any]]:
+    """What `numpy_gae` wants of records."""
     names = ("reward", "value", "final_value", "ended")
-    rewards, values, final_values, ended = (np.ascontiguousarray(samples[name].T) for name in names)
-    ends = ended != GOES_ON
-    return Timed(lambda: numpy_gae(rewards, values, final_values, ends, last_values), amount=samples.size)
+    columns = [np.ascontiguousarray(records[name][:, :-1].T) for name in names]
+    return [*columns[:3], columns[3] != GOES_ON, np.ascontiguousarray(records["value"][:, -1])]
 
 
 @benchmark(category="learning")
@@ -96,9 +96,9 @@ def gae_4096() -> Comparison:
     return Comparison(
         unit=STEPS,
         contestants={
-            "velocirl, 1 thread": lambda: velocirl_gae(*rollout, threads=1),
-            "velocirl, 2 threads": lambda: velocirl_gae(*rollout, threads=2),
-            "NumPy": lambda: timed_numpy_gae(*rollout),
+            "velocirl, 1 thread": lambda: velocirl_gae(rollout, threads=1),
+            "velocirl, 2 threads": lambda: velocirl_gae(rollout, threads=2),
+            "NumPy": lambda: timed_numpy_gae(rollout),
             "torch": lambda: Peer("torch_gae", "estimating", COPIES, HORIZON, needs="torch", amount=COPIES * HORIZON),
         },
         claims=(ratio("velocirl, 1 thread", "NumPy"), ratio("velocirl, 1 thread", "torch")),

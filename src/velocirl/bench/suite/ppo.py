@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import velocirl
-from velocirl.algorithms.online.ppo_config import PPOConfig
+from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.bench.arithmetic import backward_operations, forward_operations, phase_facts
 from velocirl.bench.comparison import Comparison, ratio
 from velocirl.bench.cost import Cost

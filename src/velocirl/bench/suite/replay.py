@@ -16,11 +16,12 @@ from velocirl.bench.registry import benchmark
 from velocirl.bench.units import SECONDS, STEPS
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.rank_based import RankReplayBuffer
-from velocirl.buffers.replay import ReplayBuffer, transition_type
+from velocirl.buffers.records import Act, transition_type
+from velocirl.buffers.replay import ReplayBuffer
 
 CAPACITY, BATCH, ADDED = 1_000_000, 256, 4096
 INPUTS, BETA = 4, 0.4
-TYPE = transition_type(INPUTS, 1, "int32", 1)
+TYPE = transition_type(INPUTS, Act(1, "int32", 1))
 COPIED = 2 * TYPE.itemsize  # bytes of a transition that is read and written once; what finds it is not counted
 MOST_SAMPLE_SECONDS, MOST_PRIORITISED_SECONDS, FEWEST_ADDED = 10e-6, 60e-6, 50e6
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import velocirl
-from velocirl.algorithms.online.sac_config import SACConfig
+from velocirl.algorithms.online.sac import SACConfig
 from velocirl.bench.arithmetic import phase_facts
 from velocirl.bench.comparison import Comparison, ratio
 from velocirl.bench.cost import Cost

@@ -77,7 +77,7 @@ def processes_training(workers: int) -> Timed:
     require_cores(workers)
     agent = velocirl.QLearning(f"gym:{SLOW}", runtime="processes", workers=workers, seed=0)
     steps = SLOW_STEPS * workers
-    return Timed(lambda: agent.learn(steps), amount=steps, closing=lambda: agent.machine.close())
+    return Timed(lambda: agent.learn(steps), amount=steps, closing=lambda: agent.learner.close())
 
 
 def ranks_training(ranks: int) -> Counted:

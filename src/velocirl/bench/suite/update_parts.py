@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.algorithms.online.ppo_config import PPOConfig
-from velocirl.algorithms.online.ppo_loss import loss_settings, ppo_loss
+from velocirl.algorithms.online.ppo import PPO, loss_gradient
 from velocirl.bench.comparison import Comparison, ratio
 from velocirl.bench.cost import Cost
 from velocirl.bench.measuring import Timed
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import Unit
-from velocirl.buffers.rollout import sample_type
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.buffers.records import Act, Field, narrow_type, rollout_type
+from velocirl.engine.columns import Shared
+from velocirl.engine.compiling import learning_translator
+from velocirl.engine.indexing import row_loop
+from velocirl.engine.units import bind_unit
 from velocirl.networks.heads import categorical
 from velocirl.optim.flat import FlatOptimiser
 from velocirl.optim.optimisers import optimiser_from
-from velocirl.training.updating import METRICS
 
 SAMPLES_PER_SECOND = Unit("samples/s", True, "{number}{prefix} samples/s")
 PARAMETERS_PER_SECOND = Unit("parameters/s", True, "{number}{prefix} parameters/s")
@@ -33,36 +34,37 @@ TOUCHED = 7  # numbers: parameter and two moments are read and written, the grad
 
 
 def random_samples(count: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Records of a rollout, and outputs of a network: two logits and the value."""
+    """Rows of a rollout, and outputs of a network: two logits and the value."""
     generator = np.random.default_rng(0)
-    samples = np.zeros(count, sample_type(4, 1, "int32", 0))
-    samples["action"] = generator.integers(0, 2, (count, 1))
-    samples["log_probability"] = -generator.random(count, np.float32)
+    fields = [Field(name, np.float32) for name in ("value", "log_probability", "advantage", "target")]
+    rows = np.zeros(count, narrow_type(rollout_type(4, Act(1, "int32", 0), fields, ["value"])))
+    rows["action"] = generator.integers(0, 2, (count, 1))
+    rows["log_probability"] = -generator.random(count, np.float32)
     for name in ("advantage", "target", "value"):
-        samples[name] = generator.standard_normal(count, np.float32)
-    return samples, generator.standard_normal((count, 3), np.float32)
+        rows[name] = generator.standard_normal(count, np.float32)
+    return rows, generator.standard_normal((count, 3), np.float32)
 
 
 class LossGradients:
     """The gradient of PPO's loss, for one output after another."""
 
     def __init__(self, count: int = SAMPLES) -> None:
-        loss_gradient = ppo_loss(categorical(2))
-
-        def every_sample(outputs, samples, settings, gradients, metrics):
-            for i in range(len(samples)):
-                loss_gradient(outputs[i], samples[i], samples[i].advantage, settings, gradients[i], metrics)
-
         self.samples, self.outputs = random_samples(count)
-        self.gradients, self.metrics = np.empty_like(self.outputs), np.zeros(METRICS, np.float32)
-        settings = loss_settings(PPOConfig(clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01, value_clip=0.0))
-        self._arguments = self.outputs, self.samples, settings, self.gradients, self.metrics
-        loop: Any = every_sample
-        self._run = compile_loop(loop, self._arguments, learning_translator("ppo loss"), before=lambda: None)
+        self.gradients = np.empty_like(self.outputs)
+        self.metrics = np.zeros(1, [(name, np.float64) for name in PPO.reports])
+        means = np.zeros(1, [(name, np.float32) for name in (*PPO.reports, "rows")])
+        config = {"clip": 0.2, "value_coefficient": 0.5, "entropy_coefficient": 0.01, "value_clip": 0.0, "dual_clip": 0.0,
+                  "normalise_advantages": 0.0}  # fmt: skip
+        settings = np.array([tuple(config.values())], [(name, np.float32) for name in config])
+        columns = (
+            self.outputs, self.samples, Shared(means), Shared(settings), self.gradients, Shared(self.metrics)
+        )  # fmt: skip
+        loop: Any = row_loop(loss_gradient, categorical(2))
+        self._run = bind_unit(loop, columns, learning_translator("ppo loss"))
 
     def call(self) -> None:
         """All samples once."""
-        self._run(*self._arguments)
+        self._run(0, len(self.samples))
 
 
 def velocirl_losing() -> Timed:

@@ -30,9 +30,8 @@ from velocirl.learners.batch.networks import (
     LOSS_SCALE,
     MINIBATCHES,
     STOPPED,
-    Clock,
 )  # fmt: skip
-from velocirl.learners.batch.program import WIDE, BatchProgram, Rows
+from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
 from velocirl.learners.phases import add
@@ -308,7 +307,7 @@ class BatchRollout(BatchLearner):
 
     def _bind_estimate(self, reward_moments: NDArray[np.float64]) -> None:
         """What comes between a rollout and the update."""
-        task, device, agents, recorded, clock = self.task, self.device, self.agents, self.recorded, self.clock
+        task, device, agents, recorded = self.task, self.device, self.agents, self.recorded
         config, inputs, launch = task.config, task.encoding.inputs, self.device.launch
         self._estimates = [self._bind_column(*one) for one in task.estimates]
         self._spread = None

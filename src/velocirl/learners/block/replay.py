@@ -6,6 +6,7 @@ Thread 0 steps the copies, remembers and draws the batches; the others wait unti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -301,6 +302,13 @@ class BlockReplay:
             lengths=lengths,
         )
 
+    def update(self, pace: Pace, count: int) -> None:
+        """So many updates from what is remembered, without a step; for measuring them."""
+        self.networks.learning[0] = pace.learning_rate, pace.max_grad_norm, pace.max_grad_value
+        self._pace[0] = tuple(pace)
+        self.program.begin()
+        run_together([[(driver, (0, count))] for driver in self._learning_drivers])
+
     def drain(self) -> None:
         """Nothing is ever under way."""
         self._meter.fold()
@@ -391,12 +399,17 @@ class BlockReplay:
         def bind(driver: Any, *arguments: Any) -> BoundUnit:
             return bind_unit(driver, arguments, translator, disjoint=False)
 
+        self._bind_learning = lambda: [bind(learn_only, *pair) for pair in pairs]
         if self._host is None:
             self._drivers = [bind(run_fleet, *pair) for pair in pairs]
             self.envs.reset()
         else:
             self._decide, self._record = bind(decide_only, crews[0]), bind(record_only, crews[0])
-            self._drivers = [bind(learn_only, *pair) for pair in pairs]
+            self._drivers = self._learning_drivers
+
+    @cached_property
+    def _learning_drivers(self) -> list[BoundUnit]:
+        return self._bind_learning()
 
     def _stepping(self, table: NDArray[np.int64], unit: BoundUnit) -> Stepping:
         return Stepping(

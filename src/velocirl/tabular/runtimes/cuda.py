@@ -28,12 +28,12 @@ from velocirl.tabular.loop import (
     FAULTY_ROUND,
     ROUNDS,
     Pace,
-    Pupils,
+    Current,
     Scalars,
     last_mask_of,
     tell,
 )  # fmt: skip
-from velocirl.tabular.machine import SAVED, Lesson, Outcome, TabularMachine, typed
+from velocirl.tabular.learner import SAVED, TabularTask, Outcome, TableLearner, typed
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.table import Table
 from velocirl.vector.native_cuda import CUDAFleetVectorEnv
@@ -43,19 +43,19 @@ WATCHED = 4096  # copies of whose episodes is told: enough to know how it goes, 
 KEPT = 100  # episodes that are told of at most
 
 
-def make_machine(agent: TabularAgent) -> TabularMachine:
+def make_learner(agent: TabularAgent) -> TableLearner:
     """A fleet on the GPU."""
     config, native = agent.config, agent.source.native
     if native is None:
         raise ValueError(f'{agent.source.id} steps in Python, which no GPU runs: use runtime="processes"')
     if config.storage == "sparse":
         raise ValueError('a table on a GPU is dense: leave out storage="sparse", or use another runtime')
-    if agent.lesson.memory.window.names != ("count",):
+    if agent.task.memory.window.names != ("count",):
         raise ValueError(f'runtime="cuda" learns from one step at a time: use n_step=1, and no traces ({agent.name})')
     envs = CUDAFleetVectorEnv(
         native, agent.num_envs, seed=agent.seeds.environment, device="cuda", params=agent.source.params, copy=False
     )
-    return CUDAMachine(agent.lesson, envs, agent.seeds.policy, counts_visits=agent.counts_visits)
+    return CUDALearner(agent.task, envs, agent.seeds.policy, counts_visits=agent.counts_visits)
 
 
 def by_columns(array: NDArray[Any]) -> Any:
@@ -75,35 +75,35 @@ class Sums(NamedTuple):
     ended: NDArray[np.int8]  # (some copies,) whether an episode ended since this was looked at
 
 
-class CUDAMachine:
+class CUDALearner:
     """One thread for each copy; the rounds of an iteration are one launch, in which the threads wait for each other."""
 
     grain = 0  # a call may be short
 
-    def __init__(self, lesson: Lesson, envs: CUDAFleetVectorEnv, seed: int, *, counts_visits: bool) -> None:
-        self._table = lesson.table
+    def __init__(self, task: TabularTask, envs: CUDAFleetVectorEnv, seed: int, *, counts_visits: bool) -> None:
+        self._table = task.table
         self.num_envs = count = envs.num_envs
         target: Any = envs.target
         fleet: CUDATarget = target
         streams = random.streams(seed, count)
-        host = lesson.pupils(count, streams)
+        host = task.current(count, streams)
         plain = host._replace(rng=streams, last_mask=host.last_mask["row"])
-        self._pupils = Pupils(*map(by_columns, plain))
-        values = lesson.table.values.size
+        self._pupils = Current(*map(by_columns, plain))
+        values = task.table.values.size
         self._sums = Sums(
             *(
                 cuda.to_device(np.zeros(size, kind))
                 for size, kind in (
-                    (values, lesson.table.dtype), (values, np.int32), (count, np.int8), (min(count, WATCHED), np.int8),
+                    (values, task.table.dtype), (values, np.int32), (count, np.int8), (min(count, WATCHED), np.int8),
                 )
             )
         )  # fmt: skip
         self.take()
-        parts = lesson.scalars()
-        learn = learning(lesson, counts_visits)
+        parts = task.scalars()
+        learn = learning(task, counts_visits)
         self._begin = Kernel(begin_kernel(parts), fleet.translator, fleet.rehearse, fleet.tell)
         keep_mask = last_mask_of(envs.environment.legal)
-        loop = round_kernel(fleet.life, keep_mask, parts, entering(lesson), learn)
+        loop = round_kernel(fleet.life, keep_mask, parts, entering(task), learn)
         self._run = Kernel(loop, fleet.translator, fleet.rehearse, fleet.tell)
         envs.reset()
         host_copies: Any = fleet.copies
@@ -139,7 +139,7 @@ class CUDAMachine:
         """The copies, what they are in the middle of, and their streams."""
         if not self._begun:
             return {}
-        own = {f"pupils.{name}": self._fetched(self._pupils, name) for name in SAVED}
+        own = {f"current.{name}": self._fetched(self._pupils, name) for name in SAVED}
         fleet = {f"fleet.{name}": self._fetched(self._copies, name) for name in (*FLEET, "action")}
         return {**own, **fleet, "policy.rng": self._fetched(self._pupils, "rng")}
 
@@ -148,7 +148,7 @@ class CUDAMachine:
         if "policy.rng" not in state:
             return
         arrays: dict[str, Any] = {"policy.rng": self._pupils.rng}
-        arrays |= {f"pupils.{name}": getattr(self._pupils, name) for name in SAVED}
+        arrays |= {f"current.{name}": getattr(self._pupils, name) for name in SAVED}
         arrays |= {f"fleet.{name}": getattr(self._copies, name) for name in (*FLEET, "action")}
         fitting_all(state, arrays)
         for name, array in arrays.items():
@@ -157,7 +157,7 @@ class CUDAMachine:
         self._begun = True
 
     def close(self) -> None:
-        """The arrays go with the machine."""
+        """The arrays go with the learner."""
 
     @staticmethod
     def _fetched(arrays: Any, name: str) -> NDArray[Any]:
@@ -182,9 +182,9 @@ class CUDAMachine:
         return Outcome(pace.rounds * self.num_envs, error, returns.tolist(), lengths.tolist())
 
 
-def entering(lesson: Lesson) -> Callable[..., Any]:
+def entering(task: TabularTask) -> Callable[..., Any]:
     """`enter(sums, place, action, coin, target, i)`: copy i's target joins those of the others."""
-    actions, sets = lesson.actions, lesson.rule.sets
+    actions, sets = task.actions, task.rule.sets
 
     def enter(sums, place, action, coin, target, i):
         value = (np.int64(place) * sets + coin) * actions + action
@@ -194,9 +194,9 @@ def entering(lesson: Lesson) -> Callable[..., Any]:
     return enter
 
 
-def learning(lesson: Lesson, counts_visits: bool) -> Callable[..., Any]:
+def learning(task: TabularTask, counts_visits: bool) -> Callable[..., Any]:
     """`learn(rows, sums, place, action, coin, step) -> its error`: move a value towards the mean of its targets."""
-    actions, sets, move = lesson.actions, lesson.rule.sets, lesson.rule.learn
+    actions, sets, move = task.actions, task.rule.sets, task.rule.learn
 
     def learn(rows, sums, place, action, coin, step):
         value = (np.int64(place) * sets + coin) * actions + action
@@ -213,16 +213,16 @@ def learning(lesson: Lesson, counts_visits: bool) -> Callable[..., Any]:
 
 
 def begin_kernel(parts: Scalars) -> Callable[..., Any]:
-    """`begin(copies, table, pupils, rate)`: look and choose for the first time."""
+    """`begin(copies, table, current, rate)`: look and choose for the first time."""
     look, decide = parts.look, parts.decide
 
-    def begin(copies, table, pupils, rate):
+    def begin(copies, table, current, rate):
         i = cuda.grid(1)
         if i < len(copies.reward):
-            pupils.next_place[i] = look(copies.observation[i], table, pupils, i, 0)
-            decide(copies, table, pupils, rate, i)
-            pupils.place[i] = pupils.next_place[i]
-            copies.action[i] = pupils.next_action[i]
+            current.next_place[i] = look(copies.observation[i], table, current, i, 0)
+            decide(copies, table, current, rate, i)
+            current.place[i] = current.next_place[i]
+            copies.action[i] = current.next_action[i]
 
     return begin
 
@@ -234,11 +234,11 @@ def round_kernel(
     enter: Callable[..., Any],
     learn: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """`run(copies, table, pupils, sums, pace)`: many rounds, between whose halves all threads meet."""
+    """`run(copies, table, current, sums, pace)`: many rounds, between whose halves all threads meet."""
     move, conclude, show = life.move, life.conclude, life.show
     look, decide, look_back = parts
 
-    def run(copies, table, pupils, sums, pace):
+    def run(copies, table, current, sums, pace):
         grid = cuda.cg.this_grid()
         start, stride, count = cuda.grid(1), cuda.gridsize(1), len(copies.reward)
         errors, moved = np.float64(0), 0
@@ -247,32 +247,32 @@ def round_kernel(
             for i in range(start, count, stride):
                 move(copies, i)
                 conclude(copies, i)
-                keep_mask(copies, pupils, i)
+                keep_mask(copies, current, i)
                 show(copies, i)
                 terminated, truncated = copies.terminated[i], copies.truncated[i]
                 if i < len(sums.ended) and (terminated or truncated):
                     sums.ended[i] = 1
-                pupils.next_place[i] = look(copies.observation[i], table, pupils, i, t)
-                decide(copies, table, pupils, rate, i)
+                current.next_place[i] = look(copies.observation[i], table, current, i, t)
+                decide(copies, table, current, rate, i)
                 if truncated and not terminated:
-                    look_back(copies, table, pupils, rate, i, t)
+                    look_back(copies, table, current, rate, i, t)
                 reward = copies.reward[i]
                 if reward * 0 != 0:
-                    tell(pupils.tally, FAULT_IN_REWARD, i, t)
-                ahead = pupils.ahead[i] * 0 if terminated else pupils.ahead[i]
+                    tell(current.tally, FAULT_IN_REWARD, i, t)
+                ahead = current.ahead[i] * 0 if terminated else current.ahead[i]
                 sums.first[i] = 0
-                if pupils.coin[i] != UNKNOWN:
+                if current.coin[i] != UNKNOWN:
                     target = reward + pace.gamma * ahead
-                    enter(sums, pupils.place[i], copies.action[i], pupils.coin[i], target, i)
+                    enter(sums, current.place[i], copies.action[i], current.coin[i], target, i)
             grid.sync()
             for i in range(start, count, stride):
                 if sums.first[i]:
-                    errors += learn(table.rows, sums, pupils.place[i], copies.action[i], pupils.coin[i], step)
+                    errors += learn(table.rows, sums, current.place[i], copies.action[i], current.coin[i], step)
                     moved += 1
-                pupils.place[i] = pupils.next_place[i]
-                copies.action[i] = pupils.next_action[i]
+                current.place[i] = current.next_place[i]
+                copies.action[i] = current.next_action[i]
             grid.sync()
-        cuda.atomic.add(pupils.tally, ERRORS, errors)
-        cuda.atomic.add(pupils.tally, MOVED, np.float64(moved))
+        cuda.atomic.add(current.tally, ERRORS, errors)
+        cuda.atomic.add(current.tally, MOVED, np.float64(moved))
 
     return run

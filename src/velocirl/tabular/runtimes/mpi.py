@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.loop import Pace
-from velocirl.tabular.machine import Outcome, TabularMachine
+from velocirl.tabular.learner import Outcome, TableLearner
 from velocirl.tabular.runtimes.mpi_exchange import exchange, say
-from velocirl.tabular.runtimes.mpi_machine import GOING_ON, RankMachine
+from velocirl.tabular.runtimes.mpi_learner import GOING_ON, RankLearner
 from velocirl.tabular.runtimes.mpi_rounds import NOTHING, learn_rounds
 from velocirl.tabular.runtimes.mpi_world import together, world
 
 conduct = together
 
 
-def make_machine(agent: TabularAgent) -> TabularMachine:
-    """The machine of this rank."""
-    return SynchronousMachine(agent, world())
+def make_learner(agent: TabularAgent) -> TableLearner:
+    """The learner of this rank."""
+    return SynchronousLearner(agent, world())
 
 
-class SynchronousMachine(RankMachine):
+class SynchronousLearner(RankLearner):
     """A rank that meets all others after every period."""
 
     def run(self, pace: Pace, first: int) -> Outcome:  # noqa: ARG002 - a rank has a pace of its own
@@ -32,7 +32,7 @@ class SynchronousMachine(RankMachine):
         assert goal is not None  # noqa: S101 - learning
         ranks, copies = self.comm.size, self.num_envs
         rounds = min(-(-self.agent.config.steps_per_sync // copies), -(-(goal.stop - first) // (ranks * copies)))
-        return self._exchange(learn_rounds(self.agent, self.machine, first, rounds, ranks), GOING_ON)
+        return self._exchange(learn_rounds(self.agent, self.learner, first, rounds, ranks), GOING_ON)
 
     def drain(self) -> Outcome | None:
         """Where only this rank knows that training is to stop, let the others know when they come."""

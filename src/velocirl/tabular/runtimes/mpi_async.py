@@ -21,8 +21,8 @@ from typing import Any
 
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.loop import Pace
-from velocirl.tabular.machine import Outcome, TabularMachine
-from velocirl.tabular.runtimes.mpi_machine import GOING_ON, RankMachine
+from velocirl.tabular.learner import Outcome, TableLearner
+from velocirl.tabular.runtimes.mpi_learner import GOING_ON, RankLearner
 from velocirl.tabular.runtimes.mpi_rounds import learn_rounds
 from velocirl.tabular.runtimes.mpi_windows import CommonTable, Counters
 from velocirl.tabular.runtimes.mpi_world import together, world
@@ -39,12 +39,12 @@ def conduct(agent: TabularAgent, total_steps: int | None, callbacks: Any) -> Abs
     return together(agent, total_steps, callbacks)
 
 
-def make_machine(agent: TabularAgent) -> TabularMachine:
-    """The machine of this rank."""
-    return AsynchronousMachine(agent, world())
+def make_learner(agent: TabularAgent) -> TableLearner:
+    """The learner of this rank."""
+    return AsynchronousLearner(agent, world())
 
 
-class AsynchronousMachine(RankMachine):
+class AsynchronousLearner(RankLearner):
     """A rank that has a part of the common table besides."""
 
     common: CommonTable
@@ -82,7 +82,7 @@ class AsynchronousMachine(RankMachine):
             self.agree(stop)
         if rounds == 0:
             return Outcome(taken - first, self.error, [], [])
-        outcome = learn_rounds(agent, self.machine, taken, rounds, ranks)
+        outcome = learn_rounds(agent, self.learner, taken, rounds, ranks)
         if ranks > 1:
             middle = goal.progress(taken + rounds * self.num_envs * ranks // 2)
             self.common.exchange(agent.learning_rate_at(middle))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.tabular.machine import Outcome
+from velocirl.tabular.learner import Outcome
 from velocirl.tabular.tables.merging import Replica
 from velocirl.training.agent import RECENT
 

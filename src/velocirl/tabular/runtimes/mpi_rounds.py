@@ -8,7 +8,7 @@ import numpy as np
 
 from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
-from velocirl.tabular.machine import Outcome, TabularMachine
+from velocirl.tabular.learner import Outcome, TableLearner
 
 # Rates go in a straight line for as long as a call lasts, so that none lasts longer than this share of the training.
 CALLS = 20
@@ -26,7 +26,7 @@ def seeds_of_rank(seed: int, rank: int, steps: int) -> Seeds:
     return spread_seed(int(words[0]) << 64 | int(words[1]))
 
 
-def learn_rounds(agent: TabularAgent, machine: TabularMachine, first: int, rounds: int, ranks: int) -> Outcome:
+def learn_rounds(agent: TabularAgent, learner: TableLearner, first: int, rounds: int, ranks: int) -> Outcome:
     """Take rounds, while so many ranks do the same; the run has taken `first` steps before them."""
     goal = agent.goal
     assert goal is not None  # noqa: S101 - learning
@@ -36,7 +36,7 @@ def learn_rounds(agent: TabularAgent, machine: TabularMachine, first: int, round
     outcomes = []
     for begin, end in pairwise(bounds):
         pace = agent.pace_between(first + begin * steps, first + end * steps, end - begin)
-        outcomes.append(machine.run(pace, first + begin * steps))
+        outcomes.append(learner.run(pace, first + begin * steps))
     return combined(outcomes)
 
 

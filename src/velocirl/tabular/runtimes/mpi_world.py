@@ -99,7 +99,7 @@ def follower(environment: Any, call: dict[str, Any]) -> Agent:
 def together(agent: TabularAgent, total_steps: int | None, callbacks: Any) -> Iterator[Any]:
     """Train while this context lasts, all ranks at once; gives the callbacks that are heard: those of the first rank.
 
-    The machine of each rank meets the others at the beginning and parts from them at the end. A rank that fails ends
+    The learner of each rank meets the others at the beginning and parts from them at the end. A rank that fails ends
     the whole job, with its traceback: the others would wait for it.
     """
     comm = world()
@@ -107,7 +107,7 @@ def together(agent: TabularAgent, total_steps: int | None, callbacks: Any) -> It
     try:
         _begin_alike(agent, total_steps, comm)
         agent.prepare()
-        meeting = agent.machine
+        meeting = agent.learner
         meeting.meet()
         yield callbacks if comm.rank == 0 else ()
     except BaseException as error:

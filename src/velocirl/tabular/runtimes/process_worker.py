@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.learners.seeding import Seeds
-from velocirl.tabular.host import HostMachine
-from velocirl.tabular.loop import Pace, Pupils, Stages
-from velocirl.tabular.machine import FleetMachine, Lesson
+from velocirl.tabular.host import HostLearner
+from velocirl.tabular.loop import Pace, Current, Stages
+from velocirl.tabular.learner import FleetLearner, TabularTask
 from velocirl.tabular.runtimes.pinning import pin_process
 from velocirl.tabular.runtimes.process_memory import attach
 from velocirl.tabular.runtimes.process_setup import Setup
@@ -33,8 +33,8 @@ ATTACH, TAKE, STATE, LOAD = b"a", b"t", b"s", b"l"
 
 
 @dataclass(frozen=True)
-class SharedLesson(Lesson):
-    """A lesson in which several processes learn into one table, and report in shared memory."""
+class SharedLesson(TabularTask):
+    """A task in which several processes learn into one table, and report in shared memory."""
 
     tally: NDArray[np.float64]
     episodes: NDArray[Any]
@@ -44,14 +44,14 @@ class SharedLesson(Lesson):
         """The stages of a round; others may add rows at the same time."""
         return super().stages(shared=True)
 
-    def pupils(self, count: int, streams: NDArray[np.uint64]) -> Pupils:
+    def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
-        own = super().pupils(count, streams)
+        own = super().current(count, streams)
         return own._replace(tally=self.tally, episodes=self.episodes, counters=self.counters)
 
 
 class Part(Protocol):
-    """A machine that takes some of the rounds."""
+    """A learner that takes some of the rounds."""
 
     def begin(self, rate: float) -> None:
         """The first episodes begin, unless they did."""
@@ -74,11 +74,11 @@ class Part(Protocol):
         ...
 
 
-class FleetPart(FleetMachine):
+class FleetPart(FleetLearner):
     """Some of the copies of a fleet."""
 
-    def __init__(self, lesson: Lesson, envs: FleetVectorEnv, seeds: Seeds, copies: range) -> None:
-        super().__init__(lesson, envs, seeds.policy)
+    def __init__(self, task: TabularTask, envs: FleetVectorEnv, seeds: Seeds, copies: range) -> None:
+        super().__init__(task, envs, seeds.policy)
         self._rng[:] = random.streams(seeds.policy, copies.stop)[copies.start :]
         envs.copies.rng[:] = random.streams(seeds.environment, copies.stop)[copies.start :]
         envs.reset()
@@ -86,19 +86,19 @@ class FleetPart(FleetMachine):
     def begin(self, rate: float) -> None:
         """Choose for the first time, unless that was done."""
         if not self._begun:
-            self._begin(self._shares[0], self._table.arrays, self.pupils[0], np.float32(rate))
+            self._begin(self._shares[0], self._table.arrays, self.current[0], np.float32(rate))
             self._begun = True
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         """Take rounds until all are taken, or the table is full."""
         common = self._tables[0][1]  # of one thread: not used
-        self._run(self._shares[0], self._table.arrays, self.pupils[0], self._typed(pace), work, common)
+        self._run(self._shares[0], self._table.arrays, self.current[0], self._typed(pace), work, common)
 
 
 class Worker(worker_process.Worker):
     """Learns when its parent says so."""
 
-    machine: Part | None = None
+    learner: Part | None = None
 
     def start(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - there is nothing to describe
         """Make the copies and compile everything."""
@@ -112,35 +112,35 @@ class Worker(worker_process.Worker):
             gymnasium.registry[environment.id] = environment  # where this process does not import what registers it
         name = GYMNASIUM + environment.id if isinstance(environment, EnvSpec) else environment
         agent = setup.algorithm(name, **setup.config)
-        lesson = agent.lesson
-        given = {field.name: getattr(lesson, field.name) for field in fields(lesson)}
-        lesson = SharedLesson(**given, tally=tally, episodes=episodes, counters=counters)
-        self.table, copies, seeds = lesson.table, setup.copies, setup.seeds
+        task = agent.task
+        given = {field.name: getattr(task, field.name) for field in fields(task)}
+        task = SharedLesson(**given, tally=tally, episodes=episodes, counters=counters)
+        self.table, copies, seeds = task.table, setup.copies, setup.seeds
         if isinstance(environment, Environment):
             fleet = FleetVectorEnv(environment, len(copies), seed=0, threads=1, params=agent.source.params, copy=False)
-            self.machine = FleetPart(lesson, fleet, seeds, copies)
+            self.learner = FleetPart(task, fleet, seeds, copies)
         else:
             own = copy_seeds(seeds.environment, copies.stop)[copies.start :]
             host = HostVectorEnv(
                 environment, len(copies), seed=own, copy=False, first=copies.start, **agent.source.params
             )
-            self.machine = HostMachine(lesson, host, seeds.policy, copies.start)
+            self.learner = HostLearner(task, host, seeds.policy, copies.start)
 
     def answer(self, command: bytes) -> bytes | None:
         """Carry out one command; what it returns is sent back."""
-        if self.machine is None:
+        if self.learner is None:
             raise RuntimeError("a worker cannot work before it has started")
         if command == STATE:
-            return pickle.dumps(self.machine.state())
+            return pickle.dumps(self.learner.state())
         payload = pickle.loads(read_payload(self.commands))  # noqa: S301 - from the parent
         if command == ATTACH:
             self.table.arrays = Table(*(attach(self.memory, region) for region in payload))
         elif command == LOAD:
-            self.machine.load_state(payload)
+            self.learner.load_state(payload)
         else:
             pace = Pace(*payload)
-            self.machine.begin(pace.rate)
-            self.machine.take_rounds(pace, self.work)
+            self.learner.begin(pace.rate)
+            self.learner.take_rounds(pace, self.work)
         return None
 
     def current(self) -> int:
@@ -149,5 +149,5 @@ class Worker(worker_process.Worker):
 
     def close(self) -> None:
         """Close the environments."""
-        if self.machine is not None:
-            self.machine.close()
+        if self.learner is not None:
+            self.learner.close()

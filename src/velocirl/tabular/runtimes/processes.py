@@ -17,7 +17,7 @@ from velocirl.learners.counters import ROW
 from velocirl.learners.recording import EPISODE
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
-from velocirl.tabular.machine import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
+from velocirl.tabular.learner import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
 from velocirl.tabular.runtimes.pinning import cores_for
 from velocirl.tabular.runtimes.process_memory import SharedMemory
 from velocirl.tabular.runtimes.process_setup import Recipe
@@ -29,15 +29,15 @@ MODULE = "velocirl.tabular.runtimes.process_worker"
 START_PATIENCE = 300.0  # seconds that a worker may take to import, to make its environments and to compile
 PATIENCE = 60.0  # seconds that it may take for a step of its copies
 LONGEST = 2.0  # seconds after which a call ends before its time, so that nobody waits long for a signal to count
-SAVED = ("policy.", "pupils.", "fleet.")  # the arrays of the workers in a saved state
+SAVED = ("policy.", "current.", "fleet.")  # the arrays of the workers in a saved state
 
 
-def make_machine(agent: TabularAgent) -> ProcessMachine:
+def make_learner(agent: TabularAgent) -> ProcessLearner:
     """Worker processes, each with its share of the copies."""
-    return ProcessMachine(agent)
+    return ProcessLearner(agent)
 
 
-class ProcessMachine:
+class ProcessLearner:
     """Workers that take rounds as they come to them, and learn into one table without locks.
 
     The table is moved to memory that all share. It grows while the workers wait. A worker that ends, raises or hangs is
@@ -59,7 +59,7 @@ class ProcessMachine:
         self._work = self._memory.allocate((8,), np.int64)
         nobody = np.zeros((share, 2), np.uint64)
         self._pupils = [
-            agent.lesson.pupils(share, nobody)._replace(
+            agent.task.current(share, nobody)._replace(
                 tally=self._memory.allocate((TALLY,), np.float64),
                 episodes=self._memory.allocate((KEPT,), EPISODE),
                 counters=self._memory.allocate((ROW,), np.int64),
@@ -77,8 +77,8 @@ class ProcessMachine:
         """The workers take rounds until all are taken; where the table is full, it grows in between."""
         if not self._workers:
             self._start()
-        for pupils in self._pupils:
-            pupils.tally[:] = 0.0
+        for current in self._pupils:
+            current.tally[:] = 0.0
         begun = time.monotonic()
         workers, end = len(self._groups), begun + LONGEST
         wanted, done, over = pace.rounds * workers, 0, False
@@ -92,8 +92,8 @@ class ProcessMachine:
             began = time.monotonic()
             self._exchange(TAKE, [tuple(taken)] * workers, end=end)
             self._waited += time.monotonic() - began
-            done = int(sum(pupils.tally[ROUNDS] for pupils in self._pupils))
-            over = done >= wanted or time.monotonic() > end or any(pupils.tally[FAULT] for pupils in self._pupils)
+            done = int(sum(current.tally[ROUNDS] for current in self._pupils))
+            over = done >= wanted or time.monotonic() > end or any(current.tally[FAULT] for current in self._pupils)
         self.meter.add(time.monotonic() - begun)
         return outcome_of(self._pupils, first, self.num_envs)
 
@@ -140,8 +140,8 @@ class ProcessMachine:
         """Start all workers; those that follow others get other seeds, so that no episode is repeated."""
         try:
             region = self._memory.region
-            for group, core, pupils in zip(self._groups, self._cores, self._pupils, strict=True):
-                shared = pupils.tally, pupils.episodes, pupils.counters, self._work
+            for group, core, current in zip(self._groups, self._cores, self._pupils, strict=True):
+                shared = current.tally, current.episodes, current.counters, self._work
                 regions = tuple(region(array) for array in shared)
                 setup = self._recipe.setup(group, core, self._starts, regions)
                 self._workers.append(WorkerHandle(self._memory.descriptor, setup, MODULE))

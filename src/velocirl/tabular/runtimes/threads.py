@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from velocirl.tabular.agent import TabularAgent
-from velocirl.tabular.machine import FleetMachine, Lesson, TabularMachine
+from velocirl.tabular.learner import FleetLearner, TabularTask, TableLearner
 from velocirl.tabular.runtimes.pinning import cores_for, on_core
 from velocirl.vector.native import FleetVectorEnv
 
 
-def make_machine(agent: TabularAgent) -> TabularMachine:
+def make_learner(agent: TabularAgent) -> TableLearner:
     """A fleet, shared out to threads."""
     source, seeds, threads = agent.source, agent.seeds, agent.config.workers or 1
     if source.native is None:
@@ -21,24 +21,24 @@ def make_machine(agent: TabularAgent) -> TabularMachine:
         source.native, agent.num_envs, seed=seeds.environment, threads=threads, params=source.params, copy=False
     )
     if cores is None:
-        return FleetMachine(agent.lesson, envs, seeds.policy)
-    return PinnedFleetMachine(agent.lesson, envs, seeds.policy, cores)
+        return FleetLearner(agent.task, envs, seeds.policy)
+    return PinnedFleetLearner(agent.task, envs, seeds.policy, cores)
 
 
-class PinnedFleetMachine(FleetMachine):
+class PinnedFleetLearner(FleetLearner):
     """A fleet each of whose threads keeps to a core while it works."""
 
-    def __init__(self, lesson: Lesson, envs: FleetVectorEnv, seed: int, cores: list[int]) -> None:
-        super().__init__(lesson, envs, seed)
-        tallies = [id(pupils.tally) for pupils in self.pupils]
+    def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int, cores: list[int]) -> None:
+        super().__init__(task, envs, seed)
+        tallies = [id(current.tally) for current in self.current]
         self._run = pinned(self._run, dict(zip(tallies, cores, strict=True)))
 
 
 def pinned(run: Callable[..., Any], cores: dict[int, int]) -> Callable[..., Any]:
-    """`run(copies, table, pupils, ...)` on the core that these pupils' tally stands for."""
+    """`run(copies, table, current, ...)` on the core that these current' tally stands for."""
 
-    def run_on_core(copies: Any, table: Any, pupils: Any, *more: Any) -> None:
-        with on_core(cores[id(pupils.tally)]):
-            run(copies, table, pupils, *more)
+    def run_on_core(copies: Any, table: Any, current: Any, *more: Any) -> None:
+        with on_core(cores[id(current.tally)]):
+            run(copies, table, current, *more)
 
     return run_on_core

@@ -33,7 +33,7 @@ from velocirl.tabular.loop import (
     TALLY,
     TICKET,
     Pace,
-    Pupils,
+    Current,
     Scalars,
     Stages,
     fleet_loop,
@@ -61,13 +61,13 @@ from velocirl.vector.native import FleetVectorEnv
 
 EXCHANGES = 4  # of each thread in a call, where there is no reason for fewer: threads wait for each other after it
 CHUNKS = 16  # that each thread gets of a call, if all are equally fast
-SAVED = ("place", "window")  # of the pupils; with their streams, what decides what they do next
+SAVED = ("place", "window")  # of the current; with their streams, what decides what they do next
 NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What is learnt, and how: the same for every machine."""
+class TabularTask:
+    """What is learnt, and how: the same for every learner."""
 
     rule: Rule
     exploring: Exploring
@@ -76,7 +76,7 @@ class Lesson:
     masked: bool
     memory: Memory
     table: ValueTable
-    phases: dict[str, float]  # the agent's own, to which a machine adds
+    phases: dict[str, float]  # the agent's own, to which a learner adds
 
     def scalars(self) -> Scalars:
         """What is done for one copy, with a dense table."""
@@ -87,9 +87,9 @@ class Lesson:
         find = finder(self.table.sparse, shared)
         return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember)
 
-    def pupils(self, count: int, streams: NDArray[np.uint64]) -> Pupils:
+    def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
-        return Pupils(
+        return Current(
             place=aligned_zeros(count, np.uint64),
             next_place=aligned_zeros(count, np.uint64),
             next_action=aligned_zeros(count, np.int32),
@@ -114,7 +114,7 @@ class Outcome:
     lengths: list[int]
 
 
-class TabularMachine(Protocol):
+class TableLearner(Protocol):
     """Runs the rounds of a tabular algorithm; the table is the agent's own."""
 
     num_envs: int
@@ -126,7 +126,7 @@ class TabularMachine(Protocol):
         ...
 
     def settle(self) -> None:
-        """Bring the agent's table up to date, where the machine works on another."""
+        """Bring the agent's table up to date, where the learner works on another."""
         ...
 
     def take(self) -> None:
@@ -146,31 +146,31 @@ class TabularMachine(Protocol):
         ...
 
 
-class FleetMachine:
+class FleetLearner:
     """A compiled fleet, shared out to threads that learn into one table without locks."""
 
-    def __init__(self, lesson: Lesson, envs: FleetVectorEnv, seed: int) -> None:
-        self._lesson, self._envs, self._table = lesson, envs, lesson.table
+    def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int) -> None:
+        self._lesson, self._envs, self._table = task, envs, task.table
         self.num_envs = envs.num_envs
         target: Any = envs.target
         fleet: CPUTarget = target
         self._shares = fleet.shares
         self._rng = aligned(random.streams(seed, envs.num_envs))
         bounds = np.cumsum([0, *(len(share.reward) for share in self._shares)]).tolist()
-        self.pupils = [lesson.pupils(stop - start, self._rng[start:stop]) for start, stop in itertools.pairwise(bounds)]
-        self.meter = meter_of(lesson.phases, self.pupils)
+        self.current = [task.current(stop - start, self._rng[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        self.meter = meter_of(task.phases, self.current)
         self._work = np.zeros(8, np.int64)
-        parts = lesson.stages(shared=len(self._shares) > 1)
+        parts = task.stages(shared=len(self._shares) > 1)
         translator = learning_translator(envs.environment.id)
         copied = len(self._shares) > 1 and worth_copying(self._table)
         self._between = steps_between(self._table) if copied else 0
         self.grain = EXCHANGES * self._between * len(self._shares)
-        exchange = exchanging(lesson.actions, lesson.rule.sets) if copied else no_exchange
+        exchange = exchanging(task.actions, task.rule.sets) if copied else no_exchange
         for stage in (*parts, exchange):
             add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
             # Learner's code, in the learner's manner; the environment's own stays strict.
             fleet.translator.adopt(stage, translator.scalar(stage))  # pyright: ignore[reportArgumentType]
-        example = self._shares[0], self._table.arrays, self.pupils[0]
+        example = self._shares[0], self._table.arrays, self.current[0]
         self._tables = self._make_tables(copied)
         loop = fleet_loop(fleet.life, envs.environment.legal, parts, exchange)
         pace = self._typed(Pace(0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0))
@@ -182,12 +182,12 @@ class FleetMachine:
     def run(self, pace: Pace, first: int) -> Outcome:
         """The threads take rounds until all are taken; where the table is full, it grows in between."""
         begun = perf_counter()
-        for pupils in self.pupils:
-            pupils.tally[:] = 0.0
+        for current in self.current:
+            current.tally[:] = 0.0
         if not self._begun:
             self._table.grow(2 * self.num_envs)
-            for share, pupils in zip(self._shares, self.pupils, strict=True):
-                self._begin(share, self._table.arrays, pupils, np.float32(pace.rate))
+            for share, current in zip(self._shares, self.current, strict=True):
+                self._begin(share, self._table.arrays, current, np.float32(pace.rate))
             self._begun = True
         threads = len(self._shares)
         wanted, done = pace.rounds * threads, 0
@@ -202,15 +202,15 @@ class FleetMachine:
             taken = pace.shared_by(threads)._replace(chunk=self._chunk(wanted - done), fullest=fullest)
             run_together(
                 [
-                    [(self._run, (share, own or table, pupils, self._typed(taken), self._work, common))]
-                    for share, pupils, (own, common) in zip(self._shares, self.pupils, self._tables, strict=True)
+                    [(self._run, (share, own or table, current, self._typed(taken), self._work, common))]
+                    for share, current, (own, common) in zip(self._shares, self.current, self._tables, strict=True)
                 ]
             )
-            if any(pupils.tally[FAULT] for pupils in self.pupils):
+            if any(current.tally[FAULT] for current in self.current):
                 break
-            done = int(sum(pupils.tally[ROUNDS] for pupils in self.pupils))
+            done = int(sum(current.tally[ROUNDS] for current in self.current))
         self.meter.add(perf_counter() - begun)
-        return outcome_of(self.pupils, first, self.num_envs)
+        return outcome_of(self.current, first, self.num_envs)
 
     def settle(self) -> None:
         """Everything that threads learnt is in the agent's table when they are done."""
@@ -222,14 +222,14 @@ class FleetMachine:
                 own.rows[:] = common.base.rows[:] = self._table.arrays.rows
         if self._table.sparse:
             self._begun = False
-            for pupils in self.pupils:
-                pupils.window[:] = np.zeros((), pupils.window.dtype)
+            for current in self.current:
+                current.window[:] = np.zeros((), current.window.dtype)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The copies, what they are in the middle of, and their streams."""
         if not self._begun:
             return {}
-        own = {f"pupils.{name}": np.concatenate([getattr(one, name) for one in self.pupils]) for name in SAVED}
+        own = {f"current.{name}": np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
         fleet = {f"fleet.{name}": array for name, array in self._envs.get_state().items()}
         return {**own, **fleet, "fleet.action": np.array(self._envs.copies.action), "policy.rng": self._rng.copy()}
 
@@ -237,8 +237,8 @@ class FleetMachine:
         """Go on from a saved state."""
         if "policy.rng" not in state:
             return
-        own = {name: np.concatenate([getattr(one, name) for one in self.pupils]) for name in SAVED}
-        fitting_all(state, {f"pupils.{name}": array for name, array in own.items()})
+        own = {name: np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
+        fitting_all(state, {f"current.{name}": array for name, array in own.items()})
         fitting_all(state, {"policy.rng": self._rng, "fleet.action": self._envs.copies.action})
         fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
         action = fleet.pop("action")
@@ -247,10 +247,10 @@ class FleetMachine:
         self._envs.copies.action[:] = action
         self._rng[:] = state["policy.rng"]
         first = 0
-        for pupils in self.pupils:
-            stop = first + len(pupils.place)
+        for current in self.current:
+            stop = first + len(current.place)
             for name in SAVED:
-                getattr(pupils, name)[:] = state[f"pupils.{name}"][first:stop]
+                getattr(current, name)[:] = state[f"current.{name}"][first:stop]
             first = stop
         self._begun = True
 
@@ -283,7 +283,7 @@ class FleetMachine:
 
 def check_places(state: Mapping[str, NDArray[Any]], rows: int, actions: int) -> None:
     """Refuse a saved state that points outside of the table: compiled code would follow it."""
-    window, wrong = state["pupils.window"], state["pupils.place"] >= rows
+    window, wrong = state["current.window"], state["current.place"] >= rows
     wrong |= (state["fleet.action"] < 0) | (state["fleet.action"] >= actions)
     for name in window.dtype.names or ():
         if name == "place":
@@ -308,18 +308,18 @@ def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:
 
 
 def begin_loop(parts: Stages) -> Callable[..., Any]:
-    """`begin(copies, table, pupils, rate)`, to be compiled."""
+    """`begin(copies, table, current, rate)`, to be compiled."""
     begin = parts.begin
 
-    def begin_all(copies, table, pupils, rate):
-        begin(copies, table, pupils, rate)
+    def begin_all(copies, table, current, rate):
+        begin(copies, table, current, rate)
 
     return begin_all
 
 
-def meter_of(phases: dict[str, float], several: Sequence[Pupils]) -> Meter:
-    """Shares out the seconds of calls by what the pupils counted in them."""
-    rows = [pupils.counters for pupils in several]
+def meter_of(phases: dict[str, float], several: Sequence[Current]) -> Meter:
+    """Shares out the seconds of calls by what the current counted in them."""
+    rows = [current.counters for current in several]
 
     def share_out(seconds: float) -> None:
         spent = read(rows, COUNTS)
@@ -335,21 +335,21 @@ def meter_of(phases: dict[str, float], several: Sequence[Pupils]) -> Meter:
     return Meter(phases, "rollout", share_out)
 
 
-def outcome_of(several: Sequence[Pupils], first: int, num_envs: int) -> Outcome:
-    """What the pupils of a call have tallied; a fault is raised."""
+def outcome_of(several: Sequence[Current], first: int, num_envs: int) -> Outcome:
+    """What the current of a call have tallied; a fault is raised."""
     steps, errors, offset = 0, 0.0, 0
     episodes: list[Any] = []
-    for pupils in several:
-        tally = pupils.tally
+    for current in several:
+        tally = current.tally
         if tally[FAULT]:
             copy, t = int(tally[FAULTY_COPY]), int(tally[FAULTY_ROUND]) // len(several)
             raise fault_of_rollout(int(tally[FAULT]), offset + copy, t, first, num_envs)
-        offset += len(pupils.place)
-        steps += int(tally[ROUNDS]) * len(pupils.place)
+        offset += len(current.place)
+        steps += int(tally[ROUNDS]) * len(current.place)
         errors += float(tally[ERRORS])
         ended = int(tally[ENDED])
         order = np.arange(max(ended - KEPT, 0), ended) % KEPT
-        episodes.append(pupils.episodes[order])
+        episodes.append(current.episodes[order])
     last = np.concatenate(episodes)
     last = last[np.argsort(last["step"], kind="stable")]
     return Outcome(steps, errors / max(steps, 1), last["total"].tolist(), last["length"].tolist())

@@ -65,7 +65,7 @@ def prepared(**settings):
 
 
 def copies(agent):
-    return agent.machine._envs.copies
+    return agent.learner._envs.copies
 
 
 def numbers(agent):
@@ -75,7 +75,7 @@ def numbers(agent):
 
 
 def places(agent):
-    return np.concatenate([pupils.place for pupils in agent.machine.pupils]).astype(np.int64)
+    return np.concatenate([current.place for current in agent.learner.current]).astype(np.int64)
 
 
 def test_workers_share_the_rounds_of_a_pace():
@@ -120,7 +120,7 @@ def test_a_faster_thread_takes_more_rounds():
     assert (count == np.where(np.arange(32) < 16, slow, fast)).all()
     assert slow + fast == 2 * 8 * 16_384 // 32
     assert fast > 2 * slow > 0
-    last = [int(pupils.tally[ROUNDS]) for pupils in agent.machine.pupils]
+    last = [int(current.tally[ROUNDS]) for current in agent.learner.current]
     assert sum(last) == 2 * 16_384 // 32
 
 
@@ -195,7 +195,7 @@ def test_the_step_is_right_after_the_table_has_grown():
     assert np.isfinite(agent.table.values).all()  # the step itself left nothing behind
 
 
-@pytest.mark.parametrize("name", ["pupils.place", "policy.rng", "fleet.action", "fleet.state"])
+@pytest.mark.parametrize("name", ["current.place", "policy.rng", "fleet.action", "fleet.state"])
 def test_what_does_not_fit_the_copies_is_refused(name):
     state = prepared().learn(1000).state()
     state.arrays[name] = state.arrays[name][:-1]
@@ -203,14 +203,14 @@ def test_what_does_not_fit_the_copies_is_refused(name):
         QLearning.from_state(state, roam).prepare()
 
 
-@pytest.mark.parametrize("name", ["pupils.place", "pupils.window", "fleet.action"])
+@pytest.mark.parametrize("name", ["current.place", "current.window", "fleet.action"])
 def test_what_points_outside_of_the_table_is_refused(name):
     state = prepared(n_step=3).learn(1000).state()
     array = state.arrays[name] = state.arrays[name].copy()
-    if name == "pupils.window":
+    if name == "current.window":
         array["place"][2, 1] = 2**44
     else:
-        array[2] = 2**44 if name == "pupils.place" else 77
+        array[2] = 2**44 if name == "current.place" else 77
     with pytest.raises(ValueError, match="copy 2 of the file is in a place that its table does not have"):
         QLearning.from_state(state, roam).prepare()
 

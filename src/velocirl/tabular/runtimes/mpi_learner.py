@@ -1,4 +1,4 @@
-"""What the machines of MPI ranks have in common."""
+"""What the learners of MPI ranks have in common."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOING_ON, STOPPED, SIGNALLED = range(3)
 REASONS = {STOPPED: "a callback stopped it", SIGNALLED: "SIGTERM"}
 
 
-class RankMachine:
+class RankLearner:
     """One rank of many: copies, streams and a table of its own. To make it, nothing is exchanged."""
 
     grain = 0  # a call may be short
@@ -29,7 +29,7 @@ class RankMachine:
     def __init__(self, agent: TabularAgent, comm: Intracomm) -> None:
         agent.seeds = seeds_of_rank(agent.seed, comm.rank, agent.steps)
         self.agent, self.comm = agent, comm
-        self.machine = serial.make_machine(agent)
+        self.learner = serial.make_learner(agent)
         self.replica = Replica(agent.table)
         self.num_envs = agent.num_envs
         self.agreed = False  # to stop before the goal
@@ -54,12 +54,12 @@ class RankMachine:
         return STOPPED if self.agent.stopping is not None else SIGNALLED
 
     def settle(self) -> None:
-        """As the rank's own machine."""
-        self.machine.settle()
+        """As the rank's own learner."""
+        self.learner.settle()
 
     def take(self) -> None:
-        """As the rank's own machine; the others get the table when training begins again."""
-        self.machine.take()
+        """As the rank's own learner; the others get the table when training begins again."""
+        self.learner.take()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Nothing: who goes on from the table begins new episodes, on as many ranks as there are then."""
@@ -69,5 +69,5 @@ class RankMachine:
         """Nothing has to be known."""
 
     def close(self) -> None:
-        """Give back what the rank's own machine holds."""
-        self.machine.close()
+        """Give back what the rank's own learner holds."""
+        self.learner.close()
