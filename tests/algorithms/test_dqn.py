@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 from choosing import slow_but
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 
 import velocirl
 from velocirl import DQN, Box, Discrete, Environment, NumericalError, float32, record
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.learners.pace import exploration_at
 
 SMALL = {"num_envs": 4, "hidden": (16, 16), "seed": 1, "learning_starts": 40, "batch_size": 16, "train_every": 4,

@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-
 from velocirl.algorithms.online.dqn_loss import (
     ACTION_VALUE,
     ERROR,
@@ -16,6 +15,7 @@ from velocirl.algorithms.online.dqn_loss import (
     dqn_target,
     epsilon_greedy_head,
 )  # fmt: skip
+
 from velocirl.engine import random
 from velocirl.engine.compiling import compile_loop, learning_translator
 

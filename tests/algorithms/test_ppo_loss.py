@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-
 from velocirl.algorithms.online.ppo_loss import (
     APPROX_KL,
     CLIP_FRACTION,
@@ -17,6 +16,7 @@ from velocirl.algorithms.online.ppo_loss import (
     ppo_loss,
 )  # fmt: skip
 from velocirl.buffers.rollout import sample_type
+
 from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.networks.heads import categorical, gaussian, multi_discrete
 

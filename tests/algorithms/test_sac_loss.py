@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from actor_critic_oracle import ROWS, SIZE, check_critics, improve_actor
-
 from velocirl.algorithms.online.sac_loss import (
     ACTOR_LOSS,
     LOG_PROBABILITY,
@@ -15,6 +14,7 @@ from velocirl.algorithms.online.sac_loss import (
     sac_loss,
     sac_settings,
 )
+
 from velocirl.engine import random
 
 SETTINGS = SACSettings(np.float32(-2))

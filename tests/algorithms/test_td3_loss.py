@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from actor_critic_oracle import ROWS, SIZE, check_critics, improve_actor
-
 from velocirl.algorithms.online.td3_loss import ACTOR_LOSS, TD3Settings, td3_behaviour, td3_loss
+
 from velocirl.engine import random
 
 SETTINGS = TD3Settings(np.float32(0.2), np.float32(0.5))

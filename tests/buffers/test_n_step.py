@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 
 from velocirl.buffers.n_step import cut_off, follow
 from velocirl.buffers.replay import FILLED, PLACE, transition_type, written
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine.compiling import compile_loop, cpu_translator, learning_translator
 
 TYPE = transition_type(1, 1, "int32", 2)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED, sample_type
 
 from velocirl.buffers.returns import Discount, gae, vtrace
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED, sample_type
 from velocirl.engine.compiling import compile_loop, learning_translator
 
 LIMITS = (1.0, 0.75)  # of rho and c, constants of a compiled loop

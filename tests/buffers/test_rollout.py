@@ -1,7 +1,6 @@
 """The records of a rollout."""
 
 import numpy as np
-
 from velocirl.buffers.rollout import allocate_rollout, sample_type
 
 

@@ -8,6 +8,7 @@ import fragile
 import numpy as np
 import pytest
 from choosing import slow_but
+from velocirl.training.off_policy_agent import OffPolicyAgent
 
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
@@ -16,7 +17,6 @@ from velocirl.runs import memory_files
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import ALGORITHMS, Agent
-from velocirl.training.off_policy_agent import OffPolicyAgent
 
 load_algorithms()
 

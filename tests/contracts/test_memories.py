@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from choosing import slow_but
+from velocirl.buffers.rollout import GOES_ON, TERMINATED
+from velocirl.training.off_policy_agent import OffPolicyAgent
 
 from velocirl import DQN
 from velocirl.algorithms import load_algorithms
-from velocirl.buffers.rollout import GOES_ON, TERMINATED
 from velocirl.training.agent import ALGORITHMS
-from velocirl.training.off_policy_agent import OffPolicyAgent
 
 load_algorithms()
 

@@ -7,8 +7,8 @@ import pytest
 from choosing import slow_but
 
 from velocirl import DQN, PPO, SAC, Box, Discrete, Environment, QLearning, float32, int32, record
-from velocirl.monitor.phases import add, add_parts, is_top, shares, tree_lines
 from velocirl.learners import counters
+from velocirl.monitor.phases import add, add_parts, is_top, shares, tree_lines
 
 ROLLOUT = ["rollout", "rollout/policy", "rollout/environment", "rollout/buffer"]
 ON_POLICY = ["gather", "forward", "loss", "backward", "optimiser", "waiting"]

@@ -6,8 +6,8 @@ import wanderer
 from wanderer import MOTOR, NOT_A_NUMBER, OUTSIDE, Wanderer
 
 from velocirl.algorithms.tabular.q_learning import QLearning
-from velocirl.training.evaluation import evaluate
 from velocirl.learners.faults import NumericalError
+from velocirl.training.evaluation import evaluate
 
 STEPS = 3000
 

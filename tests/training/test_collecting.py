@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.training.collecting import ENDED
 
 import velocirl
 from velocirl import PPO, Box, Discrete, Environment, float32, int32, random, record
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.training.collecting import ENDED
 
 LENGTHS, LIMIT = (3, 9, 6, 1), 6
 HORIZON = 25

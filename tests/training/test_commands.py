@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from velocirl.training.commands import writer_for
 
 from velocirl.engine.compiling import compile_loop, learning_translator
 from velocirl.engine.registers import as_rows, row
-from velocirl.training.commands import writer_for
 
 INF = np.inf
 

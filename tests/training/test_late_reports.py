@@ -7,10 +7,10 @@ from math import inf, nan
 import numpy as np
 import pytest
 from fragile import fragile
+from velocirl.training.torch_device import CPUDevice
 
 from velocirl import PPO, Checkpoint, NumericalError
 from velocirl.runs.checkpoints import Checkpoints
-from velocirl.training.torch_device import CPUDevice
 
 SMALL = {"num_envs": 32, "horizon": 16, "minibatch_size": 10**9, "epochs": 1, "seed": 5, "threads": 1}
 BATCH = 512

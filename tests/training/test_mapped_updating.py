@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-
 from velocirl.algorithms.online.ppo_loss import APPROX_KL, LossSettings, ppo_loss
 from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED, allocate_rollout, sample_type
-from velocirl.engine import random
-from velocirl.engine.compiling import compile_loop, learning_translator
-from velocirl.networks.heads import categorical, gaussian, multi_discrete
-from velocirl.optim.optimisers import FACTORS, optimiser_from
 from velocirl.training.mapped_updating import (
     APPLIES,
     COUNTS,
@@ -41,6 +36,11 @@ from velocirl.training.mapped_updating import (
 )  # fmt: skip
 from velocirl.training.torch_device import CPUDevice
 from velocirl.training.updating import METRICS
+
+from velocirl.engine import random
+from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.networks.heads import categorical, gaussian, multi_discrete
+from velocirl.optim.optimisers import FACTORS, optimiser_from
 
 SETTINGS = LossSettings(*map(np.float32, (0.2, 0.3, 0.0, 0.7, 0.05)))
 FREE = Limits(max_grad_norm=0.0, max_grad_value=0.0, target_kl=0.0, normalise=0.0, scaling=0.0)

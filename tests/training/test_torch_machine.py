@@ -9,13 +9,13 @@ import torch
 from choosing import slow_but
 from fragile import fragile
 from torch import nn
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.training.mapped_updating import FAULT, PLACE, STOPPED
 
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, int32, random, record
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine import registry
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
-from velocirl.training.mapped_updating import FAULT, PLACE, STOPPED
 
 SMALL = {
     "num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",

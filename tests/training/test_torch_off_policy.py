@@ -7,16 +7,16 @@ import pytest
 import torch
 from choosing import slow_but
 from fragile import fragile
+from velocirl.buffers.rollout import GOES_ON, TERMINATED
+from velocirl.training.mapped_replaying import FAULT
+from velocirl.training.torch_memory import DeviceMemoryError
+from velocirl.training.torch_off_policy_ring import tells_of_ring
 
 from velocirl import DQN, NumericalError
 from velocirl.algorithms.online.sac import SAC
 from velocirl.algorithms.online.td3 import TD3
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
-from velocirl.buffers.rollout import GOES_ON, TERMINATED
 from velocirl.training.agent import Goal
-from velocirl.training.mapped_replaying import FAULT
-from velocirl.training.torch_memory import DeviceMemoryError
-from velocirl.training.torch_off_policy_ring import tells_of_ring
 
 SMALL = {
     "num_envs": 4, "buffer_size": 400, "learning_starts": 40, "batch_size": 16, "train_every": 4, "gradient_steps": 1,

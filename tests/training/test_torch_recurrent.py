@@ -8,12 +8,12 @@ import pytest
 import torch
 from choosing import slow_but
 from torch import nn
+from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.training.mapped_updating import PLACE
 
 import velocirl
 from velocirl import PPO, Box, Discrete, Environment, float32, int32, random, record
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.training.agent import Goal
-from velocirl.training.mapped_updating import PLACE
 
 SMALL = {
     "num_envs": 6, "horizon": 21, "minibatch_size": 42, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",

@@ -20,8 +20,8 @@ from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig
+from velocirl.tabular.learner import Outcome, TableLearner, TabularTask
 from velocirl.tabular.loop import Pace
-from velocirl.tabular.learner import TabularTask, Outcome, TableLearner
 from velocirl.tabular.memory import Memory, memory_of
 from velocirl.tabular.tables.exploring import exploring
 from velocirl.tabular.tables.rules import Rule, counted

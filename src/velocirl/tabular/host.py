@@ -17,8 +17,8 @@ from velocirl.engine.registers import as_rows, fetch_add
 from velocirl.learners.counters import TIMED, TIMING, WHOLE
 from velocirl.learners.faults import fitting_all
 from velocirl.learners.host import HostRows
+from velocirl.tabular.learner import NO_LIMIT, Outcome, TabularTask, begin_loop, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
-from velocirl.tabular.learner import NO_LIMIT, TabularTask, Outcome, begin_loop, meter_of, outcome_of, typed
 from velocirl.tabular.tables.table import ROWS_USED
 from velocirl.vector.host_copies import Arrays, Nested, map_arrays
 from velocirl.vector.host_interface import HostInterface

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from velocirl.algorithms.tabular.q_learning import QLearning
+from velocirl.learners.seeding import spread_seed
 from velocirl.tabular.learner import Outcome
 from velocirl.tabular.runtimes.mpi_rounds import combined, learn_rounds, seeds_of_rank
 from velocirl.training.agent import Goal
-from velocirl.learners.seeding import spread_seed
 
 
 class Recorder:
@@ -37,13 +37,13 @@ def test_rates_follow_their_schedules_from_call_to_call(rounds, calls):
     """Of 10 copies on 4 ranks, in a training of 10,000 steps: a call spans a twentieth of it at most."""
     agent = QLearning("FrozenLake-v1", num_envs=10, learning_rate_schedule="exponential", exploration_schedule="linear")
     agent.goal = Goal(1000, 10_000)
-    machine = Recorder()
-    outcome = learn_rounds(agent, machine, 1000, rounds, 4)
-    paces = [pace for pace, _ in machine.calls]
+    learner = Recorder()
+    outcome = learn_rounds(agent, learner, 1000, rounds, 4)
+    paces = [pace for pace, _ in learner.calls]
     assert len(paces) == calls
     assert sum(pace.rounds for pace in paces) == rounds == outcome.steps
     first = 1000
-    for pace, said in machine.calls:
+    for pace, said in learner.calls:
         assert said == first
         assert pace.step == agent.learning_rate_at(agent.goal.progress(first))
         assert pace.rate == agent.exploration_at(agent.goal.progress(first))

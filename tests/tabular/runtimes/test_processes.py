@@ -18,11 +18,11 @@ from wanderer import EXIT, HANG, MOTOR, NOT_A_NUMBER
 
 from velocirl import Discrete, Environment, int32, random, record
 from velocirl.algorithms.tabular.q_learning import QLearning
+from velocirl.learners.faults import NumericalError
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.runtimes import processes
 from velocirl.training.callbacks import Checkpoint
 from velocirl.training.evaluation import evaluate
-from velocirl.learners.faults import NumericalError
 from velocirl.vector.worker_handle import WorkerError
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for processes in /proc")
@@ -180,7 +180,7 @@ def test_going_on_continues_the_streams_of_a_compiled_environment(tmp_path):
     state = agent.learner.state()
     loaded = QLearning.load(agent.save(tmp_path / "agent"))
     loaded.prepare()
-    again = loaded.machine.state()
+    again = loaded.learner.state()
     assert set(state) == set(again)
     for name, array in state.items():
         np.testing.assert_array_equal(again[name], array)
@@ -228,7 +228,7 @@ def test_after_a_fault_new_workers_begin_other_episodes():
     assert agent.learner.gauges()["restarts"] == 1
     fresh = wander(2)
     fresh.prepare()
-    seen, first = agent.learner.state()["policy.rng"], fresh.machine.state()["policy.rng"]
+    seen, first = agent.learner.state()["policy.rng"], fresh.learner.state()["policy.rng"]
     assert not set(seen.ravel().tolist()) & set(first.ravel().tolist())
 
 

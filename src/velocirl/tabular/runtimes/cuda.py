@@ -21,19 +21,19 @@ from velocirl.engine.lifecycle import Lifecycle
 from velocirl.learners.faults import fault_of_rollout, fitting_all
 from velocirl.learners.recording import FAULT_IN_REWARD
 from velocirl.tabular.agent import TabularAgent
+from velocirl.tabular.learner import SAVED, Outcome, TableLearner, TabularTask, typed
 from velocirl.tabular.loop import (
     ERRORS,
     FAULT,
     FAULTY_COPY,
     FAULTY_ROUND,
     ROUNDS,
-    Pace,
     Current,
+    Pace,
     Scalars,
     last_mask_of,
     tell,
 )  # fmt: skip
-from velocirl.tabular.learner import SAVED, TabularTask, Outcome, TableLearner, typed
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.table import Table
 from velocirl.vector.native_cuda import CUDAFleetVectorEnv

@@ -8,8 +8,8 @@ as every other; where some are slower, `runtime="mpi-async"` lets none wait for 
 from __future__ import annotations
 
 from velocirl.tabular.agent import TabularAgent
-from velocirl.tabular.loop import Pace
 from velocirl.tabular.learner import Outcome, TableLearner
+from velocirl.tabular.loop import Pace
 from velocirl.tabular.runtimes.mpi_exchange import exchange, say
 from velocirl.tabular.runtimes.mpi_learner import GOING_ON, RankLearner
 from velocirl.tabular.runtimes.mpi_rounds import NOTHING, learn_rounds

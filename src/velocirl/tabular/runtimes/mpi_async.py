@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from velocirl.tabular.agent import TabularAgent
-from velocirl.tabular.loop import Pace
 from velocirl.tabular.learner import Outcome, TableLearner
+from velocirl.tabular.loop import Pace
 from velocirl.tabular.runtimes.mpi_learner import GOING_ON, RankLearner
 from velocirl.tabular.runtimes.mpi_rounds import learn_rounds
 from velocirl.tabular.runtimes.mpi_windows import CommonTable, Counters

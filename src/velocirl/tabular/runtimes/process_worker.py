@@ -16,8 +16,8 @@ from velocirl.engine import random
 from velocirl.engine.environment import Environment
 from velocirl.learners.seeding import Seeds
 from velocirl.tabular.host import HostLearner
-from velocirl.tabular.loop import Pace, Current, Stages
 from velocirl.tabular.learner import FleetLearner, TabularTask
+from velocirl.tabular.loop import Current, Pace, Stages
 from velocirl.tabular.runtimes.pinning import pin_process
 from velocirl.tabular.runtimes.process_memory import attach
 from velocirl.tabular.runtimes.process_setup import Setup

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from velocirl.learners.counters import ROW
 from velocirl.learners.recording import EPISODE
 from velocirl.tabular.agent import TabularAgent
-from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
 from velocirl.tabular.learner import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
+from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
 from velocirl.tabular.runtimes.pinning import cores_for
 from velocirl.tabular.runtimes.process_memory import SharedMemory
 from velocirl.tabular.runtimes.process_setup import Recipe

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from velocirl.tabular.agent import TabularAgent
-from velocirl.tabular.learner import FleetLearner, TabularTask, TableLearner
+from velocirl.tabular.learner import FleetLearner, TableLearner, TabularTask
 from velocirl.tabular.runtimes.pinning import cores_for, on_core
 from velocirl.vector.native import FleetVectorEnv
 
