@@ -48,6 +48,11 @@ class TorchBuilt:
         return self.held.num_parameters
 
     @property
+    def outputs(self) -> int:
+        """The columns of its output."""
+        return self.held.outputs
+
+    @property
     def state_size(self) -> int:
         """Of a recurrent module."""
         return self.held.state_size

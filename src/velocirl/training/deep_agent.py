@@ -24,6 +24,7 @@ from velocirl.learners.fields import fields_of
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
+from velocirl.learners.rehearsal import rehearse
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.learners.task import Task
 from velocirl.networks.declared import Declared, Network, Number, native_network, trained
@@ -70,7 +71,7 @@ class DeepAgent(Agent):
         self._actor: Any = None
         self._learner: Learner | None = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
-        self.task()  # so that what is wrong with an algorithm is said here
+        rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
 
     @abstractmethod
     def make_head(self) -> Head:

@@ -78,7 +78,7 @@ class Reports:
 
     def read(self, pending: Pending) -> list[Report]:
         """The reports of an iteration that is done; raises where a number was not one."""
-        return [self._read_row(pending, row) for row in np.array(pending.numbers)]
+        return [self._read_row(pending, row) for row in self._device.on_host().fetch(pending.numbers)]
 
     def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
         parts = np.split(row, np.cumsum(self._sizes)[:-1])

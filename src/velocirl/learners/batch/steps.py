@@ -168,7 +168,8 @@ class HostSteps:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The random streams of actions; what Gymnasium's environments are in the middle of cannot be saved."""
-        return {"policy.rng": np.array(self._parts.rng), "policy.noise": np.array(self._parts.noise)}
+        fetch = self.device.on_host().fetch
+        return {"policy.rng": fetch(self._parts.rng), "policy.noise": fetch(self._parts.noise)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
