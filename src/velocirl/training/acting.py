@@ -81,19 +81,27 @@ class Acting:
         self.drawn = np.zeros(count, self._row_type)
         self.action = np.zeros((count, *shape), self._action_space.dtype)
 
-    def units(self, inputs: Any, outputs: Any, translator: Translator) -> tuple[BoundUnit, ...]:
-        """Looking, drawing, choosing the best and giving commands, for inputs and outputs as columns."""
+    def parts(self, inputs: Any, outputs: Any, bind: Callable[..., Any]) -> tuple[Any, ...]:
+        """Looking, drawing, choosing the best and giving commands, for inputs and outputs as columns.
+
+        `bind(function, columns, head)` makes something of a scalar function that runs it for rows.
+        """
         raw = self.observation.reshape(self.count, -1)
         seen = Shared(self._encoding.table[None]), Shared(self._centre), Shared(self._inverse_scale)
         chosen = outputs, self.mask, Shared(self._rng), self.drawn
         commands = self.action.reshape(self.count, -1), self.drawn, Shared(self._table)
-
-        def bind(function: Callable[..., Any], columns: tuple[Any, ...], head: Any = None) -> BoundUnit:
-            return bind_unit(row_loop(function, head), columns, translator)
-
         return (
             bind(look, (raw, *seen, inputs)),
             bind(draw_action, chosen, self._head),
             bind(best_action, chosen, self._head),
             bind(self._command, commands),
         )
+
+
+def compiled_by(translator: Translator) -> Callable[..., BoundUnit]:
+    """How a compiled actor binds scalar functions."""
+
+    def bind(function: Callable[..., Any], columns: tuple[Any, ...], head: Any = None) -> BoundUnit:
+        return bind_unit(row_loop(function, head), columns, translator)
+
+    return bind

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Space
 from numpy.typing import NDArray
 
 from velocirl.engine.columns import Local
 from velocirl.engine.compiling import learning_translator
+from velocirl.engine.launching import Work, by_row
 from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.block.networks import forward_unit, pack_unit
 from velocirl.networks.activations import activation_from
-from velocirl.networks.encoding import Encoding
-from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP, ROWS
 from velocirl.networks.native import add_passes
+from velocirl.networks.numpy_mlp import NumpyMLP
 from velocirl.networks.passes import passes
-from velocirl.training.acting import Acting
+from velocirl.training.acting import Acting, compiled_by
 
 LOOK, FORWARD, DRAW, BEST, COMMAND = range(5)
 
@@ -76,10 +76,50 @@ class Actor(Acting):
     def allocate(self, count: int) -> None:
         """Make rows for as many observations, and bind what is done with them."""
         super().allocate(count)
-        look, draw, best, command = self.units(Local(self._inputs), Local(self._work.output), self._translator)
+        bind = compiled_by(self._translator)
+        look, draw, best, command = self.parts(Local(self._inputs), Local(self._work.output), bind)
         self._bound = units = [look, self._forward, draw, best, command]
         table = np.array([(unit.address, unit.frame.address) for unit in units])
         self._choose: BoundUnit = bind_unit(choose, (Choosing(table),), self._translator, disjoint=False)
+
+
+class PlainActor(Acting):
+    """The same in the interpreter, to step through with a debugger."""
+
+    def __init__(self, network: MLP, parameters: NDArray[np.float32], *arguments: Any) -> None:
+        self._network, self._own = NumpyMLP(network), parameters
+        super().__init__(*arguments)
+
+    def choose(
+        self,
+        observations: NDArray[Any],
+        masks: NDArray[Any] | None,
+        state: Any,
+        episode_start: Any,  # noqa: ARG002 - for actors that remember
+        deterministic: bool,
+    ) -> tuple[NDArray[Any], Any]:
+        """The actions for observations (rows, *shape), and the state as it was."""
+        self.take(observations, masks)
+        self._network.parameters_from(self._own)
+        self.stale = False
+        look, draw, best, command = self._parts
+        look(0)
+        self._outputs[...] = self._network.forward(self._inputs)[0]
+        (best if deterministic else draw)(0)
+        command(0)
+        return self.action.copy(), state
+
+    def allocate(self, count: int) -> None:
+        """Make rows for as many observations, and for what the network reads and gives."""
+        super().allocate(count)
+        self._inputs = np.zeros((count, self._network.mlp.inputs), np.float32)
+        self._outputs = np.zeros((count, self._network.outputs), np.float32)
+        device = PythonDevice()
+
+        def bind(function: Any, columns: tuple[Any, ...], head: Any = None) -> Any:
+            return device.launch([Work(by_row(function, head), columns)], count)
+
+        self._parts = self.parts(self._inputs, self._outputs, bind)
 
 
 class NativePolicy:
@@ -91,11 +131,10 @@ class NativePolicy:
         self.network = self.built = network
         self.parameters = network.initial_parameters(generator)
 
-    def make_actor(
-        self, head: Head, encoding: Encoding, observation_space: Space[Any], action_space: Space[Any], rng: NDArray[Any]
-    ) -> Actor:
-        """What acts outside of training."""
-        return Actor(self.network, self.parameters, head, encoding, observation_space, action_space, rng)
+    def make_actor(self, device: str, *arguments: Any) -> Actor | PlainActor:
+        """What acts outside of training; the arguments are those of `Acting`."""
+        kind = PlainActor if device == "python" else Actor
+        return kind(self.network, self.parameters, *arguments)
 
     def buffers(self) -> dict[str, NDArray[Any]]:
         """Nothing beside the parameters."""

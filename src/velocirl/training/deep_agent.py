@@ -167,7 +167,7 @@ class DeepAgent(Agent):
         """
         if self._actor is None:
             spaces = self.source.observation_space, self.source.action_space
-            self._actor = self.policy.make_actor(self.head, self.encoding, *spaces, self._acting)
+            self._actor = self.policy.make_actor(self.config.device, self.head, self.encoding, *spaces, self._acting)
         if self._actor.stale:
             self._settle()
             self._actor.look_through(self.observation_moments)

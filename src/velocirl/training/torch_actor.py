@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space
 from numpy.typing import NDArray
 
 from velocirl.engine.compiling import learning_translator
-from velocirl.networks.encoding import Encoding
-from velocirl.networks.heads import Head
 from velocirl.networks.torch_building import TorchBuilt
 from velocirl.networks.torch_network import TorchNetwork
-from velocirl.training.acting import Acting
+from velocirl.training.acting import Acting, compiled_by
 
 BUFFER = "network.buffer."
 
@@ -51,7 +48,7 @@ class TorchActor(Acting):
         super().allocate(count)
         self._inputs = np.zeros((count, self._network.encoding.inputs), np.float32)
         self._outputs = np.zeros((count, self._network.outputs), np.float32)
-        self._look, self._draw, self._best, self._write = self.units(self._inputs, self._outputs, self._translator)
+        self._look, self._draw, self._best, self._write = self.parts(self._inputs, self._outputs, compiled_by(self._translator))
 
     def _state(self, state: Any, episode_start: Any, count: int) -> torch.Tensor | None:
         size = self._network.state_size
@@ -77,11 +74,9 @@ class TorchPolicy:
         self.parameters: NDArray[np.float32] = self._network.parameters.detach().numpy()
         self.state_size = self._network.state_size
 
-    def make_actor(
-        self, head: Head, encoding: Encoding, observation_space: Space[Any], action_space: Space[Any], rng: NDArray[Any]
-    ) -> TorchActor:
-        """What acts outside of training."""
-        return TorchActor(self._network, head, encoding, observation_space, action_space, rng)
+    def make_actor(self, device: str, *arguments: Any) -> TorchActor:  # noqa: ARG002 - as of a native policy
+        """What acts outside of training; the arguments are those of `Acting`."""
+        return TorchActor(self._network, *arguments)
 
     def buffers(self) -> dict[str, NDArray[Any]]:
         """What the module keeps beside its parameters."""
