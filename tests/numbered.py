@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from velocirl.buffers.replay import transition_type
+from velocirl.buffers.records import Act, transition_type
 
-TYPE = transition_type(1, 1, "int32", 1)
+TYPE = transition_type(1, Act(1, "int32", 1))
 
 
 def numbered(first, count):

@@ -1,180 +1,233 @@
-"""PPO learns. Each test states seed, budget and threshold; what a perfect and a random policy earn is beside it."""
+"""The scalar functions of PPO against torch autograd and by hand, in plain Python."""
 
-import json
-import subprocess
-import sys
-from contextlib import contextmanager
-from math import inf
-from typing import Any
+from itertools import product
+from math import log
 
 import numpy as np
 import pytest
+import torch
+from scalars import call, fresh, metrics_of, numbers, stepped, stream
 
-import velocirl
-from velocirl import A2C, PPO, Box, Discrete, Environment, float32, record
-from velocirl.algorithms.online import ppo_native
-
-NETWORK = {"threads": 2, "hidden": (64, 64), "shared": True, "activation": "tanh"}  # whatever a preset says
-
-
-def learnt(environment, steps, seed=0, episodes=200, kind=PPO, **config):
-    agent = kind(environment, seed=seed, **{**NETWORK, **config}).learn(steps)
-    return velocirl.evaluate(agent, episodes=episodes, seed=1).mean_return
-
-
-def test_identity():
-    """Perfect 16, random 4: each observation says what to do."""
-    config = {"num_envs": 32, "horizon": 16, "minibatch_size": 128, "learning_rate": 3e-3, "gamma": 0.0}
-    assert learnt("Identity-v0", 30_000, **config) >= 15.5
-
-
-@pytest.mark.slow
-def test_identity_continuous():
-    """Perfect 0, always the mean -16/3."""
-    config = {"num_envs": 32, "horizon": 16, "minibatch_size": 128, "learning_rate": 3e-3, "gamma": 0.0}
-    assert learnt("IdentityContinuous-v0", 100_000, entropy_coefficient=0.0, **config) >= -0.1
-
-
-def test_bandit():
-    """The best arm pays 0.8, the others at most 0.5; what is observed says nothing."""
-    config = {"num_envs": 64, "horizon": 16, "minibatch_size": 256, "learning_rate": 3e-3}
-    agent = PPO("Bandit-v0", seed=0, **NETWORK, **config).learn(30_000)
-    assert agent.predict(0, deterministic=True)[0] == 2
-    assert agent.predict(np.zeros(1000, np.int64))[0].tolist().count(2) > 900
-
-
-@pytest.mark.slow
-def test_squared():
-    """Perfect 1, random about -0.7: the map is another in every episode."""
-    config = {"num_envs": 64, "horizon": 32, "minibatch_size": 512, "learning_rate": 2e-3}
-    assert learnt("Squared-v0", 300_000, **config) >= 0.8
-
-
-def test_tic_tac_toe_with_masks():
-    """Perfect 0.96, random 0. Without its mask it would lose by illegal moves."""
-    config = {"num_envs": 64, "horizon": 32, "minibatch_size": 512, "learning_rate": 2e-3}
-    assert learnt("TicTacToe-v1", 300_000, **config) >= 0.8
-
-
-CARTPOLE = {
-    "num_envs": 32, "horizon": 32, "minibatch_size": 256, "epochs": 10, "learning_rate": 2e-3, "gamma": 0.98,
-    "gae_lambda": 0.9, "entropy_coefficient": 0.0,
-}  # fmt: skip
-
-
-def test_cartpole():
-    """Solved is 475 of 500."""
-    assert learnt("CartPole-v1", 100_000, **CARTPOLE) >= 475
-
-
-def test_cartpole_by_whole_rollouts_on_one_thread():
-    assert learnt("CartPole-v1", 100_000, minibatches="environments", threads=1, **CARTPOLE) >= 475
-
-
-def test_a2c_learns_too():
-    """Perfect 16, random 4."""
-    config = {"num_envs": 32, "gamma": 0.0, "optimiser": "adam", "learning_rate": 3e-3, "entropy_coefficient": 0.01}
-    assert learnt("Identity-v0", 60_000, kind=A2C, **config) >= 15.5
-
-
-@record
-class State:
-    count: float32
-
-
-def reset(state, params, rng):
-    state.count = 0
-
-
-def step(state, params, action, rng):
-    return 1.0, False
-
-
-def observe(state, params, observation):
-    observation[0] = 1.0
-
-
-forever = Environment(
-    "Forever-v0", state=State, observation=Box(-inf, inf, (1,)), action=Discrete(2), max_steps=8,
-    reset=reset, step=step, observe=observe,
+from velocirl.algorithms.online.ppo import (
+    PPO,
+    act,
+    add_advantage,
+    compare_policies,
+    find_scale,
+    loss_gradient,
+    moved_too_far,
+    value,
 )  # fmt: skip
+from velocirl.networks.heads import categorical, gaussian, multi_discrete
+
+HEADS = {
+    "categorical": (categorical(3), (3,)),
+    "masked": (categorical(6, masked=True), (6,)),
+    "multi-discrete": (multi_discrete((2, 4)), (2, 4)),
+    "multi-discrete masked": (multi_discrete((2, 4), masked=True), (2, 4)),
+    "gaussian": (gaussian(2), ()),
+}
+ROWS = 150
+HELD = {"rtol": 1e-8, "atol": 1e-10}
+COMBINATIONS = list(product((0.0, 0.2), (0.0, 0.3), (0.0, 1.5), (0.0, 0.05), (0.0, 1.0)))
 
 
-def test_a_time_limit_is_not_an_end():
-    """Reward 1 for ever, cut off after 8 steps: V is 1 / (1 - gamma) = 50. As an end it would be at most 7.5."""
-    agent = PPO(
-        forever, seed=0, num_envs=16, horizon=32, minibatch_size=128, epochs=8, learning_rate=1e-2, gamma=0.98,
-        max_grad_norm=0.0, **NETWORK,
-    ).learn(60_000)  # fmt: skip
-    values = np.concatenate([journal.samples["value"].reshape(-1) for journal in agent._machine.collector.journals])
-    assert np.all(np.abs(values - 50) < 2.5)
+def distribution(name, output, rows):
+    """Log-probability and entropy of each row, by torch."""
+    head, counts = HEADS[name]
+    actions, masks = torch.tensor(rows["action"].astype(float if not counts else int)), torch.tensor(rows["mask"])
+    if not counts:
+        deviations = torch.exp(output[:, 2:4].clamp(-5, 2))
+        normal = torch.distributions.Normal(output[:, :2], deviations)
+        return normal.log_prob(actions).sum(1), normal.entropy().sum(1)
+    log_probability, entropy, first = 0, 0, 0
+    for part, count in enumerate(counts):
+        logits = output[:, first : first + count]
+        if head.masked:
+            logits = torch.where(masks[:, first : first + count] != 0, logits, torch.tensor(-1e30, dtype=torch.float64))
+        choice = torch.distributions.Categorical(logits=logits, validate_args=False)
+        log_probability = log_probability + choice.log_prob(actions[:, part])
+        entropy = entropy - (choice.probs * choice.logits).sum(1)
+        first += count
+    return log_probability, entropy
 
 
-@pytest.mark.slow
-def test_acrobot():
-    """Solved is -100; never reached is -500."""
-    config = {"num_envs": 64, "horizon": 128, "minibatch_size": 512, "learning_rate": 2e-3}
-    normalised = {"normalise_observations": True, "normalise_rewards": True}
-    assert learnt("Acrobot-v1", 600_000, **config, **normalised) >= -100
+def losses(name, output, rows, settings):
+    """Every term of the loss for each row, by torch."""
+    of = {field: torch.tensor(rows[field]) for field in ("log_probability", "value", "target", "advantage")}
+    advantages = of["advantage"]
+    if settings.normalise_advantages:
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    log_probability, entropy = distribution(name, output, rows)
+    ratio = torch.exp(log_probability - of["log_probability"])
+    kept = ratio if settings.clip == 0 else torch.clamp(ratio, 1 - settings.clip, 1 + settings.clip)
+    objective = torch.minimum(ratio * advantages, kept * advantages)
+    if settings.dual_clip > 0:
+        given_up = torch.maximum(objective, settings.dual_clip * advantages)
+        objective = torch.where(advantages < 0, given_up, objective)
+    estimate = output[:, -1]
+    error = (estimate - of["target"]) ** 2
+    if settings.value_clip > 0:
+        near = of["value"] + torch.clamp(estimate - of["value"], -settings.value_clip, settings.value_clip)
+        error = torch.maximum(error, (near - of["target"]) ** 2)
+    loss = -objective + settings.value_coefficient * error / 2 - settings.entropy_coefficient * entropy
+    divergence = (ratio - 1) - (log_probability - of["log_probability"])
+    terms = {"loss": loss, "policy_loss": -objective, "value_loss": error / 2, "entropy_loss": -entropy}
+    return {**terms, "approx_kl": divergence}, ratio
 
 
-@pytest.mark.slow
-def test_pendulum():
-    """Solved is -200; a random policy earns about -1200."""
-    config = {"num_envs": 64, "horizon": 64, "minibatch_size": 256, "epochs": 8, "gamma": 0.95, "learning_rate": 1e-3}
-    normalised = {"normalise_observations": True, "normalise_rewards": True}
-    assert learnt("Pendulum-v1", 1_000_000, entropy_coefficient=0.0, **config, **normalised) >= -200
+def rows_of(name, seed=0):
+    """Samples whose ratios lie on both sides of every clip, and advantages of both signs."""
+    head, counts = HEADS[name]
+    generator, rows = np.random.default_rng(seed), stepped(PPO, head, ROWS)
+    output = generator.normal(0, 1, (ROWS, head.outputs + 1))
+    if counts:
+        first = 0
+        for part, count in enumerate(counts):
+            rows["action"][:, part] = generator.integers(0, count, ROWS)
+            if head.masked:
+                rows["mask"][:, first : first + count] = generator.integers(0, 2, (ROWS, count))
+                rows["mask"][np.arange(ROWS), first + rows["action"][:, part]] = 1
+            first += count
+    else:
+        rows["action"] = output[:, :2] + np.exp(output[:, 2:4]) * generator.normal(size=(ROWS, 2))
+        output[::20, 3] = 2.5  # beyond the bound of a deviation
+    now, _ = distribution(name, torch.tensor(output), rows)
+    rows["log_probability"] = now.numpy() + generator.uniform(-1.5, 0.7, ROWS)
+    rows["value"] = output[:, -1] + generator.normal(0, 0.5, ROWS)
+    rows["target"] = output[:, -1] + generator.normal(0, 1, ROWS)
+    rows["advantage"] = generator.normal(0.5, 2, ROWS)
+    return output, rows
 
 
-@pytest.mark.slow
-def test_inverted_pendulum_of_gymnasium():
-    """MuJoCo in two worker processes; 1000 is perfect."""
-    pytest.importorskip("mujoco")
-    agent = PPO(
-        "gym:InvertedPendulum-v5", seed=0, workers=2, num_envs=8, horizon=64, minibatch_size=128, epochs=10,
-        learning_rate=1e-3, gae_lambda=0.9, entropy_coefficient=0.0, normalise_observations=True,
-        **{**NETWORK, "threads": 1},
-    )  # fmt: skip
-    try:
-        agent.learn(100_000)
-        assert velocirl.evaluate(agent, episodes=16, seed=1).mean_return >= 900
-    finally:
-        agent._machine.collector.envs.close()
+def settings_of(
+    clip=0.2, value_clip=0.0, dual_clip=0.0, entropy_coefficient=0.0, normalise_advantages=0.0, value_coefficient=0.5
+):
+    return numbers(**locals())
 
 
-def test_a_child_process_compiles_the_very_loop_that_is_used(monkeypatch):
-    """What it compiles must have the fingerprint of what is looked for; else the time is spent twice, unnoticed."""
-    agent = velocirl.PPO("CartPole-v1", hidden=(24,), seed=0, device="cpu", threads=1)
-    asked: list[tuple[str, dict]] = []
-
-    @contextmanager
-    def remember(function, arguments, needed):
-        asked.append((function, dict(arguments)))
-        yield
-
-    monkeypatch.setattr(ppo_native, "compiled_ahead", remember)
-    monkeypatch.setattr(ppo_native.Learner, "compile", lambda learner: looked_for.append(learner))
-    looked_for: list[Any] = []
-    agent.prepare()
-    ((function, arguments),) = asked
-    module, _, name = function.partition(":")
-    script = f"import json, sys; from {module} import {name}; {name}(**json.load(sys.stdin))"
-    subprocess.run([sys.executable, "-c", script], input=json.dumps(arguments), text=True, check=True)
-    assert looked_for[0].is_compiled
+def means_of(rows):
+    """What the whole batch meets for: the mean of advantages, and one over their deviation."""
+    metrics = metrics_of(PPO, len(rows))
+    call(add_advantage, row=rows, metrics=metrics)
+    told = {name: metrics[name].mean() for name in ("advantage", "squared_advantage")}
+    means = numbers(**told, advantage_scale=0.0, rows=len(rows))
+    find_scale(means)
+    return means
 
 
-def test_every_algorithm_is_found_where_there_is_no_torch():
-    script = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from velocirl.algorithms import load_algorithms; from velocirl.training.agent import ALGORITHMS\n"
-        "load_algorithms(); print(sorted(ALGORITHMS)); import velocirl\n"
-        "print(velocirl.PPO('Identity-v0', seed=0, device='cpu', hidden=(24,)).config.device)\n"
-        "try: velocirl.PPO('Identity-v0', network='mlp(8) lstm(8)')\n"
-        "except ImportError as error: print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True).stdout
-    assert said.splitlines() == [
-        "['a2c', 'double-q-learning', 'dqn', 'expected-sarsa', 'ppo', 'q-lambda', 'q-learning', 'sac', 'sarsa', 'td3']",
-        "cpu",
-        'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"',
-    ]
+@pytest.mark.parametrize("name", HEADS)
+def test_gradient_and_metrics(name):
+    """All combinations of what can be switched on; each also has samples inside and outside of every clip."""
+    for number, combination in enumerate(COMBINATIONS if name == "categorical" else COMBINATIONS[::3]):
+        output, rows = rows_of(name, number)
+        settings = settings_of(*combination, value_coefficient=0.7)
+        gradient, metrics = fresh(output), metrics_of(PPO, ROWS)
+        call(
+            loss_gradient, head=HEADS[name][0], policy=output, row=rows, means=means_of(rows), settings=settings,
+            gradient=gradient, metrics=metrics,
+        )  # fmt: skip
+        double = torch.tensor(output, requires_grad=True)
+        terms, ratio = losses(name, double, rows, settings)
+        terms["loss"].sum().backward()
+        np.testing.assert_allclose(gradient, double.grad, **HELD)
+        for term, expected in terms.items():
+            np.testing.assert_allclose(metrics[term], expected.detach(), **HELD)
+        outside = np.abs(ratio.detach().numpy() - 1.0) > settings.clip
+        np.testing.assert_array_equal(metrics["clip_fraction"], outside)
+        assert outside.mean() > 0.1
+        assert settings.clip == 0 or outside.mean() < 0.95
+
+
+def test_advantages_have_the_deviation_of_a_sample():
+    _, rows = rows_of("categorical")
+    means = means_of(rows)
+    assert means.advantage == pytest.approx(rows["advantage"].mean())
+    assert means.advantage_scale == pytest.approx(1 / (rows["advantage"].std(ddof=1) + 1e-8))
+    rows["advantage"] = 3.0
+    assert 1e6 < means_of(rows).advantage_scale <= 1e8  # no division by nothing
+
+
+def test_a_single_advantage_is_not_normalised():
+    alone = rows_of("categorical")[1][:1]
+    alone["log_probability"] = log(1 / 3)
+    assert means_of(alone).advantage_scale == 0.0
+    found = []
+    for normalise in (0.0, 1.0):
+        gradient, settings = np.zeros(4), settings_of(normalise_advantages=normalise)
+        loss_gradient(HEADS["categorical"][0], np.zeros(4), alone[0], means_of(alone), settings, gradient,
+                      metrics_of(PPO, 1)[0])  # fmt: skip
+        found.append(gradient.tolist())
+    assert found[0] == found[1]
+    assert any(found[0][:3])
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_is_drawn_is_kept_with_its_probability_and_value(name):
+    output, rows = rows_of(name)
+    head = HEADS[name][0]
+    call(act, head=head, policy=output, row=rows, mask=rows["mask"].copy(), rng=stream())
+    expected, _ = distribution(name, torch.tensor(output), rows)
+    np.testing.assert_allclose(rows["log_probability"], expected, **HELD)
+    np.testing.assert_array_equal(rows["value"], output[:, -1])
+    if head.masked:
+        assert (rows["mask"][np.arange(ROWS), rows["action"][:, 0]] != 0).all()
+    rows["value"] = 7
+    call(value, head=head, policy=output, row=rows)
+    np.testing.assert_array_equal(rows["value"], output[:, -1])
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_policies_are_compared(name):
+    """What V-trace asks for: the ratio of probabilities, and the value by the critic of now."""
+    output, rows = rows_of(name)
+    call(compare_policies, head=HEADS[name][0], policy=output, row=rows, policy_gradient=fresh(output))
+    now, _ = distribution(name, torch.tensor(output), rows)
+    np.testing.assert_allclose(rows["ratio"], np.exp(now.numpy() - rows["log_probability"]), **HELD)
+    np.testing.assert_array_equal(rows["current_value"], output[:, -1])
+
+
+def test_an_update_is_stopped_beyond_one_and_a_half_times_its_limit():
+    settings = numbers(target_kl=0.02)
+    assert not moved_too_far(numbers(approx_kl=0.0299), settings)
+    assert moved_too_far(numbers(approx_kl=0.0301), settings)
+
+
+def one_sample(advantage, ratio, settings):
+    """The gradient of the chosen logit for a single sample with this ratio."""
+    rows, gradient, metrics = stepped(PPO, HEADS["categorical"][0], 1), np.zeros(4), metrics_of(PPO, 1)
+    rows["log_probability"], rows["advantage"] = log(1 / 3) - log(ratio), advantage
+    loss_gradient(HEADS["categorical"][0], np.zeros(4), rows[0], numbers(rows=1.0), settings, gradient, metrics[0])
+    return float(gradient[0]), float(metrics["policy_loss"][0])
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "weight", "loss"),
+    [
+        (2.0, 1.0, -2.0, -2.0),
+        (2.0, 1.5, 0.0, -2.4),  # already more probable than allowed: no further
+        (2.0, 0.5, -1.0, -1.0),  # less probable, though good: back again, without a limit
+        (-2.0, 0.5, 0.0, 1.6),  # already less probable than allowed
+        (-2.0, 1.5, 3.0, 3.0),  # more probable, though bad
+    ],
+)
+def test_clip_by_hand(advantage, ratio, weight, loss):
+    gradient, policy_loss = one_sample(advantage, ratio, settings_of())
+    assert gradient == pytest.approx(weight * (1 - 1 / 3), abs=1e-9)
+    assert policy_loss == pytest.approx(loss)
+
+
+def test_dual_clip_by_hand():
+    assert one_sample(-2.0, 4.0, settings_of(dual_clip=3.0)) == pytest.approx((0.0, 6.0))
+    assert one_sample(-2.0, 2.0, settings_of(dual_clip=3.0)) == pytest.approx((4.0 * 2 / 3, 4.0))
+    assert one_sample(2.0, 0.5, settings_of(dual_clip=3.0)) == pytest.approx((-1.0 * 2 / 3, -1.0))
+
+
+def test_more_entropy_is_better():
+    """The entropy's weight pulls towards the uniform distribution: up where a logit is low, down where it is high."""
+    head, gradient, output = HEADS["categorical"][0], np.zeros(4), np.array([2.0, 0, 0, 0])
+    loss_gradient(head, output, stepped(PPO, head, 1)[0], numbers(rows=1.0), settings_of(entropy_coefficient=1.0),
+                  gradient, metrics_of(PPO, 1)[0])  # fmt: skip
+    assert gradient[0] > 0.1  # descent lowers the high one
+    assert gradient[1] < -0.05
+    assert gradient[:3].sum() == pytest.approx(0, abs=1e-9)

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
 
 from velocirl.buffers.n_step import cut_off, follow
-from velocirl.buffers.replay import FILLED, PLACE, transition_type, written
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED, Act, transition_type
+from velocirl.buffers.replay import FILLED, PLACE, written
 from velocirl.engine.compiling import compile_loop, cpu_translator, learning_translator
+from velocirl.engine.records import with_attributes
 
-TYPE = transition_type(1, 1, "int32", 2)
+TYPE = transition_type(1, Act(1, "int32", 2))
 
 
 def follow_all(rows, counts, copies, n, gamma, rewards, discounts, lasts):
@@ -24,7 +25,7 @@ def follow_all(rows, counts, copies, n, gamma, rewards, discounts, lasts):
 def followed(rows, counts, copies, n, gamma, translator=None):
     found = np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32), np.zeros(len(rows), np.int64)
     if translator is None:
-        follow_all(rows.view(np.recarray), counts, copies, n, gamma, *found)
+        follow_all(with_attributes(rows), counts, copies, n, gamma, *found)
     else:
         arguments = rows, counts, copies, n, gamma, *found
         compile_loop(follow_all, arguments, translator, before=lambda: None)(*arguments)

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from velocirl.buffers.replay import FILLED, PLACE, TOTAL, ReplayBuffer, draw_place, transition_type, written
+from velocirl.buffers.records import Act, transition_type
+from velocirl.buffers.replay import FILLED, PLACE, TOTAL, ReplayBuffer, draw_place, written
 from velocirl.engine.compiling import compile_loop, cpu_translator, learning_translator
 from velocirl.engine.random import streams
 
-TYPE = transition_type(2, 1, "int32", 3)
+TYPE = transition_type(2, Act(1, "int32", 3))
 
 
 def numbered(first, count):
@@ -22,18 +23,6 @@ def numbered(first, count):
     records["action"], records["reward"], records["ended"] = numbers[:, None], numbers, numbers % 3
     records["mask"] = numbers[:, None] % 2
     return records
-
-
-def test_the_record():
-    dtype = transition_type(5, 2, "float32", 0)
-    assert {name: (dtype[name].base, dtype[name].shape) for name in dtype.names or ()} == {
-        "observation": (np.float32, (5,)),
-        "action": (np.float32, (2,)),
-        "reward": (np.float32, ()),
-        "next_observation": (np.float32, (5,)),
-        "ended": (np.int8, ()),
-        "mask": (np.int8, (1,)),  # a field of no width has no type in compiled code
-    }
 
 
 @settings(max_examples=100, deadline=None)
@@ -142,7 +131,7 @@ def test_going_on_from_a_saved_state(added, mapped, tmp_path):
     ("changes", "says"),
     [
         ({"rows": np.zeros(5, TYPE)}, r"rows of the state are \(5,\)"),
-        ({"rows": np.zeros(8, transition_type(3, 1, "int32", 3))}, "for the same environment"),
+        ({"rows": np.zeros(8, transition_type(3, Act(1, "int32", 3)))}, "for the same environment"),
         ({"counts": np.array([1, 8, 10])}, "counts 1, 8 and 10"),
         ({"counts": np.array([2, 7, 10])}, "not of a ring of 8"),
         ({"counts": np.zeros(4, np.int64)}, r"counts of the state is int64\(4,\)"),
@@ -211,7 +200,7 @@ def test_foreign_and_damaged_files_are_refused_and_left_alone(tmp_path):
     with pytest.raises(ValueError, match="not the file of a buffer of 6 such transitions"):
         ReplayBuffer(6, TYPE, seed=0, path=path)
     with pytest.raises(ValueError, match="not the file of a buffer"):
-        ReplayBuffer(5, transition_type(2, 1, "float32", 3), seed=0, path=path)
+        ReplayBuffer(5, transition_type(2, Act(1, "float32", 3)), seed=0, path=path)
     assert path.read_bytes() == whole
     for content, says in ((whole[:-1], "damaged"), (b"a letter", "not the file"), (b"x" + whole[1:], "not the file")):
         path.write_bytes(content)

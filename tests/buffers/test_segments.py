@@ -7,7 +7,8 @@ from hypothesis import strategies as some
 
 from velocirl.buffers import segments
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
-from velocirl.buffers.replay import ReplayBuffer, transition_type
+from velocirl.buffers.records import Act, transition_type
+from velocirl.buffers.replay import ReplayBuffer
 from velocirl.buffers.segments import (
     DamagedSegmentError,
     Segment,
@@ -17,7 +18,7 @@ from velocirl.buffers.segments import (
     segments_from,
 )
 
-TYPE = transition_type(1, 1, "int32", 1)
+TYPE = transition_type(1, Act(1, "int32", 1))
 
 
 def numbered(first, count):
@@ -229,7 +230,7 @@ def test_missing_short_and_long_files_are_found(saved, tmp_path):
 def test_rows_of_another_kind_are_refused(saved, tmp_path):
     buffer, listed, _ = saved
     with pytest.raises(DamagedSegmentError, match="rows of another kind"):
-        load_rows(tmp_path, transition_type(1, 1, "float32", 1), buffer.counts, listed)
+        load_rows(tmp_path, transition_type(1, Act(1, "float32", 1)), buffer.counts, listed)
 
 
 def test_a_list_that_is_not_that_of_the_ring_is_refused(saved, tmp_path):

@@ -5,16 +5,17 @@ import pytest
 
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.rank_based import RankReplayBuffer
-from velocirl.buffers.replay import PLACE, ReplayBuffer, transition_type, written
+from velocirl.buffers.records import Act, transition_type
+from velocirl.buffers.replay import PLACE, ReplayBuffer, written
 from velocirl.engine.compiling import compile_loop, learning_translator
 
-TYPE = transition_type(1, 1, "int32", 0)
+TYPE = transition_type(1, Act(1, "int32", 0))
 BATCH, COPIES = 64, 4
 PRIORITISED = {"proportional": PrioritisedReplayBuffer, "rank": RankReplayBuffer}
 
 
 class InALoop:
-    """A buffer that is used by its selection, as a machine does."""
+    """A buffer that is used by its selection, as a learner does."""
 
     def __init__(self, buffer):
         self.buffer = buffer

@@ -1,14 +1,19 @@
-"""What every algorithm keeps: exact resumes, files that give the same agent back, guards and signals."""
+"""What every algorithm keeps: exact resumes, files that give the same agent back, guards and signals.
 
+In plain Python all of them run every time; compiled, those that no other test compiles are slow.
+"""
+
+import functools
+import inspect
 import os
 import signal
+import sys
 from math import inf, nan
 
 import fragile
 import numpy as np
 import pytest
 from choosing import slow_but
-from velocirl.training.off_policy_agent import OffPolicyAgent
 
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
@@ -17,28 +22,28 @@ from velocirl.runs import memory_files
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import ALGORITHMS, Agent
+from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 load_algorithms()
 
 REMEMBERING = {"num_envs": 8, "learning_starts": 100, "train_every": 16, "batch_size": 16, "buffer_size": 1000,
                "hidden": (16, 16), "threads": 1}  # fmt: skip
-TABULAR = {"num_envs": 8}
 COLLECTING = {"num_envs": 8, "horizon": 32, "hidden": (16, 16), "threads": 1}
-SMALL = {
-    "ppo": {**COLLECTING, "minibatch_size": 64, "epochs": 2},
-    "a2c": COLLECTING,
-    "dqn": {**REMEMBERING, "n_step": 3, "priority": "proportional"},
-    "sac": REMEMBERING,
-    "td3": {**REMEMBERING, "noise_correlation": 0.5},
-    "q-learning": TABULAR,
-    "double-q-learning": {**TABULAR, "storage": "sparse"},
-    "sarsa": {**TABULAR, "n_step": 3},
-    "expected-sarsa": {**TABULAR, "exploration": "ucb"},
-    "q-lambda": {**TABULAR, "storage": "sparse"},
+TABULAR = {"num_envs": 8}
+SPECIAL = {
+    "ppo": {"minibatch_size": 64, "epochs": 2},
+    "dqn": {"n_step": 3, "priority": "proportional"},
+    "td3": {"noise_correlation": 0.5},
+    "qr-dqn": {"quantiles": 5},
+    "double-q-learning": {"storage": "sparse"},
+    "sarsa": {"n_step": 3},
+    "expected-sarsa": {"exploration": "ucb"},
+    "q-lambda": {"storage": "sparse"},
 }
+# In Python an iteration is shorter, and so is training.
+SHORT = {"horizon": 16, "batch_size": 8, "buffer_size": 200, "learning_starts": 64}
 TABLES = {name for name, kind in ALGORITHMS.items() if issubclass(kind, TabularAgent)}
-ENVIRONMENTS = {"sac": "Pendulum-v1", "td3": "Pendulum-v1", **dict.fromkeys(TABLES, "TicTacToe-v1")}
-TOTAL = dict.fromkeys(ALGORITHMS, 4096) | dict.fromkeys(TABLES, 65_536)  # several iterations of each
+DEEP = sorted(ALGORITHMS.keys() - TABLES)
 CONTINUOUS = Environment(
     "FragileContinuous-v0", state=fragile.State, params=fragile.Params, observation=Box(-inf, inf, (1,)),
     action=Box(-1.0, 1.0, (1,)), max_steps=1000, reset=fragile.reset, step=fragile.step, observe=fragile.observe,
@@ -53,21 +58,68 @@ COUNTED = Environment(
     "FragileCounted-v0", state=fragile.State, params=fragile.Params, observation=Discrete(5000), action=Discrete(2),
     max_steps=5000, reset=fragile.reset, step=fragile.step, observe=observe_count,
 )  # fmt: skip
-FRAGILE = {"sac": CONTINUOUS, "td3": CONTINUOUS, **dict.fromkeys(TABLES, COUNTED)}
-
-pytestmark = pytest.mark.parametrize("name", slow_but({"ppo", "q-learning"}, sorted(ALGORITHMS)))
 
 
-def made(name, env=None, **changes):
-    return ALGORITHMS[name](env or ENVIRONMENTS.get(name, "CartPole-v1"), **{**SMALL[name], "seed": 5, **changes})
+def cases():
+    """Every algorithm on every device that needs no other library, those that compile much marked slow."""
+    for name in sorted(ALGORITHMS):
+        if name in DEEP:
+            yield pytest.param((name, "python"), id=f"{name}-python")
+        marks = () if name in ("ppo", "q-learning") else pytest.mark.slow
+        yield pytest.param((name, "cpu"), id=f"{name}-cpu", marks=marks)
 
 
-def fleet_of(agent):
-    """The copies that it trains in."""
-    machine = agent.machine
-    if hasattr(machine, "collector"):
-        return machine.collector.fleet
-    return machine._envs if isinstance(agent, TabularAgent) else machine.envs
+every_algorithm = pytest.mark.parametrize("case", list(cases()))
+in_python = pytest.mark.parametrize("name", DEEP)
+
+
+def of_kind(name, discrete, continuous, table):
+    """What suits the actions of an algorithm."""
+    if name in TABLES:
+        return table
+    return continuous if issubclass(ALGORITHMS[name].Config, NoisyConfig) else discrete
+
+
+def total_of(case):
+    """Steps of several iterations."""
+    name, device = case
+    return 65_536 if name in TABLES else 384 if device == "python" else 4096
+
+
+def some_of(case):
+    """Steps of one or two iterations."""
+    return min(total_of(case) // 3, 1024)
+
+
+def settings_of(name):
+    common = TABULAR if name in TABLES else COLLECTING
+    if issubclass(ALGORITHMS[name], OffPolicyAgent):
+        common = REMEMBERING
+    return {**common, **SPECIAL.get(name, {})}
+
+
+def short(name):
+    """Those of its settings that make training short."""
+    return {setting: value for setting, value in SHORT.items() if setting in settings_of(name)}
+
+
+def made(case, env=None, *, kind=None, **changes):
+    name, device = case
+    kind = kind or ALGORITHMS[name]
+    config = {**settings_of(name), **({} if name in TABLES else {"device": device})}
+    if device == "python":
+        config |= short(name)
+    env = env or of_kind(name, "CartPole-v1", "Pendulum-v1", "TicTacToe-v1")
+    return kind(env, **{**config, "seed": 5, **changes})
+
+
+def spoil(agent, copy, at, **numbers):
+    """Let what a copy of a fragile environment gives in its step number `at` be these numbers."""
+    agent.prepare()
+    state = agent.learner.state()
+    for name, value in {"at": at, **numbers}.items():
+        state["fleet.params"][name][copy] = value
+    agent.learner.load_state(state)
 
 
 def stop_at(steps):
@@ -106,47 +158,53 @@ def whole():
     """An agent of each algorithm that was trained without a break, once."""
     agents = {}
 
-    def trained(name):
-        if name not in agents:
-            agents[name] = made(name).learn(TOTAL[name])
-        return agents[name]
+    def trained(case):
+        if case not in agents:
+            agents[case] = made(case).learn(total_of(case))
+        return agents[case]
 
     return trained
 
 
-def test_the_seed_decides_all(name, whole):
-    assert_same(made(name).learn(TOTAL[name]), whole(name))
-    assert not np.array_equal(made(name, seed=6).learn(TOTAL[name]).parameters, whole(name).parameters)
+@every_algorithm
+def test_the_seed_decides_all(case, whole):
+    assert_same(made(case).learn(total_of(case)), whole(case))
+    assert not np.array_equal(made(case, seed=6).learn(total_of(case)).parameters, whole(case).parameters)
 
 
-def test_something_is_learnt_from(name, whole):
-    assert whole(name).metrics["train/n_updates"] > 0
-    assert not np.array_equal(whole(name).parameters, made(name).parameters)
+@every_algorithm
+def test_something_is_learnt_from(case, whole):
+    assert whole(case).metrics["train/n_updates"] > 0
+    assert not np.array_equal(whole(case).parameters, made(case).parameters)
 
 
-def test_going_on_from_a_file_is_going_on(name, whole, tmp_path):
-    half = TOTAL[name] // 2
-    agent = made(name).learn(TOTAL[name], stop_at(half))
-    assert half <= agent.steps < TOTAL[name]
+@every_algorithm
+def test_going_on_from_a_file_is_going_on(case, whole, tmp_path):
+    half = total_of(case) // 2
+    agent = made(case).learn(total_of(case), stop_at(half))
+    assert half <= agent.steps < total_of(case)
     again = Agent.load(agent.save(tmp_path / "agent"))
     assert_same(agent, again)
-    assert_same(again.learn(), whole(name))
+    assert_same(again.learn(), whole(case))
 
 
+@every_algorithm
 @pytest.mark.parametrize("large", [1, 2**40], ids=["segments", "one file"])
-def test_going_on_from_a_checkpoint_is_going_on(name, whole, tmp_path, monkeypatch, large):
+def test_going_on_from_a_checkpoint_is_going_on(case, whole, tmp_path, monkeypatch, large):
     monkeypatch.setattr(memory_files, "LARGE", large)
-    made(name).learn(TOTAL[name], [Checkpoint(tmp_path, every=256), stop_at(TOTAL[name] // 2)])
+    every = total_of(case) // 16
+    made(case).learn(total_of(case), [Checkpoint(tmp_path, every=every), stop_at(total_of(case) // 2)])
     latest = Checkpoints(tmp_path).latest()
     assert latest.problems == ()
-    assert (tmp_path / "memory").exists() == (remembers(whole(name)) and large == 1)
+    assert (tmp_path / "memory").exists() == (remembers(whole(case)) and large == 1)
     again = Agent.from_state(latest.state)
-    assert_same(again.learn(callbacks=Checkpoint(tmp_path, every=256)), whole(name))
-    assert_same(Agent.load(max(tmp_path.glob("step_*"))), whole(name))
+    assert_same(again.learn(callbacks=Checkpoint(tmp_path, every=every)), whole(case))
+    assert_same(Agent.load(max(tmp_path.glob("step_*"))), whole(case))
 
 
-def test_a_saved_agent_acts_the_same(name, whole, tmp_path):
-    agent = whole(name)
+@every_algorithm
+def test_a_saved_agent_acts_the_same(case, whole, tmp_path):
+    agent = whole(case)
     observations = some_observations(agent)
     for memory in (True, False):
         again = Agent.load(agent.save(tmp_path / f"memory-{memory}", memory=memory))
@@ -159,34 +217,39 @@ def test_a_saved_agent_acts_the_same(name, whole, tmp_path):
         assert again.source.action_space.contains(action)
 
 
-def test_a_file_without_a_memory_is_small_and_learns_on_with_an_empty_one(name, whole, tmp_path):
-    agent = whole(name)
+@every_algorithm
+def test_a_file_without_a_memory_is_small_and_learns_on_with_an_empty_one(case, whole, tmp_path):
+    agent = whole(case)
     paths = [agent.save(tmp_path / f"memory-{memory}", memory=memory) for memory in (True, False)]
     again = Agent.load(paths[1])
     if remembers(agent):
-        assert paths[1].stat().st_size < paths[0].stat().st_size - 1000 * 24
+        remembered = agent.state().arrays["memory.rows"].nbytes
+        assert paths[1].stat().st_size <= paths[0].stat().st_size - remembered
         assert again.state().arrays["memory.counts"].tolist() == [0, 0, 0]
         assert_same(again, Agent.load(paths[0], memory=False))
     else:
         assert paths[0].read_bytes() == paths[1].read_bytes()
-    again.learn(256)
-    assert again.steps >= TOTAL[name] + 256
+    more = some_of(case)
+    again.learn(more)
+    assert again.steps >= total_of(case) + more
     assert np.isfinite(again.parameters).all()
 
 
-def test_a_state_is_not_changed_by_training_on(name):
-    agent = made(name).learn(1024)
+@every_algorithm
+def test_a_state_is_not_changed_by_training_on(case):
+    agent = made(case).learn(some_of(case))
     state = agent.state()
     before = {key: array.copy() for key, array in state.arrays.items()}
-    agent.learn(1024)
+    agent.learn(some_of(case))
     for key, array in before.items():
         assert_equal(array, state.arrays[key], key)
 
 
-def test_the_best_model_is_kept_without_its_memory(name, tmp_path):
-    agent = made(name)
-    evaluating = velocirl.Evaluate(every=1024, episodes=2, directory=tmp_path)
-    agent.learn(2048, evaluating)
+@every_algorithm
+def test_the_best_model_is_kept_without_its_memory(case, tmp_path):
+    agent = made(case)
+    evaluating = velocirl.Evaluate(every=some_of(case), episodes=2, directory=tmp_path)
+    agent.learn(2 * some_of(case), evaluating)
     state = Checkpoints(tmp_path).best()
     assert len(state.arrays.get("memory.rows", ())) == 0
     assert (
@@ -195,17 +258,17 @@ def test_the_best_model_is_kept_without_its_memory(name, tmp_path):
     )
 
 
-def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(name, tmp_path):
-    agent = made(name, FRAGILE.get(name, fragile.fragile))
-    agent.prepare()
-    at = 2500 if name in TABLES else 150  # after more than an iteration
+@every_algorithm
+def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(case, tmp_path):
+    name, device = case
+    agent = made(case, of_kind(name, fragile.fragile, CONTINUOUS, COUNTED))
+    at = 2500 if name in TABLES else 20 if device == "python" else 150  # after more than an iteration
     fault = (at - 1) * agent.config.num_envs
-    copies = fleet_of(agent).copies
-    copies.params["at"][3], copies.params["reward"][3] = at, nan
+    spoil(agent, 3, at, reward=nan)
     with pytest.raises(
         NumericalError, match=rf"a reward of the environment is not finite: copy 3, step {fault} of the"
     ):
-        agent.learn(10 * TOTAL[name], Checkpoint(tmp_path, every=1))
+        agent.learn(10 * total_of(case), Checkpoint(tmp_path, every=1))
     assert np.isfinite(agent.parameters).all()
     latest = Checkpoints(tmp_path).latest()
     assert 0 < latest.step <= fault
@@ -214,20 +277,105 @@ def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(name, tmp_pat
             assert array[field].dtype.kind != "f" or np.isfinite(array[field]).all(), f"{key} {field}"
 
 
+@every_algorithm
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends_and_training_can_go_on(name, whole, tmp_path, number):
-    agent = made(name)
+def test_a_signal_saves_and_ends_and_training_can_go_on(case, whole, tmp_path, number):
+    agent = made(case)
 
     def interrupt(agent):
-        if agent.steps >= TOTAL[name] // 2:
+        if agent.steps >= total_of(case) // 2:
             os.kill(os.getpid(), number)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        agent.learn(TOTAL[name], [interrupt, Checkpoint(tmp_path)])
+        agent.learn(total_of(case), [interrupt, Checkpoint(tmp_path)])
     latest = Checkpoints(tmp_path).latest()
-    assert TOTAL[name] // 2 <= latest.step == agent.steps < TOTAL[name]
-    assert_same(Agent.from_state(latest.state).learn(), whole(name))
+    assert total_of(case) // 2 <= latest.step == agent.steps < total_of(case)
+    assert_same(Agent.from_state(latest.state).learn(), whole(case))
 
 
-def test_there_is_a_small_configuration_of_every_algorithm(name):
-    assert name in SMALL
+@pytest.mark.parametrize("name", slow_but({"ppo"}, DEEP))
+def test_compiled_it_does_what_it_does_in_python(name):
+    """From the same seed, by the same order of rows: the same but for rounding."""
+    python, compiled = (
+        made((name, device), learning_rate_schedule="constant", **short(name)).learn(160)
+        for device in ("python", "cpu")
+    )
+    assert np.abs(python.parameters - made((name, "python")).parameters).max() > 1e-3
+    np.testing.assert_allclose(compiled.parameters, python.parameters, rtol=1e-3, atol=1e-5)
+    assert list(compiled.recent_lengths) == list(python.recent_lengths)
+
+
+def functions_of(agent):
+    """All scalar functions of an agent's algorithm and of its environment."""
+    task, environment = agent.learner.task, agent.source.native
+    calls = [task.act, *task.program.functions, *([] if task.value is None else [task.value])]
+    yield from (call.function for call in calls)
+    yield from (function for function, _ in task.estimates)
+    yield from (environment.reset, environment.step, environment.observe)
+
+
+@in_python
+def test_in_python_a_debugger_sees_every_function(name):
+    """Those of the algorithm and those of its environment, as they were written."""
+    agent = made((name, "python"))
+    agent.prepare()
+    calls = {function.__code__: 0 for function in functions_of(agent)}
+
+    def watch(frame, event, argument):
+        if event == "call" and frame.f_code in calls:
+            calls[frame.f_code] += 1
+
+    sys.setprofile(watch)
+    try:
+        agent.learn(total_of((name, "python")))
+    finally:
+        sys.setprofile(None)
+    assert len(calls) > 5
+    assert all(calls.values()), {code.co_name: count for code, count in calls.items()}
+    assert calls[agent.source.native.step.__code__] == agent.steps
+
+
+@in_python
+def test_in_python_a_breakpoint_is_reached_in_every_step_and_changes_nothing(name, whole, monkeypatch):
+    kind, reached = ALGORITHMS[name], []
+    act = inspect.getattr_static(kind, "act")
+
+    @functools.wraps(act)
+    def halting_act(*arguments):
+        breakpoint()  # noqa: T100
+        return act(*arguments)
+
+    monkeypatch.setattr(sys, "breakpointhook", lambda: reached.append(sys._getframe(1).f_code.co_name))
+    agent = made((name, "python"), kind=type("Halting", (kind,), {"act": halting_act}))
+    reached.clear()  # of the rehearsal
+    agent.learn(total_of((name, "python")))
+    assert set(reached) == {"halting_act"}
+    assert len(reached) == agent.steps - getattr(agent.config, "learning_starts", 0)
+    np.testing.assert_array_equal(agent.parameters, whole((name, "python")).parameters)
+
+
+NOTHING_IS_COMPILED = """
+import numba.core.dispatcher
+from velocirl.algorithms import load_algorithms
+from velocirl.training.agent import ALGORITHMS
+from velocirl.training.deep_agent import DeepAgent
+
+def refuse(*arguments):
+    raise AssertionError("something is compiled")
+
+numba.core.dispatcher.Dispatcher.compile = refuse
+load_algorithms()
+for name, kind in ALGORITHMS.items():
+    if issubclass(kind, DeepAgent):
+        environment = "Pendulum-v1" if hasattr(kind.Config, "noise") else "CartPole-v1"
+        short = {"horizon": 8} if hasattr(kind.Config, "horizon") else {"learning_starts": 32, "batch_size": 8}
+        print(name, kind(environment, num_envs=4, hidden=(8,), device="python", **short).learn(64).steps)
+"""
+
+
+def test_in_python_nothing_is_compiled(run_script, tmp_path):
+    (tmp_path / "script.py").write_text(NOTHING_IS_COMPILED)
+    told = run_script(tmp_path / "script.py", home=tmp_path / "home")
+    assert sorted(told.split()[::2]) == DEEP
+    assert set(told.split()[1::2]) == {"64"}
+    assert not list(tmp_path.glob("home/compiled/*"))

@@ -8,14 +8,16 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
+from velocirl.networks.declared import Columns
 from velocirl.networks.encoding import encoding_for
-from velocirl.networks.heads import categorical, gaussian
 from velocirl.networks.specs import parse_network
 from velocirl.networks.torch_checks import check_module, nondeterministic_operations
 from velocirl.networks.torch_modules import build_module
 from velocirl.networks.torch_network import TorchNetwork
 
-HEAD = categorical(3)
+WIDTHS = (3, 1)  # of a policy and a value
+CHOICE = [[Columns(3, 0.01)], [Columns(1)]]
+GAUSSIAN = [[Columns(2, 0.01), Columns(2, free=0.0)], [Columns(1)]]
 FLAT = encoding_for(Box(-1, 1, (6,)), False)
 
 
@@ -35,9 +37,9 @@ class Made(nn.Module):
 
 def refused(module, message, encoding=FLAT):
     torch.manual_seed(0)
-    network = TorchNetwork(module, encoding, HEAD)
+    network = TorchNetwork(module, encoding, WIDTHS)
     with pytest.raises(ValueError, match=message):
-        check_module(network, encoding, HEAD, "Mine")
+        check_module(network, "Mine")
     assert not network.gradient.any()
 
 
@@ -52,15 +54,16 @@ def refused(module, message, encoding=FLAT):
     ],
 )
 def test_our_own_modules_pass(spec, space, autocast):
-    for head in (HEAD, gaussian(2)):
+    for groups in (CHOICE, GAUSSIAN):
         encoding = encoding_for(space, False)
         module = build_module(
-            parse_network(spec), encoding, head, activation="relu", initialiser="orthogonal", log_deviation=0.0,
+            parse_network(spec), encoding, groups, activation="relu", initialiser="orthogonal",
             generator=np.random.default_rng(0),
         )  # fmt: skip
-        network = TorchNetwork(module, encoding, head, autocast=autocast)
+        widths = tuple(sum(one.size for one in group) for group in groups)
+        network = TorchNetwork(module, encoding, widths, autocast=autocast)
         before = network.to_host()
-        check_module(network, encoding, head, "ours")
+        check_module(network, "ours")
         np.testing.assert_array_equal(network.to_host(), before)
         assert not network.gradient.any()
         assert nondeterministic_operations(network) == []
@@ -71,7 +74,7 @@ def test_our_own_modules_pass(spec, space, autocast):
     [
         (
             lambda self, x: self.layer(x)[:, :3],
-            r"Made must give a tensor \(3, 4\), the policy's 3 columns and then the value, .* got a tensor \(3, 3\)",
+            r"Made must give a tensor \(3, 4\), or a tuple of tensors \(3, 3\), \(3, 1\); got a tensor \(3, 3\)",
         ),
         (lambda self, x: (self.layer(x), x[:, :1]), r"got a tuple of a tensor \(3, 4\), a tensor \(3, 1\)"),
         (lambda self, x: [self.layer(x)], "got a list"),
@@ -96,6 +99,32 @@ def test_what_a_module_may_not_do(function, message):
     refused(Made(function), message)
 
 
+class Critic(nn.Module):
+    """Values of actions."""
+
+    def __init__(self, reads):
+        super().__init__()
+        self.layer, self.reads = nn.Linear(8, 2), reads
+
+    def forward(self, observation, action):
+        return self.layer(torch.cat([observation, self.reads(action)], dim=1))
+
+
+def test_critics_have_to_read_the_action():
+    for reads, message in (
+        (lambda action: 0 * action, "Mine does not depend on the action: read it, and let gradients through to it"),
+        (lambda action: action.detach(), "Mine does not depend on the action"),
+        (lambda action: action, None),
+    ):
+        network = TorchNetwork(Critic(reads), FLAT, (2,), extra=2)
+        if message is None:
+            check_module(network, "Mine")
+        else:
+            with pytest.raises(ValueError, match=message):
+                check_module(network, "Mine")
+        assert not network.gradient.any()
+
+
 def test_batch_statistics_are_refused_by_name():
     refused(
         nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4)),
@@ -105,8 +134,8 @@ def test_batch_statistics_are_refused_by_name():
         nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 4)),
         "the output of a row depends on the rows beside it",
     )
-    network = TorchNetwork(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)).eval(), FLAT, HEAD)
-    check_module(network, FLAT, HEAD, "Mine")
+    network = TorchNetwork(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)).eval(), FLAT, WIDTHS)
+    check_module(network, "Mine")
 
 
 def test_dropouts_are_refused_by_name():
@@ -170,9 +199,9 @@ def test_an_unroll_that_differs_from_single_steps_is_refused():
 
 
 def test_errors_of_the_module_say_what_it_was_given():
-    network = TorchNetwork(nn.Linear(7, 4), FLAT, HEAD)
+    network = TorchNetwork(nn.Linear(7, 4), FLAT, WIDTHS)
     with pytest.raises(RuntimeError) as caught:
-        check_module(network, FLAT, HEAD, "Mine")
+        check_module(network, "Mine")
     assert any("Mine was given an observation (3, 6)" in note for note in caught.value.__notes__)
 
 
@@ -180,7 +209,7 @@ def test_operations_in_no_fixed_order_are_named():
     def forward(self, x):
         return self.layer(x.put(torch.tensor([0]), torch.ones(1)))
 
-    network = TorchNetwork(Made(forward), FLAT, HEAD)
+    network = TorchNetwork(Made(forward), FLAT, WIDTHS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # none escapes
         for setting in ((False, False), (True, True), (True, False)):

@@ -7,8 +7,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
 from velocirl.networks.activations import ACTIVATIONS
+from velocirl.networks.declared import Columns
 from velocirl.networks.encoding import encoding_for
-from velocirl.networks.heads import categorical, gaussian
 from velocirl.networks.specs import parse_network
 from velocirl.networks.torch_activations import activation_module
 from velocirl.networks.torch_memory import GRU, LSTM
@@ -19,11 +19,13 @@ IMAGE = Box(0, 255, (7, 5, 3), np.uint8)
 PARTS = Dict({"camera": Box(0, 255, (8, 8), np.uint8), "gear": Discrete(4), "speed": Box(-1, 1, ())})
 
 
-def build(spec, space=FLAT, head=None, **options):
-    settings = {"activation": "tanh", "initialiser": "orthogonal", "log_deviation": -0.5, **options}
+POLICY_AND_VALUE = [[Columns(3, 0.01)], [Columns(1)]]
+
+
+def build(spec, space=FLAT, groups=POLICY_AND_VALUE, **options):
+    settings = {"activation": "tanh", "initialiser": "orthogonal", **options}
     settings.setdefault("generator", np.random.default_rng(0))
-    head = head or categorical(3)
-    return build_module(parse_network(spec), encoding_for(space, False), head, **settings)
+    return build_module(parse_network(spec), encoding_for(space, False), groups, **settings)
 
 
 def layers(module, kind=nn.Linear):
@@ -52,11 +54,36 @@ def test_dense_layers_and_their_gains():
 
 
 def test_a_gaussian_has_free_deviations():
-    module = build("mlp(8)", head=gaussian(2), log_deviation=-0.75)
+    module = build("mlp(8)", groups=[[Columns(2, 0.01), Columns(2, free=-0.75)], [Columns(1)]])
     outputs = module(torch.randn(4, 6))
     assert outputs.shape == (4, 5)
     assert (outputs[:, 2:4] == -0.75).all()
-    assert dict(module.named_parameters())["ends.log_deviation"].shape == (2,)
+    assert dict(module.named_parameters())["ends.free.0"].shape == (2,)
+
+
+def test_groups_apart_share_no_parameters():
+    module = build("mlp(8, 5)", together=False)
+    inputs, reached = torch.randn(4, 6), []
+    for columns in (slice(0, 3), slice(3, 4)):
+        module.zero_grad(set_to_none=True)
+        module(inputs)[:, columns].sum().backward()
+        reached.append([bool(one.grad.any()) for one in module.parameters()])
+    assert sorted(zip(*reached, strict=True)) == [(False, True)] * 6 + [(True, False)] * 6
+
+
+@pytest.mark.parametrize("spec", ["mlp(8, 5)", "cnn(4) mlp(8)"])
+def test_critics_read_the_action_beside_the_features(spec):
+    space = IMAGE if spec.startswith("cnn") else FLAT
+    module = build(spec, space, groups=[[Columns(1)], [Columns(1)]], extra=2)
+    observation, action = torch.rand(4, *space.shape), torch.randn(4, 2, requires_grad=True)
+    values = module(observation, action)
+    assert values.shape == (4, 2)
+    assert not torch.equal(values[:, 0], values[:, 1])
+    dense = layers(module)[0]
+    assert dense.in_features == 2 + (4 * 7 * 5 if spec.startswith("cnn") else 6)
+    for column in range(2):
+        (slope,) = torch.autograd.grad(values[:, column].sum(), action, retain_graph=True)
+        assert (slope != 0).all()
 
 
 def test_weights_come_from_the_generator_alone():

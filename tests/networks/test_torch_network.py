@@ -6,15 +6,15 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
+from velocirl.networks.declared import Columns
 from velocirl.networks.encoding import encoding_for
-from velocirl.networks.heads import categorical
 from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import parse_network
 from velocirl.networks.torch_mlp import TorchMLP
 from velocirl.networks.torch_modules import build_module
 from velocirl.networks.torch_network import TorchNetwork
 
-HEAD = categorical(3)
+GROUPS, WIDTHS = [[Columns(3, 0.01)], [Columns(1)]], (3, 1)  # a policy and a value
 FLAT = encoding_for(Box(-1, 1, (6,)), False)
 PARTS = encoding_for(Dict({"camera": Box(0, 1, (2, 4)), "gear": Discrete(4)}), False)
 
@@ -65,10 +65,10 @@ class Counting(nn.Module):
 def made(spec, encoding=FLAT, device="cpu", **options):
     torch.manual_seed(0)
     module = build_module(
-        parse_network(spec), encoding, HEAD, activation="tanh", initialiser="orthogonal", log_deviation=0.0,
+        parse_network(spec), encoding, GROUPS, activation="tanh", initialiser="orthogonal",
         generator=np.random.default_rng(0),
     )  # fmt: skip
-    return TorchNetwork(module, encoding, HEAD, device, **options)
+    return TorchNetwork(module, encoding, WIDTHS, device, **options)
 
 
 def autograd(network, outputs_of, weights):
@@ -130,7 +130,7 @@ def test_acting_between_the_passes_changes_nothing():
 
 @pytest.mark.parametrize("squeezed", [False, True])
 def test_a_policy_and_a_value_are_joined(squeezed):
-    network = TorchNetwork(Pair(squeezed), FLAT, HEAD)
+    network = TorchNetwork(Pair(squeezed), FLAT, WIDTHS)
     inputs = torch.randn(5, 6)
     outputs, _ = network.forward(inputs)
     module = network.module
@@ -147,14 +147,14 @@ def test_parts_are_given_by_name():
             assert {name: part.shape for name, part in observation.items()} == {"camera": (5, 2, 4), "gear": (5, 4)}
             return self.layer(observation["camera"][:, 1] + observation["gear"])
 
-    network = TorchNetwork(Named(), PARTS, HEAD)
+    network = TorchNetwork(Named(), PARTS, WIDTHS)
     inputs = torch.randn(5, 12)
     outputs, _ = network.forward(inputs)
     torch.testing.assert_close(outputs, network.module.layer(inputs[:, 4:8] + inputs[:, 8:]))
 
 
 def test_tied_frozen_and_kept():
-    network = TorchNetwork(Tied(), FLAT, HEAD)
+    network = TorchNetwork(Tied(), FLAT, WIDTHS)
     assert [name for name, _ in network.layout()] == ["once.weight", "once.bias", "again.bias"]
     assert network.num_parameters == 36 + 6 + 6
     buffers = network.buffers()
@@ -175,7 +175,7 @@ def test_tied_frozen_and_kept():
 
 
 def test_other_precisions_become_single():
-    network = TorchNetwork(Pair().double(), FLAT, HEAD)
+    network = TorchNetwork(Pair().double(), FLAT, WIDTHS)
     assert {one.dtype for one in network.module.parameters()} == {torch.float32}
     assert network.forward(torch.zeros(2, 6))[0].dtype == torch.float32
 
@@ -184,18 +184,18 @@ def test_parameters_that_cannot_be_learnt_are_refused():
     module = Pair()
     module.counts = nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False)
     with pytest.raises(ValueError, match=r"parameter counts is torch\.int64"):
-        TorchNetwork(module, FLAT, HEAD)
+        TorchNetwork(module, FLAT, WIDTHS)
     module.counts = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
     with pytest.raises(ValueError, match=r"parameter counts is torch\.complex64"):
-        TorchNetwork(module, FLAT, HEAD)
+        TorchNetwork(module, FLAT, WIDTHS)
     with pytest.raises(ValueError, match=r"parameter weight has no size yet"):
-        TorchNetwork(nn.LazyLinear(4), FLAT, HEAD)
+        TorchNetwork(nn.LazyLinear(4), FLAT, WIDTHS)
     module = Pair()
     module.state_size = 1.5
     with pytest.raises(ValueError, match="state_size must be a whole number"):
-        TorchNetwork(module, FLAT, HEAD)
+        TorchNetwork(module, FLAT, WIDTHS)
     with pytest.raises(ValueError, match="autocast must be"):
-        TorchNetwork(Pair(), FLAT, HEAD, autocast=torch.float64)
+        TorchNetwork(Pair(), FLAT, WIDTHS, autocast=torch.float64)
 
 
 def test_a_twin_is_independent():
@@ -221,7 +221,7 @@ def test_parameters_travel_by_the_host():
     assert torch.equal(other.forward(inputs)[0], network.forward(inputs)[0])
 
 
-@pytest.mark.parametrize("make", [lambda: made("mlp(8) lstm(4)"), lambda: TorchNetwork(Counting(), FLAT, HEAD)])
+@pytest.mark.parametrize("make", [lambda: made("mlp(8) lstm(4)"), lambda: TorchNetwork(Counting(), FLAT, WIDTHS)])
 def test_unrolling_is_stepping_with_resets(make):
     network = make()
     inputs, starts = torch.randn(5, 3, 6), torch.rand(5, 3) < 0.4

@@ -19,16 +19,18 @@ def bench_parser() -> Parser:
         " file of your own; without it, the standard set is measured. `velocirl bench history` shows what was measured"
         " before.",
     )
-    parser.add_argument("words", nargs="*", metavar="WHAT", help="what to measure (--list shows what there is)")
-    parser.add_argument("--list", action="store_true", help="say which benchmarks there are, and measure nothing")
-    parser.add_argument("--all", action="store_true", help="measure everything, not only the standard set")
-    parser.add_argument("--peers", action="store_true", help="beside the peers that are installed, in the same run")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples: a glance, not a result")
-    parser.add_argument("--save", metavar="NAME", help="keep the run as a baseline: a name, or a path to a .json file")
+    parser.add_argument("words", nargs="*", metavar="WHAT", help="Benchmarks to run; --list shows them")
+    parser.add_argument("--list", action="store_true", help="List the benchmarks without running any")
+    parser.add_argument("--all", action="store_true", help="Run every benchmark, not only the standard set")
+    parser.add_argument("--peers", action="store_true", help="Measure the installed peers in the same run")
+    parser.add_argument("--quick", action="store_true", help="Take fewer and shorter samples, for a first impression")
+    parser.add_argument("--save", metavar="NAME", help="Save the run as a baseline: a name, or a path to a .json file")
     parser.add_argument(
-        "--compare", metavar="NAME", help="compare with a baseline, and say what became slower or larger"
+        "--compare", metavar="NAME", help="Compare with a baseline and report what became slower or larger"
     )
-    parser.add_argument("--fail-on-regression", action="store_true", help="exit with 1 where something fails --compare")
+    parser.add_argument(
+        "--fail-on-regression", action="store_true", help="Exit with status 1 if --compare finds a regression"
+    )
     defaults = Thresholds()
     for name, default, text in (
         ("warn", defaults.warn, "a loss of speed from which --compare warns"),
@@ -36,12 +38,17 @@ def bench_parser() -> Parser:
         ("memory", defaults.memory, "a growth of memory from which it fails"),
     ):
         parser.add_argument(f"--{name}-at", type=number, metavar="PERCENT", help=f"{text} ({100 * default:g})")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file, raw samples included")
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="put the tables into this file, between bench:begin and bench:end"
+        "--json", type=Path, metavar="FILE", help="Write all results to this file, including raw samples"
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, in one file")
-    parser.add_argument("--no-history", action="store_true", help="do not add the run to the history")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="Insert the tables into this file, between bench:begin and bench:end",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="Write a report with plots to this HTML file")
+    parser.add_argument("--no-history", action="store_true", help="Do not add the run to the history")
     return parser
 
 

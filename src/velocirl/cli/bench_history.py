@@ -65,18 +65,18 @@ def bench_history(arguments: Sequence[str]) -> None:
 def _parser() -> Parser:
     parser = Parser("bench", DESCRIPTION)
     parser.prog, parser.usage = "velocirl bench history", "velocirl bench history [NAME] [OPTIONS]"
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a benchmark or a category (a table of all)")
-    parser.add_argument("--peers", action="store_true", help="show those of others too")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="A benchmark or a category (default: a table of all)")
+    parser.add_argument("--peers", action="store_true", help="Also show what others have measured")
     parser.add_argument(
-        "--last", type=whole_number, metavar="N", help="only the last N runs; changes are looked for in all"
+        "--last", type=whole_number, metavar="N", help="Show only the last N runs; changes are still looked for in all"
     )
-    parser.add_argument("--quick", action="store_true", help="with the runs that were made with --quick")
+    parser.add_argument("--quick", action="store_true", help="Include runs made with --quick")
     parser.add_argument(
         "--machine", metavar="NAME", help=f"a part of another machine's description, or {EVERY_MACHINE} (this one)"
     )
-    parser.add_argument("--file", type=Path, metavar="FILE", help="another history than one's own")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the trends into this file too")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="Read this history instead of your own")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="Also draw the trends to this file")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
     return parser
 
 

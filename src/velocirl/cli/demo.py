@@ -34,7 +34,7 @@ NEXT = """\
 def demo(arguments: Sequence[str]) -> None:
     """Train CartPole until it is solved, evaluate what was learnt, and look at it."""
     parser = Parser("demo", "Train CartPole until it is solved, evaluate what was learnt, and look at it.")
-    parser.add_argument("--seconds", type=number, metavar="SECONDS", help="how long the picture moves (3)")
+    parser.add_argument("--seconds", type=number, metavar="SECONDS", help="Seconds of animation (default: 3)")
     seconds = parser.parse(arguments).get("seconds", 3.0)
     if not 0.0 < seconds <= 600.0:
         raise ValueError(f"--seconds must be above 0 and at most 600, got {seconds:g}")

@@ -24,7 +24,7 @@ FAILED = 1  # exit code
 def doctor(arguments: Sequence[str]) -> None:
     """Say what is installed, what works and what is missing; exit code 1 where something installed is broken."""
     parser = Parser("doctor", "Say what is installed, what works, and what to install for what is missing.")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
     as_json = "json" in parser.parse(arguments)
     console = make_console(stderr=as_json)
     looked_at = probes()

@@ -23,7 +23,7 @@ from velocirl.monitor.display import say_count
 def envs(arguments: Sequence[str]) -> None:
     """List the environments that run compiled."""
     parser = Parser("envs", "List the environments that run compiled, and the algorithms that have a preset for each.")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
     found = [registry.find(one) for one in registry.list_envs()]
     if "json" in parser.parse(arguments):
         described = [{**_described(one), "presets": _plain(one.presets)} for one in found]

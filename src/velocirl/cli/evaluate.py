@@ -113,9 +113,13 @@ def _parser() -> Parser:
         "evaluate [RUN|FILE]", "Play whole episodes with the model of a run or of a file, and say how they went."
     )
     add_model(parser)
-    parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"how many ({EPISODES})")
-    parser.add_argument("--seed", type=whole_number, metavar="N", help="of the environments (0)")
-    parser.add_argument("--stochastic", action="store_true", help="draw actions instead of taking the likeliest")
-    parser.add_argument("--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="then show one episode")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"Number of episodes (default: {EPISODES})")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the environments (default: 0)")
+    parser.add_argument(
+        "--stochastic", action="store_true", help="Sample actions instead of taking the most probable ones"
+    )
+    parser.add_argument(
+        "--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="Show one episode afterwards"
+    )
+    parser.add_argument("--json", action="store_true", help="Print JSON")
     return parser

@@ -26,6 +26,8 @@ COMMANDS = {  # each a function of that name in a module of that name, imported 
     "play": "play TicTacToe against a table that was learnt",
     "runs": "list the runs that are there",
     "envs": "list the environments that run compiled",
+    "compile": "compile ahead of time what training in an environment needs",
+    "cache": "show or clear what has been compiled",
     "demo": "see it learn to balance a pole, in less than a minute",
     "doctor": "see what is installed, what works, and what to do about the rest",
     "bench": "measure speed, start-up and memory, beside its peers",

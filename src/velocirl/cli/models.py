@@ -23,10 +23,10 @@ load_algorithms()
 def add_model(parser: Parser, *, best_first: bool = True) -> None:
     """The options by which a model is named; of a run it is the best where there is one, or always the latest."""
     best, latest = (" (as it is where there is one)", "") if best_first else ("", " (as it is)")
-    parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="a run, or a model's file (the newest run)")
-    parser.add_argument("--best", action="store_true", help=f"the best model of the run{best}")
-    parser.add_argument("--latest", action="store_true", help=f"the latest model of the run{latest}")
-    parser.add_argument("--env", metavar="ENV", help="another environment, of the same spaces")
+    parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="A run or a model file (default: the newest run)")
+    parser.add_argument("--best", action="store_true", help=f"The best model of the run{best}")
+    parser.add_argument("--latest", action="store_true", help=f"The latest model of the run{latest}")
+    parser.add_argument("--env", metavar="ENV", help="Use another environment with the same spaces")
 
 
 def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:

@@ -129,9 +129,14 @@ def _find(name: str | None) -> Path:
 def _parser() -> Parser:
     parser = Parser("monitor [RUN]", "Show how a run stands, from another terminal, until it ends.")
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="the directory, name or beginning of a name of a run (the newest running)"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="A run: its directory, name, or the beginning of its name (default: the newest one running)",
     )
-    parser.add_argument("--once", action="store_true", help="show one picture, and end")
-    parser.add_argument("--interval", type=number, metavar="SECONDS", help=f"between two pictures ({INTERVAL:g})")
-    parser.add_argument("--json", action="store_true", help="print lines of JSON")
+    parser.add_argument("--once", action="store_true", help="Show the current state once and exit")
+    parser.add_argument(
+        "--interval", type=number, metavar="SECONDS", help=f"Seconds between updates (default: {INTERVAL:g})"
+    )
+    parser.add_argument("--json", action="store_true", help="Print lines of JSON")
     return parser

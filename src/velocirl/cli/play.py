@@ -46,7 +46,7 @@ def play(arguments: Sequence[str]) -> None:
     parser = Parser("play [RUN|FILE]", "Play TicTacToe against the table of a run or of a file.")
     add_model(parser, best_first=False)
     parser.add_argument(
-        "--first", type=one_of([ME, TABLE]), metavar=f"{ME}|{TABLE}", help="who begins (asked before each game)"
+        "--first", type=one_of([ME, TABLE]), metavar=f"{ME}|{TABLE}", help="Who begins (default: ask before each game)"
     )
     given = parser.parse(arguments)
     agent, source = find_table(given)

@@ -85,11 +85,13 @@ def _parser() -> Parser:
         " velocirl train as well (velocirl train --help). No run is kept without --run-dir; with it, training goes on"
         " to its end.",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="for the files (a new directory profile-ENV-TIME)")
     parser.add_argument(
-        "--lines", action="store_true", help="time the lines of the environment too, run as plain Python"
+        "--output", type=Path, metavar="DIR", help="Directory for the files (default: a new one, profile-ENV-TIME)"
     )
-    parser.add_argument("--no-flame", action="store_true", help="draw no flame graph")
+    parser.add_argument(
+        "--lines", action="store_true", help="Also time the lines of the environment, run as plain Python"
+    )
+    parser.add_argument("--no-flame", action="store_true", help="Do not draw a flame graph")
     return parser
 
 

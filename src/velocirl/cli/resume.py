@@ -134,12 +134,15 @@ def _parser() -> Parser:
         "run",
         nargs="?",
         metavar="RUN",
-        help="the directory, name or beginning of a name of a run or group (the newest)",
+        help="A run or group: its directory, name, or the beginning of its name (default: the newest)",
     )
     parser.add_argument(
-        "--total-steps", type=whole_number, metavar="N", help="a new end, counted from the beginning of the run"
+        "--total-steps",
+        type=whole_number,
+        metavar="N",
+        help="New total number of steps, counted from the beginning of the run",
     )
-    parser.add_argument("--env", metavar="ENV", help="the environment, where the file that defines it was moved")
-    parser.add_argument("--json", action="store_true", help="print lines of JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    parser.add_argument("--env", metavar="ENV", help="The environment, if the file that defines it has moved")
+    parser.add_argument("--json", action="store_true", help="Print lines of JSON")
+    parser.add_argument("--quiet", action="store_true", help="Print nothing")
     return parser

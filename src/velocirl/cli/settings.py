@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
-import inspect
 import re
-import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +16,7 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
+from velocirl.training.documenting import default_of, descriptions, shown
 
 load_algorithms()
 
@@ -97,28 +95,51 @@ def _parser(algorithm: type[Agent]) -> Parser:
     names = ", ".join(sorted(ALGORITHMS))
     parser = Parser(
         "train ENV",
-        "Train an agent. Options stand above the file of --config, that above the environment's preset, and that above"
-        " the defaults shown here.",
+        "Train an agent. Options override the settings in the --config file, which override the environment's preset,"
+        " which overrides the defaults shown here.",
     )
     parser.add_argument(
-        "environment", nargs="?", metavar="ENV", help="an id (velocirl envs), gym:ID, or a Python file: my_env.py[:ID]"
+        "environment",
+        nargs="?",
+        metavar="ENV",
+        help="Environment: an id (see velocirl envs), gym:ID, or a Python file: my_env.py[:ID]",
     )
-    parser.add_argument("--algorithm", metavar="NAME", help=f"{names} ({DEFAULT_ALGORITHM})")
-    parser.add_argument("--total-steps", type=whole_number, metavar="N", help="environment steps (the preset's, or 1M)")
-    parser.add_argument("--config", type=Path, metavar="TOML", help="a file of settings, such as a run's config.toml")
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run is kept (a new directory)")
+    parser.add_argument("--algorithm", metavar="NAME", help=f"Algorithm: {names} (default: {DEFAULT_ALGORITHM})")
     parser.add_argument(
-        "--seeds", type=whole_number, metavar="N", help="train N agents, of seeds --seed and on, and compare them"
+        "--total-steps",
+        type=whole_number,
+        metavar="N",
+        help="Number of environment steps (default: the preset's, or 1M)",
     )
     parser.add_argument(
-        "--checkpoint-every", type=whole_number, metavar="STEPS", help="save so often (ten times in a run)"
+        "--config", type=Path, metavar="TOML", help="Read settings from this file, such as a run's config.toml"
     )
-    parser.add_argument("--evaluate-every", type=whole_number, metavar="STEPS", help="evaluate so often (never)")
     parser.add_argument(
-        "--target-return", type=number, metavar="RETURN", help="stop when the mean of 100 episodes is this (never)"
+        "--run-dir", type=Path, metavar="DIR", help="Keep the run in this directory (default: a new one in runs/)"
     )
-    parser.add_argument("--json", action="store_true", help="print lines of JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    parser.add_argument(
+        "--seeds",
+        type=whole_number,
+        metavar="N",
+        help="Train N agents with consecutive seeds from --seed on, and compare them",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=whole_number,
+        metavar="STEPS",
+        help="Save a checkpoint every so many steps (default: ten times in a run)",
+    )
+    parser.add_argument(
+        "--evaluate-every", type=whole_number, metavar="STEPS", help="Evaluate every so many steps (default: never)"
+    )
+    parser.add_argument(
+        "--target-return",
+        type=number,
+        metavar="RETURN",
+        help="Stop when the mean return of 100 episodes reaches this (default: never)",
+    )
+    parser.add_argument("--json", action="store_true", help="Print lines of JSON")
+    parser.add_argument("--quiet", action="store_true", help="Print nothing")
     add_settings(parser.add_argument_group(f"settings of {algorithm.name}"), algorithm.Config)
     return parser
 
@@ -127,33 +148,13 @@ def add_settings(group: argparse._ArgumentGroup | Parser, config: type[Any]) -> 
     """Add an option for each field of a dataclass; what it accepts is the field's type."""
     types, texts = get_type_hints(config), descriptions(config)
     for field in dataclasses.fields(config):
-        made = field.default_factory
-        default = field.default if made is dataclasses.MISSING else made()
-        text = f"{texts.get(field.name, field.name.replace('_', ' '))} ({_shown(default)})".replace("%", "%%")
+        what = texts.get(field.name, field.name.replace("_", " ")).removesuffix(".")
+        text = f"{what} (default: {shown(default_of(field))})".replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
         if types[field.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             group.add_argument(flag, help=text, **_accepts(types[field.name]))
-
-
-def descriptions(config: type[Any]) -> dict[str, str]:
-    """What the strings below the fields of a dataclass, and below those of its bases, say of them."""
-    texts: dict[str, str] = {}
-    for kind in reversed(config.__mro__):
-        if not dataclasses.is_dataclass(kind):
-            continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-        assert isinstance(definition, ast.ClassDef)  # noqa: S101 - the source of a class
-        for before, after in zip(definition.body, definition.body[1:], strict=False):
-            if (
-                isinstance(before, ast.AnnAssign)
-                and isinstance(before.target, ast.Name)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-            ):
-                texts[before.target.id] = inspect.cleandoc(str(after.value.value)).replace("\n", " ")
-    return texts
 
 
 def _accepts(kind: Any) -> dict[str, Any]:
@@ -209,17 +210,6 @@ class _Pairs(argparse.Action):
         if twice is not None:
             raise argparse.ArgumentError(self, f"{twice} is given twice")
         setattr(namespace, self.dest, dict(values))
-
-
-def _shown(default: Any) -> str:
-    """A default as one would write it."""
-    if isinstance(default, Mapping):
-        return " ".join(f"{name}={value}" for name, value in default.items()) or "none"
-    if isinstance(default, tuple):
-        return " ".join(map(str, default))
-    if default is None or isinstance(default, bool):
-        return {None: "none", True: "on", False: "off"}[default]
-    return str(default)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

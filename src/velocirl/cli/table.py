@@ -105,11 +105,14 @@ def _parser() -> Parser:
     parser.add_argument(
         "--state",
         metavar="STATE",
-        help="one state: its number, its digits (3,1,0), or a TicTacToe position (X..|.O.|..., X is the table)",
+        help="Show one state: its number, its digits (3,1,0), or a TicTacToe position (X..|.O.|..., the table plays X)",
     )
     parser.add_argument(
-        "--top", type=whole_number, metavar="N", help=f"a list of the most visited states, or those worth most ({TOP})"
+        "--top",
+        type=whole_number,
+        metavar="N",
+        help=f"List this many of the most visited or most valuable states (default: {TOP})",
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="write the map as a picture too")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="Also write the map to this picture")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
     return parser

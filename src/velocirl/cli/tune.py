@@ -114,19 +114,34 @@ def _parser(algorithm: type[Agent]) -> Parser:
         " given as an option is not tuned; the learning rate and the number of steps stay as they are.",
     )
     parser.add_argument(
-        "environment", nargs="?", metavar="ENV", help="an id (velocirl envs), gym:ID, or a Python file: my_env.py[:ID]"
+        "environment",
+        nargs="?",
+        metavar="ENV",
+        help="Environment: an id (see velocirl envs), gym:ID, or a Python file: my_env.py[:ID]",
     )
-    parser.add_argument("--algorithm", metavar="NAME", help=f"{', '.join(sorted(ALGORITHMS))} ({DEFAULT_ALGORITHM})")
-    parser.add_argument("--budget", type=number, metavar="SECONDS", help=f"for all measuring ({Plan.budget:g})")
-    parser.add_argument("--steps", type=whole_number, metavar="N", help="steps of a training (the preset's)")
-    parser.add_argument("--seeds", type=whole_number, metavar="N", help="trainings of each (3 to 10, as time allows)")
+    parser.add_argument(
+        "--algorithm", metavar="NAME", help=f"Algorithm: {', '.join(sorted(ALGORITHMS))} (default: {DEFAULT_ALGORITHM})"
+    )
+    parser.add_argument(
+        "--budget", type=number, metavar="SECONDS", help=f"Seconds to measure for (default: {Plan.budget:g})"
+    )
+    parser.add_argument(
+        "--steps", type=whole_number, metavar="N", help="Steps of each training (default: the preset's)"
+    )
+    parser.add_argument(
+        "--seeds", type=whole_number, metavar="N", help="Trainings per candidate (default: 3 to 10, as time allows)"
+    )
     parser.add_argument(
         "--tolerance", type=number, metavar="SHARE",
-        help=f"how much less than the preset may be learnt ({Plan.tolerance:g})",
+        help=f"How much worse than the preset a candidate may learn (default: {Plan.tolerance:g})",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, metavar="TOML", help="where the settings go (ENV-tuned.toml)")
-    parser.add_argument("--force", action="store_true", help="replace that file where it is there already")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, raw samples included")
-    parser.add_argument("--all", action="store_true", help="show those too that were only looked at")
+    parser.add_argument(
+        "--output", type=Path, metavar="TOML", help="File to write the settings to (default: ENV-tuned.toml)"
+    )
+    parser.add_argument("--force", action="store_true", help="Overwrite that file if it exists")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="Write all results to this file, including raw samples"
+    )
+    parser.add_argument("--all", action="store_true", help="Also show candidates that were only looked at briefly")
     add_settings(parser.add_argument_group(f"settings of {algorithm.name}, which are then not tuned"), algorithm.Config)
     return parser

@@ -25,6 +25,7 @@ from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
+from velocirl.training.documenting import Documentation, signature_of
 from velocirl.training.source import Source
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
@@ -59,6 +60,8 @@ class Agent(ABC):
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:  # else what several algorithms have in common
             ALGORITHMS[cls.name] = cls
+            cls.__doc__ = Documentation(cls.__doc__)  # pyright: ignore[reportAttributeAccessIssue] - a text when read
+            cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         self.source = Source(env, config.get("params"))

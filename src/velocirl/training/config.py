@@ -63,40 +63,44 @@ class DeepConfig:
     """The settings of every algorithm that learns with networks."""
 
     num_envs: int = 8
-    """Copies of the environment that are stepped together."""
+    """Number of environment copies stepped together."""
     learning_rate: float = 1e-3
+    """Step size of the optimiser."""
     learning_rate_schedule: str = "constant"
-    """How the learning rate changes: constant, linear, cosine(end=0.1), warmup(0.05) cosine, ..."""
+    """How the learning rate changes over training: constant, linear, cosine(end=0.1), warmup(0.05) cosine, ..."""
     optimiser: str = "adam"
-    """adam, adamw(weight_decay=0.01), sgd(momentum=0.9), rmsprop, ..."""
+    """Optimiser: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), rmsprop, ..."""
     gamma: float = 0.99
-    """Discount of the future."""
+    """Discount factor."""
     max_grad_norm: float = 0.0
-    """Clip the gradient to this norm; 0 is off."""
+    """Clip the gradient to this norm; 0 turns clipping off."""
     max_grad_value: float = 0.0
-    """Clip each number of the gradient to this; 0 is off."""
+    """Clip every entry of the gradient to this; 0 turns clipping off."""
     network: str | dict[str, str] | None = None
-    """A torch network, such as cnn(16, 32) mlp(128); without it, the native one of `hidden`."""
+    """Description of a torch network, such as cnn(16, 32) mlp(128). Without it, the native network of `hidden` is
+    used."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers."""
     activation: str = "relu"
-    """relu, leaky_relu, elu, gelu, silu, tanh, sigmoid or linear."""
+    """Activation function: relu, leaky_relu, elu, gelu, silu, tanh, sigmoid or linear."""
     initialiser: str = "orthogonal"
-    """Of the weights: orthogonal, xavier_uniform, xavier_normal, he_uniform or he_normal."""
+    """Initialisation of the weights: orthogonal, xavier_uniform, xavier_normal, he_uniform or he_normal."""
     params: dict[str, float] | None = None
-    """Parameters of the environment that differ from its own, for all copies."""
+    """Parameters of the environment to change, the same for all copies."""
     seed: int | None = None
-    """Decides every random number; one is drawn where none is given."""
+    """Seed of all random numbers. Drawn at random if not given."""
     threads: int | None = None
-    """CPU threads; as many as help unless given. Results depend on their number."""
+    """Number of CPU threads. Chosen automatically if not given; results depend on it."""
     workers: int | None = None
-    """Processes for a gym: environment; without them it runs in this one."""
+    """Number of worker processes for gym: environments. Without them, these run in the training process."""
     device: Literal["auto", "cpu", "cuda", "python"] = "auto"
-    """Where to train; auto takes the GPU where that is faster, python is for debugging."""
+    """Where to train: auto picks the GPU where that is faster, python runs everything in the interpreter for
+    debugging."""
     precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = "auto"
-    """Of a torch network's products; auto is tf32 on a GPU, else float32. Parameters are always float32."""
+    """Precision of the matrix products of torch networks: auto is tf32 on a GPU and float32 elsewhere. Parameters
+    are always float32."""
     compile: bool = False
-    """Let torch.compile have the network, which is then one of torch's; without `network`, that of `hidden`."""
+    """Compile the network with torch.compile. It is then a torch network, even if `network` is not given."""
 
     def __post_init__(self) -> None:
         require(self.num_envs >= 1, "num_envs", self.num_envs, "at least 1")

@@ -29,34 +29,34 @@ WORK_FOR_THREADS = 2.0e6
 
 @dataclass(frozen=True)
 class OffPolicyConfig(DeepConfig):
-    """The settings of learning from a memory. Those of an environment's preset stand in for the defaults."""
+    """The settings of learning from a memory. The preset of an environment replaces these defaults."""
 
     buffer_size: int = 100_000
-    """Transitions that are remembered."""
+    """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
-    """A file that the memory is mapped to, for one larger than the machine's; without it, it lies in memory."""
+    """File to map the replay buffer to, for one larger than memory. Without it, the buffer is in memory."""
     learning_starts: int = 1000
-    """Steps with random actions before the first update."""
+    """Number of steps with random actions before the first update."""
     train_every: int = 4
-    """Environment steps, counted over all copies, from one round of updates to the next."""
+    """Number of environment steps, over all copies, between rounds of updates."""
     gradient_steps: int = 1
-    """Updates of a round: gradient_steps / train_every updates for each step."""
+    """Number of updates in a round."""
     batch_size: int = 64
-    """Transitions of an update."""
+    """Number of transitions in an update."""
     n_step: int = 1
-    """Rewards that are taken as they came before the target network is asked."""
+    """Number of rewards before the target network is asked."""
     priority: Literal["none", "proportional", "rank"] = "none"
-    """Draw what surprised most more often: in proportion to the error, or by its rank."""
+    """Prioritised replay: none, proportional to the TD error, or by its rank."""
     priority_alpha: float = 0.6
-    """How much: 0 is not at all."""
+    """How strongly priorities count; 0 is uniform sampling."""
     priority_beta: float = 0.4
-    """How much of that the weights in the loss take back, at first."""
+    """Initial importance-sampling exponent of prioritised replay."""
     priority_beta_final: float = 1.0
-    """The same at the end of training, reached in a straight line."""
+    """Importance-sampling exponent at the end of training, reached linearly."""
     target_every: int = 1
-    """Updates from one move of the target networks to the next."""
+    """Number of updates between updates of the target networks."""
     tau: float = 0.005
-    """How far the target networks move towards their networks then; 1 is a copy."""
+    """Step of the target networks towards their networks; 1 copies them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,13 +76,14 @@ class ExploringConfig(OffPolicyConfig):
     target_every: int = 125
     tau: float = 1.0
     exploration_initial: float = 1.0
-    """Probability of a random action at first."""
+    """Initial probability of a random action."""
     exploration_final: float = 0.05
-    """The same after `exploration_fraction` of training, reached in a straight line."""
+    """Probability of a random action after `exploration_fraction` of training, reached linearly."""
     exploration_fraction: float = 0.1
-    """The share of training after which it is reached."""
+    """Fraction of training after which `exploration_final` is reached."""
     exploration_last: float | None = None
-    """A second straight line, from there to this at the end of training; without it, exploration_final stays."""
+    """Probability of a random action at the end of training, reached linearly from `exploration_final`. Without it,
+    that stays."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,9 +102,9 @@ class ActorCriticConfig(OffPolicyConfig):
     learning_rate: float = 3e-4
     hidden: tuple[int, ...] = (256, 256)
     critic: str | dict[str, str] | None = None
-    """A torch network for each of the two critics; without it, one as the actor's."""
+    """Description of a torch network for each critic. Without it, the critics are built like the actor."""
     actor_every: int = 1
-    """Updates of the critics from one of the actor to the next."""
+    """Number of critic updates per actor update."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,9 +116,9 @@ class NoisyConfig(ActorCriticConfig):
     """Learning from a memory with an actor of continuous actions."""
 
     noise: float = 0.0
-    """Deviation of noise on the actions of training, in units of half their range."""
+    """Standard deviation of noise added to the actions during training, in units of half their range."""
     noise_correlation: float = 0.0
-    """Correlation of that noise from one step to the next: 0 is white noise, near 1 it pushes for long."""
+    """Correlation of that noise between steps: 0 is white noise; near 1 it pushes one way for long."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,35 +26,35 @@ from velocirl.training.device_choice import choose_device, no_cuda
 
 @dataclass(frozen=True)
 class OnPolicyConfig(DeepConfig):
-    """The settings of learning from rollouts. Those of an environment's preset stand in for the defaults."""
+    """The settings of learning from rollouts. The preset of an environment replaces these defaults."""
 
     num_envs: int = 32
     horizon: int = 64
-    """Steps that each copy takes in a rollout."""
+    """Number of steps each copy takes in a rollout."""
     epochs: int = 4
-    """Passes over a rollout."""
+    """Number of passes over each rollout."""
     minibatch_size: int = 128
-    """Samples in a minibatch; a rollout is cut into equal ones of about this size."""
+    """Samples in a minibatch. A rollout is split into equal minibatches of about this size."""
     minibatches: Literal["samples", "environments"] = "samples"
-    """What is drawn at random: single samples, or whole rollouts of single copies."""
+    """What minibatches are drawn from: single samples, or whole rollouts of single copies."""
     gradient_accumulation: int = 1
-    """Minibatches whose mean gradient makes one optimiser step."""
+    """Number of minibatches whose gradients are averaged for one optimiser step."""
     learning_rate: float = 3e-3
     learning_rate_schedule: str = "linear"
     gae_lambda: float = 0.95
-    """How far advantages look ahead: 0 is one step, 1 is to the end."""
+    """Lambda of GAE: 0 looks one step ahead, 1 to the end of the episode."""
     max_grad_norm: float = 0.5
     activation: str = "tanh"
     shared: bool = False
-    """One network for policy and value, or two."""
+    """Use one network for both policy and value instead of two."""
     log_deviation: float = 0.0
-    """Logarithm of the first standard deviation of continuous actions, in units of half their range."""
+    """Initial log standard deviation of continuous actions, in units of half their range."""
     normalise_observations: bool = False
-    """Bring observations to mean 0 and deviation 1, by what was seen so far."""
+    """Normalise observations to mean 0 and standard deviation 1, by running statistics."""
     normalise_rewards: bool = False
-    """Bring returns to deviation 1, by what was seen so far."""
+    """Scale rewards so that returns have standard deviation 1, by running statistics."""
     overlap: bool = False
-    """Collect the next rollout while learning from the last, corrected by V-trace."""
+    """Collect the next rollout while learning from the last one; V-trace corrects for the lag."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

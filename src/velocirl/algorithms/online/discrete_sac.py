@@ -14,7 +14,7 @@ from velocirl.training.off_policy import ActorCriticConfig, OffPolicyAgent
 
 @dataclass(frozen=True)
 class DiscreteSACConfig(ActorCriticConfig):
-    """The settings of discrete SAC. Those of an environment's preset stand in for the defaults."""
+    """The settings of discrete SAC. The preset of an environment replaces these defaults."""
 
     num_envs: int = 4
     train_every: int = 2
@@ -23,11 +23,11 @@ class DiscreteSACConfig(ActorCriticConfig):
     learning_rate: float = 1e-3
     tau: float = 0.02
     temperature: str | float = "auto"
-    """What a unit of entropy is worth; auto learns it, so that the entropy becomes target_entropy."""
+    """Weight of the entropy; auto learns it to reach target_entropy."""
     target_entropy: float | None = None
-    """The entropy that auto aims at; without it, entropy_share of that of random actions."""
+    """Entropy that auto aims at. Without it, entropy_share decides."""
     entropy_share: float = 0.3
-    """The share of the entropy of random actions that auto aims at."""
+    """Target entropy as a share of that of uniformly random actions, if target_entropy is not given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

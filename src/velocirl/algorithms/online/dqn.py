@@ -16,15 +16,15 @@ from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 
 @dataclass(frozen=True)
 class DQNConfig(ExploringConfig):
-    """The settings of DQN. Those of an environment's preset stand in for the defaults."""
+    """The settings of DQN. The preset of an environment replaces these defaults."""
 
     max_grad_norm: float = 10.0
     double: bool = True
-    """The network chooses the action that the target network values."""
+    """Double Q-learning: the network chooses the next action, and the target network values it."""
     dueling: bool = True
-    """The network tells the value of a state and the advantages of actions apart."""
+    """Dueling network: state value and advantages are separate outputs."""
     huber: float = 1.0
-    """The error from which the loss is a straight line; 0 is a squared error."""
+    """TD error above which the loss is linear; 0 is a squared error."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

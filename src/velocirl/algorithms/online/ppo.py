@@ -16,28 +16,28 @@ from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
-    """The settings of PPO. Those of an environment's preset stand in for the defaults."""
+    """The settings of PPO. The preset of an environment replaces these defaults."""
 
     estimator: Literal["gae", "vtrace"] = "gae"
-    """Advantages by GAE, or by V-trace, which follows the policy from epoch to epoch."""
+    """How advantages are estimated: gae, or vtrace, which corrects for policy changes between epochs."""
     rho_limit: float = 1.0
-    """V-trace: the largest weight of a single error."""
+    """Upper limit of the importance weight of a TD error in V-trace."""
     c_limit: float = 1.0
-    """V-trace: the largest weight of what follows."""
+    """Upper limit of the importance weight of later TD errors in V-trace."""
     clip: float = 0.2
-    """How far a probability may move from what it was; 0 is no limit."""
+    """Clipping range of the probability ratio; 0 turns clipping off."""
     value_clip: float = 0.0
-    """How far a value may move from what it was; 0 is no limit."""
+    """Clipping range of the value function; 0 turns clipping off."""
     dual_clip: float = 0.0
-    """The largest ratio that counts where the advantage is negative, above 1; 0 is no limit."""
+    """Upper limit of the ratio for negative advantages, above 1; 0 turns it off."""
     entropy_coefficient: float = 0.01
-    """What a unit of entropy is worth."""
+    """Weight of the entropy bonus."""
     value_coefficient: float = 0.5
-    """The weight of the value's loss."""
+    """Weight of the value loss."""
     target_kl: float = 0.0
-    """Stop an update when the policy has moved this far; 0 is never."""
+    """Stop an update early when the KL divergence exceeds 1.5 times this; 0 never stops."""
     normalise_advantages: bool = True
-    """Bring the advantages of a minibatch to mean 0 and deviation 1."""
+    """Normalise the advantages of each minibatch to mean 0 and standard deviation 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

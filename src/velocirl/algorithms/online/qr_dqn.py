@@ -16,15 +16,15 @@ from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 
 @dataclass(frozen=True)
 class QRDQNConfig(ExploringConfig):
-    """The settings of QR-DQN. Those of an environment's preset stand in for the defaults."""
+    """The settings of QR-DQN. The preset of an environment replaces these defaults."""
 
     max_grad_norm: float = 10.0
     quantiles: int = 32
-    """Quantiles by which the returns of an action are known."""
+    """Number of quantiles per action."""
     huber: float = 1.0
-    """The error from which the loss of a quantile is a straight line; 0 is so from the start."""
+    """TD error above which the loss is linear; 0 is a squared error."""
     double: bool = False
-    """The network chooses the action that the target network values."""
+    """Double Q-learning: the network chooses the next action, and the target network values it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,12 +17,12 @@ from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 @dataclass(frozen=True)
 class SACConfig(NoisyConfig):
-    """The settings of SAC. Those of an environment's preset stand in for the defaults."""
+    """The settings of SAC. The preset of an environment replaces these defaults."""
 
     temperature: str | float = "auto"
-    """What a unit of entropy is worth; auto learns it, so that the entropy becomes target_entropy."""
+    """Weight of the entropy; auto learns it to reach target_entropy."""
     target_entropy: float | None = None
-    """The entropy that auto aims at; without it, -1 for each number of an action."""
+    """Entropy that auto aims at. Without it, -1 for each dimension of the action."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,14 +17,14 @@ from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 @dataclass(frozen=True)
 class TD3Config(NoisyConfig):
-    """The settings of TD3. Those of an environment's preset stand in for the defaults."""
+    """The settings of TD3. The preset of an environment replaces these defaults."""
 
     actor_every: int = 2
     noise: float = 0.1
     smoothing: float = 0.2
-    """Deviation of the noise on the action whose value the critics learn from; half the range is 1."""
+    """Standard deviation of the noise that smooths the target policy, in units of half the range of actions."""
     smoothing_limit: float = 0.5
-    """The most of that noise."""
+    """Limit of that noise."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,72 @@
+"""What there is to say of an algorithm's settings: for help(PPO), its signature, and the command line."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Mapping
+from inspect import Parameter, Signature
+from typing import Any
+
+
+def descriptions(config: type[Any]) -> dict[str, str]:
+    """What the strings below the fields of a dataclass, and below those of its bases, say of them."""
+    texts: dict[str, str] = {}
+    for kind in reversed(config.__mro__):
+        if not dataclasses.is_dataclass(kind):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        assert isinstance(definition, ast.ClassDef)  # noqa: S101 - the source of a class
+        for before, after in zip(definition.body, definition.body[1:], strict=False):
+            if (
+                isinstance(before, ast.AnnAssign)
+                and isinstance(before.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                texts[before.target.id] = inspect.cleandoc(str(after.value.value)).replace("\n", " ")
+    return texts
+
+
+def shown(default: Any) -> str:
+    """A default as one would write it."""
+    if isinstance(default, Mapping):
+        return " ".join(f"{name}={value}" for name, value in default.items()) or "none"
+    if isinstance(default, tuple):
+        return " ".join(map(str, default))
+    if default is None or isinstance(default, bool):
+        return {None: "none", True: "on", False: "off"}[default]
+    return str(default)
+
+
+class Documentation:
+    """The text of an algorithm's class followed by its settings, put together when somebody asks for it."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = inspect.cleandoc(text or "")
+
+    def __get__(self, instance: Any, owner: type) -> str:
+        config: Any = owner.Config  # pyright: ignore[reportAttributeAccessIssue]
+        texts, lines = descriptions(config), []
+        for field in dataclasses.fields(config):
+            text = texts.get(field.name, field.name.replace("_", " "))
+            lines.append(f"    {field.name}: {field.type} = {default_of(field)!r}")
+            lines += textwrap.wrap(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        return "\n".join([self._text, "", "Settings:", *lines])
+
+
+def signature_of(config: Any) -> Signature:
+    """How an agent of this configuration is made: the environment, then settings by name."""
+    first = Parameter("env", Parameter.POSITIONAL_OR_KEYWORD, annotation="str | Environment")
+    settings = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=default_of(field), annotation=field.type)
+        for field in dataclasses.fields(config)
+    ]
+    return Signature([first, *settings])
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of a field."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
