@@ -37,7 +37,7 @@ _FOR_TRAINING = {
 }
 _LATER = {name: module for module, names in _FOR_TRAINING.items() for name in names} | algorithm_modules()
 
-__all__ = [  # noqa: PLE0604 - algorithms are found by their files
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Box",
     "Callback",
     "Checkpoint",

@@ -9,11 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 from choosing import slow_but
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
+from scalars import numbers
 
 import velocirl
 from velocirl import DQN, Box, Discrete, Environment, NumericalError, float32, record
+from velocirl.algorithms.online.dqn import value_of
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.learners.pace import exploration_at
+from velocirl.networks.numpy_mlp import NumpyMLP
 
 SMALL = {"num_envs": 4, "hidden": (16, 16), "seed": 1, "learning_starts": 40, "batch_size": 16, "train_every": 4,
          "target_every": 12, "buffer_size": 3000, "gamma": 0.9}  # fmt: skip
@@ -38,7 +41,7 @@ def learnt(environment, steps, seed=0, episodes=100, **config):
 
 
 def transitions(agent):
-    return agent._machine.buffer.rows[: len(agent._machine.buffer)]
+    return agent.learner.buffer.rows[: len(agent.learner.buffer)]
 
 
 @pytest.mark.parametrize("name", slow_but({"soft target", "two phases"}, OPTIONS))
@@ -83,12 +86,12 @@ def test_the_last_batch_is_of_three_steps(length, threads):
     end, seen = min(length, 20), set()
     for _ in range(40):
         agent.learn(20)
-        rows, batch = agent._machine.buffer.rows, agent._machine.batch
-        if not batch.outcome[0]:
+        rows, batch = agent.learner.buffer.rows, agent.learner.batch
+        if not batch.weights.any():  # nothing was drawn yet
             continue
         first, last = rows["observation"][batch.places, 0], rows["next_observation"][batch.lasts, 0]
         steps = last - first
-        newest = (batch.lasts - agent._machine.buffer.counts[0]) % 100 >= 96
+        newest = (batch.lasts - agent.learner.buffer.counts[0]) % 100 >= 96
         assert ((steps == 3) | (last == end) | newest).all()
         assert (steps >= 1).all()
         assert (steps <= 3).all()
@@ -102,21 +105,23 @@ def test_the_last_batch_is_of_three_steps(length, threads):
 
 
 @pytest.mark.slow
-def test_masks_are_those_of_the_next_observation():
+def test_masks_are_those_of_their_observations():
     """A field of the board that is taken cannot be taken again; after an end nothing is said."""
     agent = DQN("TicTacToe-v1", **SMALL).learn(1200)
     rows = transitions(agent)
     goes_on = rows["ended"] == GOES_ON
-    empty = rows["next_observation"].reshape(len(rows), 9, 3)[:, :, 0] == 1  # each field one-hot: empty, mine, theirs
+    # Each field one-hot: empty, mine, theirs.
+    before, after = (rows[name].reshape(-1, 9, 3)[:, :, 0] == 1 for name in ("observation", "next_observation"))
     assert goes_on.sum() > 300
-    np.testing.assert_array_equal(rows["mask"][goes_on] != 0, empty[goes_on])
-    assert not rows["mask"][~goes_on].any()
+    np.testing.assert_array_equal(rows["mask"] != 0, before)
+    np.testing.assert_array_equal(rows["next_mask"][goes_on] != 0, after[goes_on])
+    assert not rows["next_mask"][~goes_on].any()
 
 
 def test_the_oldest_make_room():
     agent = DQN("Counter-v0", **{**SMALL, "buffer_size": 100}).learn(1000)
-    assert len(agent._machine.buffer) == 100
-    assert agent._machine.buffer.counts.tolist() == [0, 100, 1000]
+    assert len(agent.learner.buffer) == 100
+    assert agent.learner.buffer.counts.tolist() == [0, 100, 1000]
 
 
 @record
@@ -150,10 +155,10 @@ forever = Environment(
 
 def values_of(agent):
     """What the network says of the only observation."""
-    from velocirl.networks.native import NativeNetwork
-
-    output = NativeNetwork(agent.network, agent.parameters).forward(np.ones((1, 1), np.float32))[0]
-    return [float(agent.values.value(output, action)) for action in range(2)]
+    network = NumpyMLP(agent.network)
+    network.parameters[:] = agent.parameters
+    output = network.forward(np.ones((1, 1), np.float32))[0][0]
+    return [float(value_of(agent.head, output, action, numbers(dueling=1.0))) for action in range(2)]
 
 
 @pytest.mark.parametrize("n_step", [1, 4])
@@ -172,17 +177,17 @@ def test_an_end_is_an_end():
 def test_the_target_network_has_memory_of_its_own_and_follows():
     """An update every 4 steps from the first on, and a copy every 100 updates."""
     agent = DQN("Counter-v0", **{**SMALL, "target_every": 100, "learning_starts": 0}).learn(400)
-    updater = agent._machine.updater
-    assert not np.shares_memory(updater.frozen, agent.parameters)
-    for own in updater.learning:
-        assert not np.shares_memory(own.frozen_work.packed, own.work.packed)
-    np.testing.assert_array_equal(updater.frozen, agent.parameters)
-    held = updater.frozen.copy()
+    networks = agent.learner.networks
+    target = networks.parameters["target_values"]
+    assert not np.shares_memory(target, agent.parameters)
+    assert not np.shares_memory(networks._packed["target_values"], networks._packed["values"])
+    np.testing.assert_array_equal(target, agent.parameters)
+    held = target.copy()
     agent.learn(396)
-    np.testing.assert_array_equal(updater.frozen, held)
+    np.testing.assert_array_equal(target, held)
     assert not np.array_equal(agent.parameters, held)
     agent.learn(4)
-    np.testing.assert_array_equal(updater.frozen, agent.parameters)
+    np.testing.assert_array_equal(target, agent.parameters)
 
 
 def test_a_soft_target_moves_a_part_of_the_way():
@@ -191,7 +196,7 @@ def test_a_soft_target_moves_a_part_of_the_way():
     agent.learn(40)
     assert agent.metrics["train/n_updates"] == 1
     expected = 0.25 * agent.parameters + 0.75 * start
-    np.testing.assert_allclose(agent._machine.updater.frozen, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(agent.learner.networks.parameters["target_values"], expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_updates_for_each_step(num_envs, train_every, gradient_steps, updates):
 def test_exploration_by_hand():
     agent = DQN(
         "Counter-v0", **SMALL, exploration_initial=0.9, exploration_final=0.1, exploration_fraction=0.5,
-        exploration_last=0.0,
+        exploration_last=0.0, device="python",
     )  # fmt: skip
     agent.learn(4)
     pace = agent.pace(1)._replace(total=1000)
@@ -319,7 +324,7 @@ def test_gymnasium(corridor, tmp_path):
     assert len(rows) == 3000
     resumed = DQN.load(agent.save(tmp_path / "agent"))
     resumed.prepare()
-    newest = (resumed._machine.buffer.counts[0] - 1 - np.arange(4)) % 3000
+    newest = (resumed.learner.buffer.counts[0] - 1 - np.arange(4)) % 3000
     assert (transitions(resumed)["ended"][newest] != GOES_ON).all()  # its episodes are not gone on with
     resumed.learn(2000)
     assert resumed.metrics["train/n_updates"] > agent.metrics["train/n_updates"]

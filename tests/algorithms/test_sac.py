@@ -106,7 +106,9 @@ def target(values, discount, log_probability):
     row = rows[0]
     row.reward, row.discount, row.next_log_probability = 1.0, discount, log_probability
     gradient, estimates = np.zeros(2), np.zeros(2)
-    critic_gradient(estimates, np.array(values), row, numbers(log_temperature=log(0.25)), gradient, metrics_of(SAC, 1)[0])
+    critic_gradient(
+        estimates, np.array(values), row, numbers(log_temperature=log(0.25)), gradient, metrics_of(SAC, 1)[0]
+    )
     return -gradient[0] / row.weight
 
 

@@ -1,4 +1,4 @@
-"""The cache of compiled code, in processes of their own: it is used, it is never stale, and it is nobody else's."""
+"""The cache of compiled code: it is used, it is never stale, it is bounded, and it is nobody else's."""
 
 import json
 import os
@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import velocirl
-from velocirl.engine import cache
+from velocirl import PPO
+from velocirl.engine import cache, compiling, units
+from velocirl.engine.cache import cache_bound, clear_cache, entries, find_code, keep_code
+from velocirl.engine.compiling import compile_loop, cpu_translator, is_compiled
 from velocirl.engine.directories import cache_directory
 
 # Each environment of this module depends on something else; one step gives 10 * weight, or 20 * weight once changed.
@@ -99,8 +102,8 @@ def write_world(directory):
 
 
 def compiled_files(home):
-    """The files of compiled code and when they were written."""
-    return {file.name: file.stat().st_mtime_ns for file in (home / "compiled").iterdir()}
+    """The files of compiled code, by which one that is written anew is another."""
+    return {file.name: file.stat().st_ino for file in (home / "compiled").iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +138,7 @@ def test_processes_that_compile_at_once_leave_it_whole_and_later_ones_compile_no
         assert (process.returncode, errors) == (0, "")
         assert json.loads(answer) == {"Constant": 10.0}
     before = compiled_files(home)
-    assert len(before) == 2  # an index and the code
+    assert [name.rpartition(".")[2] for name in before] == ["unit"]
     for name in ("world.py", "physics.py"):  # the same source, moved down its files
         path = tmp_path / name
         path.write_text('"""Moved."""\n\n\n# down\n' + path.read_text())
@@ -240,46 +243,216 @@ def test_a_full_disk_costs_a_compilation_and_not_the_run(tmp_path, run_script):
 
 
 @pytest.fixture(scope="module")
-def halving(define, apply, tmp_path_factory):
+def halving(define, tmp_path_factory):
     """An environment, and a home in which it lies compiled."""
     environment, home = define(step=halved), tmp_path_factory.mktemp("halving")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VELOCIRL_HOME", str(home))
-        apply(environment, value=[3.0])
+        patch.setattr(units, "_LOADED", {})
+        velocirl.make_vec(environment, 1)
     return environment, home
 
 
-@pytest.mark.parametrize(("kind", "damage"), [("nbi", b"garbage"), ("nbc", b"\x80\x04")])
-def test_a_damaged_file_is_compiled_anew(home, halving, apply, kind, damage):
+@pytest.fixture
+def forgetful(monkeypatch):
+    """As in a new process, nothing has been loaded from the cache yet."""
+    monkeypatch.setattr(units, "_LOADED", {})
+    monkeypatch.setattr(compiling, "_LOADED", {})
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The names of the units that were really compiled."""
+    names, compile_unit = [], units._compile
+
+    def counted(function, *arguments):
+        names.append(function.__name__)
+        return compile_unit(function, *arguments)
+
+    monkeypatch.setattr(units, "_compile", counted)
+    return names
+
+
+@pytest.mark.parametrize("damage", [
+    lambda code: b"", lambda code: b"garbage", lambda code: code[:-1], lambda code: code[:100] + b"?" + code[101:],
+], ids=["empty", "garbage", "cut short", "one byte"])  # fmt: skip
+def test_a_damaged_unit_is_compiled_anew(home, halving, apply, forgetful, damage):
     environment, undamaged = halving
     shutil.copytree(undamaged, home)
+    (file,) = (home / "compiled").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    assert apply(environment, value=[5.0])["value"].tolist() == [2.5]
+    assert [one.name for one in (home / "compiled").iterdir()] == [file.name]
+    assert find_code(file.name) is not None
+    assert len(file.read_bytes()) == len(whole)
+
+
+def test_a_unit_that_lies_in_it_is_not_compiled(home, halving, apply, forgetful, compiled):
+    environment, undamaged = halving
+    shutil.copytree(undamaged, home)
+    assert apply(environment, value=[5.0])["value"].tolist() == [2.5]
+    assert compiled == []
+
+
+def add_to(numbers, more):
+    for k in range(len(numbers)):
+        numbers[k] += more
+
+
+@pytest.mark.parametrize(("kind", "damage"), [("nbi", b"garbage"), ("nbc", b"\x80\x04")])
+def test_a_damaged_file_of_a_whole_loop_is_compiled_anew(home, forgetful, monkeypatch, kind, damage):
+    arguments, missed = (np.zeros(3, np.float32), 1.5), []
+
+    def add():
+        monkeypatch.setattr(compiling, "_LOADED", {})
+        translator = cpu_translator("test", double=False)
+        compile_loop(add_to, arguments, translator, before=lambda: missed.append(1))(*arguments)
+        assert is_compiled(add_to, arguments, translator)
+
+    add()
     (file,) = (home / "compiled").glob(f"*.{kind}")
     file.write_bytes(damage)
-    assert apply(environment, value=[5.0])["value"].tolist() == [2.5]
-    assert compiled_files(home).keys() == compiled_files(undamaged).keys()
+    add()
+    add()
+    assert arguments[0].tolist() == [4.5] * 3
+    assert missed == [1, 1]
     assert file.stat().st_size > 1000
 
 
-def test_the_oldest_files_go_first(home, define, apply, monkeypatch):
-    directory = cache_directory()
+def draw_a_line(state, params, canvas):
+    canvas.view(0, 1, 0, 1)
+
+
+def draw_a_circle(state, params, canvas):
+    canvas.view(-1, 1, -1, 1)
+    canvas.disc(0, 0, 1, (0, 0, 0))
+
+
+def test_a_changed_drawing_compiles_nothing(home, define, forgetful, compiled):
+    velocirl.make_vec(define(step=halved, draw=draw_a_line), 1)
+    assert compiled == ["advance"]
+    velocirl.make_vec(define(step=halved, draw=draw_a_circle, text=lambda state, params: "a circle"), 1)
+    assert compiled == ["advance"]
+
+
+def doubled(state, params, action, rng):
+    state.value = 2.0 * state.value
+    return state.value, False
+
+
+def test_a_changed_environment_compiles_itself_and_no_learner(define, compiled):
+    def train(**changes):
+        compiled.clear()
+        config = {"num_envs": 8, "horizon": 8, "minibatch_size": 64, "epochs": 1, "threads": 1, "seed": 0}
+        return PPO(define(max_steps=10, **changes), device="cpu", **config).learn(64)
+
+    train(step=halved)
+    train(step=doubled)
+    assert set(compiled) <= {"advance", "begin_chosen"}
+    assert train(step=doubled).steps == 64
+    assert compiled == []
+
+
+def written(name, code, used):
+    """Keep code, last used at a time."""
+    keep_code(name, code)
+    os.utime(cache_directory() / name, (used, used))
+
+
+def names_left():
+    return {entry.path.name for entry in entries()}
+
+
+def test_what_was_used_longest_ago_goes_first(home, monkeypatch):
+    monkeypatch.setenv("VELOCIRL_CACHE_SIZE", "1000")
     for age in range(10):
-        file = directory / f"age {age}.nbc"
-        file.write_bytes(b"old")
-        os.utime(file, (1000 - age, 1000 - age))
-    monkeypatch.setattr(cache, "MOST_FILES", 5)
-    apply(define(step=halved), value=[1.0])
-    left = {file.name for file in directory.iterdir()}
-    assert len(left) == 5
-    assert {name for name in left if name.startswith("age")} == {"age 0.nbc", "age 1.nbc", "age 2.nbc"}
+        written(f"age {age}", bytes(68), 1000 - age)  # 100 bytes with its hash
+    assert len(entries()) == 10
+    keep_code("new", bytes(268))
+    assert names_left() == {"new", *(f"age {age}" for age in range(7))}
+    assert [entry.path.name for entry in entries()] == [*(f"age {age}" for age in reversed(range(7))), "new"]
+    assert sum(entry.size for entry in entries()) == 1000
 
 
-def test_another_number_of_copies_or_threads_needs_no_other_code(home, halving, apply):
-    environment, compiled = halving
-    shutil.copytree(compiled, home)
+def test_what_is_found_was_used(home, monkeypatch):
+    monkeypatch.setenv("VELOCIRL_CACHE_SIZE", "300")
+    for name, used in [("old", 1000), ("older", 999), ("oldest", 998)]:
+        written(name, bytes(68), used)
+    assert find_code("oldest") == bytes(68)
+    keep_code("new", bytes(68))
+    assert names_left() == {"new", "oldest", "old"}
+
+
+def test_a_whole_loop_that_is_found_was_used(home, forgetful, monkeypatch):
+    arguments = np.zeros(3, np.float32), 1.5
+    compile_loop(add_to, arguments, cpu_translator("test", double=False), before=lambda: None)
+    for entry in entries():
+        os.utime(entry.path, (1000, 1000))
+    monkeypatch.setattr(compiling, "_LOADED", {})
+    compile_loop(add_to, arguments, cpu_translator("test", double=False), before=lambda: None)
+    assert len(entries()) == 2
+    assert all(entry.used > 1000 for entry in entries())
+
+
+def test_it_is_looked_through_at_the_first_file_and_then_now_and_again(home, monkeypatch):
+    monkeypatch.setenv("VELOCIRL_CACHE_SIZE", "3200")
+    monkeypatch.setattr(cache, "_written", cache.BOUND)  # as in a new process
+    looked, look = [], cache.entries
+    monkeypatch.setattr(cache, "entries", lambda: looked.append(1) or look())
+    for k in range(5):
+        keep_code(f"code {k}", bytes(18))  # 50 bytes: every other one makes a thirty-second of the bound
+    assert len(looked) == 3
+
+
+def test_it_holds_two_gibibytes_unless_told_otherwise(monkeypatch):
+    monkeypatch.delenv("VELOCIRL_CACHE_SIZE", raising=False)
+    assert cache_bound() == 2 * 2**30
+
+
+@pytest.mark.parametrize(("given", "bound"), [
+    ("1000", 1000), ("500M", 500 * 2**20), ("3 GiB", 3 * 2**30), ("20kb", 20 * 2**10), (" 1g ", 2**30), ("0", 0),
+])  # fmt: skip
+def test_its_bound_is_read_with_units(monkeypatch, given, bound):
+    monkeypatch.setenv("VELOCIRL_CACHE_SIZE", given)
+    assert cache_bound() == bound
+
+
+@pytest.mark.parametrize("given", ["much", "-1", "2T", "1.5G", "G"])
+def test_a_bound_that_is_none_is_refused(home, monkeypatch, given):
+    monkeypatch.setenv("VELOCIRL_CACHE_SIZE", given)
+    with pytest.raises(ValueError, match=f"VELOCIRL_CACHE_SIZE is a number of bytes such as 500M or 2G, not '{given}'"):
+        keep_code("code", b"code")
+
+
+def test_clearing_it_removes_everything_and_says_what_it_was(home):
+    written("one", b"1", 1000)
+    written("two", b"22", 2000)
+    assert [(entry.path.name, entry.size, entry.used) for entry in clear_cache()] == [
+        ("one", 33, 1000.0),
+        ("two", 34, 2000.0),
+    ]
+    assert entries() == []
+    assert find_code("one") is None
+    assert clear_cache() == []
+
+
+def test_what_is_kept_is_found_as_it_was(home):
+    assert find_code("name") is None
+    keep_code("name", b"first")
+    assert find_code("name") == b"first"
+    keep_code("name", b"second")
+    assert find_code("name") == b"second"
+    assert names_left() == {"name"}
+
+
+def test_another_number_of_copies_or_threads_needs_no_other_code(home, halving, apply, forgetful, compiled):
+    environment, known = halving
+    shutil.copytree(known, home)
     for count in (1, 5, 5000):
         np.testing.assert_array_equal(apply(environment, value=np.full(count, 3.0))["value"], 1.5)
         velocirl.make_vec(environment, count, threads=2)
-    assert compiled_files(home).keys() == compiled_files(compiled).keys()
+    assert set(compiled) <= {"watch"}  # by which threads wait for each other, in whatever environment
 
 
 TWO_ALGORITHMS = """

@@ -1,4 +1,4 @@
-"""A toy: values are drawn towards the reward, above the mean of the batch; that mean stands between forward and loss."""
+"""A toy: values are drawn towards the reward above the batch's mean, which stands between forward and loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toy: a policy gradient whose entropy is held at a limit by a multiplier, which moves once in an update and is saved."""
+"""A toy: a policy gradient whose entropy a multiplier holds at a limit; it moves once in an update and is saved."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import exp
 
 from toys.two_values import TwoValues
+
 from velocirl.learners.stages import backward, each, forward, once, step
 from velocirl.networks.declared import Columns, Groups, Network, Number
 from velocirl.training.on_policy import OnPolicyConfig

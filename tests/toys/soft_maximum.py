@@ -25,7 +25,7 @@ def policy(agent: SoftMaximum) -> Groups:
     return [[Columns(agent.head.outputs)]]
 
 
-def one_value(agent: SoftMaximum) -> Groups:  # noqa: ARG001
+def one_value(agent: SoftMaximum) -> Groups:
     return [[Columns(1)]]
 
 
@@ -81,7 +81,7 @@ class SoftMaximum(OffPolicyAgent):
     }
 
     class Scratch:
-        candidates: Action["samples"]
+        candidates: Action["samples"]  # noqa: F821, UP037 - the name of a setting
         soft_maximum: float32
         new_action: Action
         noise: Action

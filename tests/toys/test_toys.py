@@ -1,4 +1,4 @@
-"""Algorithms of one file that use what ours do not, on every learner: what a new algorithm needs is a file, not a learner."""
+"""Algorithms of one file that use what ours do not, on every learner: a new algorithm needs a file, not a learner."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from toys.multiplier import Held
 from toys.soft_maximum import SoftMaximum
 from toys.two_values import TwoValues
 
-REPLAY = {"num_envs": 2, "learning_starts": 16, "train_every": 4, "batch_size": 16, "buffer_size": 500, "hidden": (8, 8)}
+REPLAY = {"num_envs": 2, "learning_starts": 16, "train_every": 4, "batch_size": 16, "buffer_size": 500}
+REPLAY["hidden"] = (8, 8)
 ROLLOUT = {"num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (8, 8)}
 TOYS = {
     CentredValues: ("CartPole-v1", {**REPLAY, "target_every": 2}, 64),

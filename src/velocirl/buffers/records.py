@@ -1,8 +1,8 @@
 """The records of experience: one row for each step of each copy, in a rollout, in a memory, or drawn from one.
 
-A record is one or two lines of the cache, so that one drawn at random costs one or two accesses to memory. Observations,
-which only networks read, lie behind all other fields: functions see the fields before them (`narrow`), so that they are
-compiled once for observations of any size.
+A record is one or two lines of the cache, so that one drawn at random costs one or two accesses to memory.
+Observations, which only networks read, lie behind all other fields: functions see the fields before them (`narrow`), so
+that they are compiled once for observations of any size.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def transition_type(inputs: int, act: Act, own: Sequence[Field] = ()) -> np.dtyp
 def drawn_type(act: Act, own: Sequence[Field]) -> np.dtype[Any]:
     """The record of a transition that was drawn, as it goes through the stages of an update.
 
-    Its reward is that of n steps, its discount that of what follows them, its weight that in the loss; its error is what
-    the update found.
+    Its reward is that of n steps, its discount that of what follows them, its weight that in the loss; its error is
+    what the update found.
     """
     numbers = [Field(name, np.float32) for name in ("reward", "discount", "weight", "error")]
     return _record([*numbers, *own, *_chosen(act, "mask", "next_mask")])

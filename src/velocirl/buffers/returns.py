@@ -1,8 +1,8 @@
 """How good was an action? Estimates of advantages and value targets over one copy's column of a rollout.
 
-The columns have a place for each step and one more, of which only the value is known. Both estimates treat the end of an
-episode alike: what follows a terminal state is worth nothing, what follows a cut (time limit) is worth the value of the
-last observation, and nothing ever flows back from the next episode.
+The columns have a place for each step and one more, of which only the value is known. Both estimates treat the end of
+an episode alike: what follows a terminal state is worth nothing, what follows a cut (time limit) is worth the value of
+the last observation, and nothing ever flows back from the next episode.
 """
 
 from __future__ import annotations

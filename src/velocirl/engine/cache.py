@@ -64,13 +64,13 @@ def clear_cache() -> list[Entry]:
 
 def find_code(name: str) -> bytes | None:
     """What was kept under a name, or None: also where it is damaged, and so has to be made anew."""
-    try:
-        path = cache_directory() / name
-        digest, code = (content := path.read_bytes())[:32], content[32:]
-    except FileNotFoundError:
+    directory = _place()
+    if directory is None:
         return None
-    except OSError as error:
-        _forgive(error)
+    path = directory / name
+    try:
+        digest, code = (content := path.read_bytes())[:32], content[32:]
+    except OSError:
         return None
     if hashlib.sha256(code).digest() != digest:
         return None
@@ -80,9 +80,10 @@ def find_code(name: str) -> bytes | None:
 
 def keep_code(name: str, code: bytes) -> None:
     """Keep something under a name; a full or read-only disk costs a compilation next time, not this run."""
-    unfinished = None
+    directory, unfinished = _place(), None
+    if directory is None:
+        return
     try:
-        directory = cache_directory()
         handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".unfinished", dir=directory)
         with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
             file.write(hashlib.sha256(code).digest() + code)
@@ -90,7 +91,7 @@ def keep_code(name: str, code: bytes) -> None:
         unfinished = None
         _count(len(code) + 32)
     except OSError as error:
-        _forgive(error)
+        _warn(directory, error)
     finally:
         if unfinished is not None:
             Path(unfinished).unlink(missing_ok=True)
@@ -118,11 +119,24 @@ def _count(size: int) -> None:
         excess -= entry.size
 
 
+def _place() -> Path | None:
+    """The directory of the cache, if there is one."""
+    try:
+        return cache_directory()
+    except OSError as error:
+        _forgive(error)
+        return None
+
+
 def _forgive(error: OSError) -> None:
     """A place for the cache that nobody asked for and that cannot be used costs time, not the run."""
     if isinstance(error, UnsafeDirectoryError) or os.environ.get("VELOCIRL_HOME"):
         raise error
-    warnings.warn(f"compiled code could not be cached in {error.filename}: {error}", stacklevel=4)
+    _warn(error.filename, error)
+
+
+def _warn(place: Any, error: OSError) -> None:
+    warnings.warn(f"compiled code could not be cached in {place}: {error}", stacklevel=4)
 
 
 class _Results(CompileResultCacheImpl):
@@ -177,7 +191,7 @@ class ContentCache(FunctionCache):
             self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
             _count(sum(path.stat().st_size for path in self._own_files()))
         except OSError as error:
-            _forgive(error)
+            _warn(self._files[0], error)
 
     def _own_files(self) -> list[Path]:
         directory, name = self._files

@@ -27,7 +27,7 @@ class Indexed(NamedTuple):
     """The row of index i stands at index[i]."""
 
     rows: NDArray[Any]
-    index: NDArray[Any]
+    index: NDArray[Any]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Shared(NamedTuple):
@@ -121,7 +121,7 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
 
 def _kind(column: Any) -> tuple[Any, Any]:
     """The array that a column holds, and the word that says how its row is found."""
-    if isinstance(column, types.BaseNamedTuple):
+    if isinstance(column, types.NamedTuple | types.NamedUniTuple):
         return column.types[0], column.instance_class
     return column, None
 

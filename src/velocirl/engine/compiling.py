@@ -39,6 +39,7 @@ class DisjointArguments(Compiler):
     """Compiles a loop in the knowledge that its arrays do not overlap, which is what lets LLVM vectorise it."""
 
     def define_pipelines(self) -> Any:
+        """Numba's own, with that knowledge."""
         self.state.flags.noalias = True
         return super().define_pipelines()
 

@@ -113,7 +113,7 @@ def flag_ended(i, r, place, terminated, truncated, flags):  # noqa: ARG001 - as 
 
 
 def accepting(environment: Environment) -> Callable[..., Any]:
-    """`accept(i, r, place, actions, into, first_bad)`: take copy i's action, or tell that it is outside of the space."""
+    """`accept(i, r, place, actions, into, first_bad)`: take copy i's action, or report that it is outside the space."""
     accepted = _accepted(environment)
 
     def accept(i, r, place, actions, into, first_bad):  # noqa: ARG001

@@ -106,7 +106,7 @@ def kernel_code(
     names = [name for name, _ in units]
     arguments = "unsigned long long frame, unsigned long long i, long long place"
     source = SKELETON.format(
-        declarations="\n".join(f'extern "C" __device__ long long {unit}({arguments});' for unit in dict.fromkeys(names)),
+        declarations="\n".join(f'extern "C" __device__ long long {one}({arguments});' for one in dict.fromkeys(names)),
         name=name,
         size=max(sum(sizes), 1),
         threads=THREADS,
@@ -213,7 +213,7 @@ def _told(owner: Any) -> Iterator[None]:
         yield
     except (DefinitionError, OSError):
         raise
-    except Exception as error:  # noqa: BLE001 - numba fails in many ways
+    except Exception as error:
         if owner is None:
             raise
         raise owner.tell(error) from (error if debugging() else None)

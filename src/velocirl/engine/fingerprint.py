@@ -23,8 +23,12 @@ import numpy as np
 
 from velocirl.engine.records import FieldType
 
-# What decides how a function is compiled; what it calls, intrinsics included, is followed from the function itself.
-_COMPILER = ("compiling", "cuda_kernels", "fingerprint", "frames", "linking", "precision", "translating", "units")
+# What decides how a function is compiled, and what stands in compiled code for what a function names; all else that it
+# calls is followed from the function itself.
+_COMPILER = (
+    "compiling", "cuda_kernels", "cuda_units", "fingerprint", "frames", "linking", "precision", "translating", "units",
+    "clock", "columns", "elementary", "products", "registers",
+)  # fmt: skip
 
 
 @cache

@@ -127,7 +127,7 @@ def _unpack(context: Any, builder: Any, kind: Any, words: Any, place: int, popul
 
     if isinstance(kind, types.BaseTuple):
         members = []
-        for one in kind.types:
+        for one in kind.types:  # pyright: ignore[reportAttributeAccessIssue]
             member, place = _unpack(context, builder, one, words, place, populate_array)
             members.append(member)
         return context.make_tuple(builder, kind, members), place

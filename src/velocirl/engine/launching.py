@@ -1,7 +1,8 @@
 """Launching functions of an index over a range of them, one after the other for each index: in Python, or on threads.
 
-A launch is a list of work: functions `function(i, r, place, *arguments)` (see `indexing`), which a GPU runs one after the
-other for an index within a single kernel. They must not read what a function of the same launch wrote for another index.
+A launch is a list of work: functions `function(i, r, place, *arguments)` (see `indexing`), which a GPU runs one after
+the other for an index within a single kernel. They must not read what a function of the same launch wrote for another
+index.
 """
 
 from __future__ import annotations

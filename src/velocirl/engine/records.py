@@ -134,7 +134,7 @@ def record(cls: type) -> Record:
     return result
 
 
-class Row(np.record):
+class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A row of records whose fields are attributes, in plain Python as in compiled code.
 
     Of NumPy's own a field could not be called `clip` or `size`, as its methods are.

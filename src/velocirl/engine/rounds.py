@@ -1,7 +1,7 @@
 """The same work again and again, shared by threads that stay awake for a moment between two rounds of it.
 
-Waking a sleeping thread takes tens of microseconds, as long as stepping thousands of copies. So a thread that has done its
-share of a round watches a mailbox from compiled code, and does that of the next one at once.
+Waking a sleeping thread takes tens of microseconds, as long as stepping thousands of copies. So a thread that has done
+its share of a round watches a mailbox from compiled code, and does that of the next one at once.
 """
 
 from __future__ import annotations

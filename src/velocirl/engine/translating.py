@@ -96,7 +96,7 @@ class Translator:
             return self.scalar(value)
         if isinstance(value, ModuleType):
             return self._module(value, used)
-        if isinstance(value, tuple) and hasattr(value, "_fields") and any(isinstance(one, FunctionType) for one in value):
+        if isinstance(value, tuple) and hasattr(value, "_fields") and FunctionType in map(type, value):
             return self._namespace(value)
         return value if self.double else single(value)
 

@@ -1,8 +1,8 @@
 """Units: what is compiled is small, cached by its own content and called by address, so that nothing is compiled twice.
 
-Every unit has the same signature, `unit(frame, first, stop, place) -> number`: where its arguments lie (see `frames`), the
-range of indices that it goes through, and one more number. So a compiled driver can call any of them, and Python too. A
-unit that lies in the cache is only linked: the compiler looks neither at its types nor at its source again.
+Every unit has the same signature, `unit(frame, first, stop, place) -> number`: where its arguments lie (see `frames`),
+the range of indices that it goes through, and one more number. So a compiled driver can call any of them, and Python
+too. A unit that lies in the cache is only linked: the compiler looks neither at its types nor at its source again.
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ def _symbol(key: str) -> str:
 
 def _compile(function: Any, kind: Any, translator: Translator, key: str, disjoint: bool) -> bytes:
     """The machine code of a unit, as an object file with one symbol."""
-    options = {**OPTIONS, **UNCOUNTED, "no_cpython_wrapper": True}
-    inner = numba.njit(**options, **({"pipeline_class": DisjointArguments} if disjoint else {}))(
-        named(function, translator)
-    )
+    options: dict[str, Any] = {**OPTIONS, **UNCOUNTED, "no_cpython_wrapper": True}
+    manner: dict[str, Any] = {"pipeline_class": DisjointArguments} if disjoint else {}
+    inner: Any = numba.njit(**options, **manner)(named(function, translator))
     read = reader(kind)
 
     def unit(frame, first, stop, place):
@@ -76,7 +75,7 @@ def _compile(function: Any, kind: Any, translator: Translator, key: str, disjoin
         dispatcher: Any = numba.njit(**options)(unit)
         dispatcher.compile(WORDS)
         compiled = dispatcher.overloads[WORDS]
-        library = compiled.library
+        library: Any = compiled.library
         module = library._final_module
         for one in (*module.functions, *module.global_variables):
             if not one.is_declaration:
@@ -84,12 +83,12 @@ def _compile(function: Any, kind: Any, translator: Translator, key: str, disjoin
         entry = module.get_function(compiled.fndesc.llvm_func_name)
         entry.linkage = "external"
         entry.name = _symbol(key)
-        super(type(library), library)._optimize_final_module()
+        parent: Any = super(type(library), library)
+        parent._optimize_final_module()
         return library.codegen._tm.emit_object(module)
 
 
-@intrinsic
-def call_unit(typing_context: Any, address: Any, frame: Any, first: Any, stop: Any, place: Any) -> Any:  # noqa: ARG001
+def _call_unit(typing_context: Any, address: Any, frame: Any, first: Any, stop: Any, place: Any) -> Any:  # noqa: ARG001
     """Call a unit by its address from a compiled function; what it raises goes on to whoever called that."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -105,6 +104,9 @@ def call_unit(typing_context: Any, address: Any, frame: Any, first: Any, stop: A
         return builder.load(result)
 
     return types.int64(*(types.int64,) * 5), generate
+
+
+call_unit: Any = intrinsic(_call_unit)
 
 
 class _Exception(ctypes.Structure):

@@ -1,1 +1,1 @@
-"""What runs an algorithm's stages: on CPU threads, with torch, as CUDA graphs, in plain Python; none knows an algorithm."""
+"""What runs the stages of any algorithm: on CPU threads, with torch, as CUDA graphs, or in plain Python."""

@@ -1,7 +1,7 @@
 """From what a policy drew to what an environment gets: bounds are the environment's, log-probabilities the policy's.
 
-A policy over a bounded Box acts in [-1, 1]: its numbers are clipped to that and stretched to the bounds, so that a valve
-from 0 to 350 is as easy to learn as a torque from -1 to 1. Where there is no bound they pass unchanged.
+A policy over a bounded Box acts in [-1, 1]: its numbers are clipped to that and stretched to the bounds, so that a
+valve from 0 to 350 is as easy to learn as a torque from -1 to 1. Where there is no bound they pass unchanged.
 """
 
 from __future__ import annotations

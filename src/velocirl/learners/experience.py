@@ -23,6 +23,6 @@ class Experience(NamedTuple):
 def of_fleet(copies: Copies) -> Experience:
     """The experience of a fleet, in its own memory."""
     count = len(copies.elapsed)
-    rows = [array.reshape(count, -1) for array in (copies.observation, copies.final_observation, copies.mask)]
+    seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
     told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
-    return Experience(*rows, copies.action.reshape(count, -1), told)
+    return Experience(seen, final, copies.mask.reshape(count, -1), copies.action.reshape(count, -1), told)

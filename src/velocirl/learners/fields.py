@@ -11,7 +11,7 @@ They are declared as an environment declares its state, as a class of annotation
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,10 @@ class ActionType:
         return ActionType(rows)
 
 
-Action: Any = ActionType()
+if TYPE_CHECKING:
+    from numpy import floating as Action  # noqa: N812
+else:
+    Action = ActionType()
 
 
 def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
@@ -51,7 +54,7 @@ def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
             found.append(Field(name, kind))
         else:
             raise DefinitionError(
-                f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write float32,"
-                " int32, float32[3] or Action"
+                f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write"
+                " float32, int32, float32[3] or Action"
             )
     return found

@@ -43,8 +43,8 @@ class HostExperience:
         self._mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
         numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32))
-        rows = [array.reshape(count, -1) for array in (self._observation, self._final, self._mask, self._action)]
-        self.arrays = Experience(*rows, self._told)
+        seen, final = self._observation.reshape(count, -1), self._final.reshape(count, -1)
+        self.arrays = Experience(seen, final, self._mask, self._action.reshape(count, -1), self._told)
         self._begun, self._seed = False, None
 
     def begin(self) -> None:

@@ -69,7 +69,9 @@ def explained_variance(spread: NDArray[np.float64], count: int) -> float:
     return float(1.0 - unexplained / variance) if variance > 0 else float("nan")
 
 
-def latest(ends: NDArray[Any], returns: NDArray[Any], lengths: NDArray[Any], most: int) -> tuple[list[float], list[int]]:
+def latest(
+    ends: NDArray[Any], returns: NDArray[Any], lengths: NDArray[Any], most: int
+) -> tuple[list[float], list[int]]:
     """Returns and lengths of the last episodes that ended, in the order of their ends; see `recording.Log`."""
     places = np.flatnonzero(ends >= 0)[-most:]
     return returns.reshape(-1)[places].tolist(), lengths.reshape(-1)[places].tolist()

@@ -215,8 +215,8 @@ class Resolver:
                 known.slopes.append(stage.into)
             return stage
         following_backward = next((one.name for one in following if isinstance(one, Backward)), None)
-        words = [*known.forwards, *ROW_WORDS, *(f"{name}{GRADIENT}" for name in known.forwards),
-                 *(f"{name}{SLOPE}" for name in known.slopes), *(["gradient"] if following_backward else [])]  # fmt: skip
+        gradients = [f"{name}{GRADIENT}" for name in known.forwards] + ["gradient"] * (following_backward is not None)
+        words = [*known.forwards, *ROW_WORDS, *gradients, *(f"{name}{SLOPE}" for name in known.slopes)]
         call = self._call(stage.function, words, str(stage))
         arguments = tuple(f"{following_backward}{GRADIENT}" if name == "gradient" else name for name in call.arguments)
         return Call(call.function, arguments, call.takes_head, call.metrics)

@@ -1,7 +1,7 @@
 """What is recorded of a step of one copy: written once, for every device, for rollouts and memories alike.
 
-The functions are for one index: copy i, which stands in row r of the block that is under way. They write what belongs to
-that copy and nothing else, so that neither their order nor the number of threads can change what comes out.
+The functions are for one index: copy i, which stands in row r of the block that is under way. They write what belongs
+to that copy and nothing else, so that neither their order nor the number of threads can change what comes out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Rollout(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The last observations of episodes that were cut off in a rollout; what would have followed is worth their value."""
+    """The last observations of episodes truncated in a rollout; what would have followed is worth their value."""
 
     count: Any  # (copies,)
     time: Any  # (copies, cuts)

@@ -140,7 +140,7 @@ class _Rehearsal:
                 function(*arguments)
         except DefinitionError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is somebody's own code
+        except Exception as error:
             raise self._error(stage, *self._told(error), function, error) from error
 
     def _told(self, error: Exception) -> tuple[str, str]:

@@ -182,7 +182,7 @@ def step(network: str) -> Step:
 
 
 def once(function: Callable[..., Any], steps: str | None = None) -> Once:
-    """Call a function once for all rows; with `steps`, what it gives is the gradient of that number, which takes a step."""
+    """Call a function once for all rows; with `steps`, it gives the gradient of that number, which takes a step."""
     return Once(function, steps)
 
 

@@ -52,7 +52,8 @@ class NumpyMLP:
         befores, values, last = [], [], inputs
         for place, (layer, (weights, biases)) in enumerate(self._layers()):
             source = inputs if layer["first"] else last
-            before = source @ weights + biases if layer["inputs"] else np.broadcast_to(biases, (len(inputs), len(biases)))
+            alone = not layer["inputs"]  # parameters that hang on nothing: a policy's free deviations
+            before = np.broadcast_to(biases, (len(inputs), len(biases))) if alone else source @ weights + biases
             value = self._value(before).astype(np.float32) if layer["hidden"] else before
             befores.append(before)
             values.append(value)
@@ -100,10 +101,8 @@ class NumpyMLP:
                 read = inputs if source[place] is None else values[source[place]]
                 gradients[place][0][:] += read.T @ deltas[place]
                 passed = deltas[place] @ weights.T
-                if source[place] is None:
-                    made += passed
-                else:
-                    deltas[source[place]] += passed
+                below = made if source[place] is None else deltas[source[place]]
+                below += passed
         return made
 
     def _layers(self) -> Iterator[tuple[Any, tuple[NDArray[np.float32], NDArray[np.float32]]]]:
@@ -113,9 +112,9 @@ class NumpyMLP:
         segments = self.mlp.plan.segments
         return segments[segments["layer"] == place]
 
-    def _sources(self) -> list[int | None]:
+    def _sources(self) -> list[Any]:
         """The layer that each layer reads; None for the network's input."""
-        found: list[int | None] = []
+        found: list[Any] = []
         last = None
         for place, layer in enumerate(self.mlp.plan.layers):
             found.append(None if layer["first"] else last)

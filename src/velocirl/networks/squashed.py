@@ -63,7 +63,7 @@ def sample_keeping_noise(output, rng, action, noise):
 
 
 def gradient(output, action, noise, slope, temperature, into):
-    """d(temperature log pi(a) + loss)/d(output), where `slope` is d(loss)/da, through a = tanh(mean + deviation * noise).
+    """d(temperature log pi(a) + loss)/d(output), where `slope` is d(loss)/da and a = tanh(mean + deviation * noise).
 
     With u = mean + deviation * noise: d log pi / d mean = 2 a,  d log pi / d log deviation = 2 a (u - mean) - 1
     """
@@ -90,7 +90,7 @@ def add_noise(deviation, correlation, rng, noise, action):
 
 
 def smaller(values):
-    """The smaller one of two values, of which the more modest is believed (Fujimoto et al., 2018); a NaN is passed on."""
+    """The smaller of two values, since the larger is more often too large (Fujimoto et al., 2018); NaN is passed on."""
     return values[0] if values[0] < values[1] or values[0] != values[0] else values[1]
 
 

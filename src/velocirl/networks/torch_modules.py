@@ -199,8 +199,8 @@ def build_module(
 ) -> nn.Module:
     """The module of a description: its stages, and then the columns of all groups.
 
-    With `extra` numbers beside the observation, those join in before its dense part. Groups that are not `together` have
-    networks of their own.
+    With `extra` numbers beside the observation, those join in before its dense part. Groups that are not `together`
+    have networks of their own.
     """
     style = Style(activation, initialiser, generator)
     if extra or not (together or len(groups) == 1):

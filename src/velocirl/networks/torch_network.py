@@ -1,13 +1,13 @@
 """A torch module at work for a learner: all its parameters in one vector, all their gradients in another.
 
-The contract of a module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or for Dict and
-Tuple spaces a dict of them by the names of the parts; a critic's `forward(observation, action)` the action too, (rows,
-numbers) within [-1, 1]. It gives a tensor (rows, outputs): of PPO the policy's columns and then the value, or a tuple of
-both, (rows, head.outputs) and (rows,) or (rows, 1); of DQN a column for each action, with dueling the value too; of two
-critics their values, which should share no parameters. A recurrent module has an integer `state_size`, and its
-`forward(observation, state)` gives (outputs, next state); a state is (rows, state_size), zeros where an episode begins.
-It may have `unroll(observation, starts, state)` for (steps, rows, ...) at once, where `starts` (steps, rows) tells the
-steps at which episodes begin; that gives (steps, rows, outputs).
+The contract of a module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or for Dict
+and Tuple spaces a dict of them by the names of the parts; a critic's `forward(observation, action)` the action too,
+(rows, numbers) within [-1, 1]. It gives a tensor (rows, outputs): of PPO the policy's columns and then the value, or a
+tuple of both, (rows, head.outputs) and (rows,) or (rows, 1); of DQN a column for each action, with dueling the value
+too; of two critics their values, which should share no parameters. A recurrent module has an integer `state_size`, and
+its `forward(observation, state)` gives (outputs, next state); a state is (rows, state_size), zeros where an episode
+begins. It may have `unroll(observation, starts, state)` for (steps, rows, ...) at once, where `starts` (steps, rows)
+tells the steps at which episodes begin; that gives (steps, rows, outputs).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FlatVectors:
         self.device = device
         self.parameters = torch.zeros(shape, device=device)
         self.gradient = torch.zeros(shape, device=device)
-        self._slot: str | None = None  # under which name a pass keeps what `backward` needs; None where it keeps nothing
+        self._slot: str | None = None  # the name under which a pass keeps what `backward` needs; None keeps nothing
         self._reads_back = False  # whether a pass keeps what `input_gradient` needs
 
     @property
@@ -254,7 +254,7 @@ class TorchNetwork(FlatVectors):
 
 
 def join_outputs(result: Any, leading: tuple[int, ...], columns: tuple[int, ...], name: str) -> Tensor:
-    """The output rows (*leading, outputs) of what a module gave, in single precision: one tensor, or one of each group."""
+    """What a module gave, as rows (*leading, outputs) in single precision: one tensor, or one for each group."""
     outputs = sum(columns)
     if isinstance(result, Tensor) and result.shape == (*leading, outputs):
         return result.float()

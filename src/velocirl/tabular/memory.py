@@ -14,10 +14,10 @@ class Memory(NamedTuple):
     """What a copy remembers of its episode, and how it is learnt from."""
 
     window: np.dtype[Any]  # the record of a copy; all zeros at first
-    # (rows, current, i, action, reward, ahead, over, gamma, step) -> the error of the last value that moved: copy i took
-    # `action` where it was (`current.place[i]`), got `reward`, and what comes next is worth `ahead`, 0 where nothing
-    # does; `over` says whether the episode ended, `step` is the learning rate. What it will do next and where it is
-    # then are `current.next_action[i]` and `current.next_place[i]`.
+    # (rows, current, i, action, reward, ahead, over, gamma, step) -> the error of the last value that moved: copy i
+    # took `action` where it was (`current.place[i]`), got `reward`, and what comes next is worth `ahead`, 0 where
+    # nothing does; `over` says whether the episode ended, `step` is the learning rate. What it will do next and where
+    # it is then are `current.next_action[i]` and `current.next_place[i]`.
     remember: Callable[..., Any]
 
 

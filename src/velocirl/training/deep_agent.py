@@ -300,8 +300,9 @@ class DeepAgent(Agent):
         return precision
 
     def row(self, report: Report) -> Row:
-        """The metrics of an iteration, under the names that Stable-Baselines3 uses."""
-        return {f"train/{shown}": report.means.get(name) for name, shown in self.reports.items() if shown is not None}
+        """The metrics of an iteration, under the names that Stable-Baselines3 uses; None where no row had one."""
+        means = {name: None if mean != mean else mean for name, mean in report.means.items()}
+        return {f"train/{shown}": means.get(name) for name, shown in self.reports.items() if shown is not None}
 
     def _build(self, name: str, network: Network) -> Any:
         """A network that learns: native, or torch's where a setting says so."""
@@ -329,27 +330,29 @@ class DeepAgent(Agent):
         more = {"extra": extra, "compiled": config.compile}
         if module is not None:
             built = torch_building.own_module(module, self.encoding, groups, setting=network.setting, **more)
-            kind, remembers = type(module).__qualname__, "has a state_size" if built.state_size else ""
-        else:
-            if is_own_module(described):
-                kind = str(described).removeprefix(OWN_MODULE)
-                raise ValueError(
-                    f"this agent's {network.setting} is a module of your own, {kind}, which no file holds: give"
-                    f" {network.setting}={kind}(...)"
-                )
-            spec = parse_network(described)
-            kind, remembers = "the network", f"has {spec.recurrent.kind}" if spec.recurrent is not None else ""
-        if remembers and not self.remembers:
+            if built.state_size:
+                self._refuse_memory(f"{type(module).__qualname__} has a state_size")
+            return built
+        if is_own_module(described):
+            kind = str(described).removeprefix(OWN_MODULE)
             raise ValueError(
-                f"{kind} {remembers}, but {self.name.upper()} draws single steps from its memory, so that a network"
-                " cannot remember: leave that out, or use PPO"
+                f"this agent's {network.setting} is a module of your own, {kind}, which no file holds: give"
+                f" {network.setting}={kind}(...)"
             )
-        if module is None:
-            built = torch_building.describe_module(
-                spec, self.encoding, groups, name=kind, together=network.together is not None,
-                generator=self._generator(name), **more, **style,
-            )  # fmt: skip
-        return built
+        spec = parse_network(described or "")
+        if spec.recurrent is not None:
+            self._refuse_memory(f"the network has {spec.recurrent.kind}")
+        return torch_building.describe_module(
+            spec, self.encoding, groups, name="the network", together=network.together is not None,
+            generator=self._generator(name), **more, **style,
+        )  # fmt: skip
+
+    def _refuse_memory(self, reason: str) -> None:
+        if not self.remembers:
+            raise ValueError(
+                f"{reason}, but {self.name.upper()} draws single steps from its memory, so that a network cannot"
+                " remember: leave that out, or use PPO"
+            )
 
     def width_of(self, field: str) -> int:
         """How many numbers a network reads of a field."""

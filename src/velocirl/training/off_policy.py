@@ -1,4 +1,4 @@
-"""What algorithms have in common that learn from a memory: their settings, the pace of their iterations, their learner."""
+"""What all algorithms that learn from a replay buffer share: settings, the pace of their iterations, their learner."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ class OnPolicyAgent(DeepAgent):
     """Collect a rollout, estimate how good its actions were, and learn from it."""
 
     # What an algorithm declares beside what every one does.
-    value: ClassVar[Callable[..., Any]]  # a scalar function that writes what is told of an observation beside an action,
-    values: ClassVar[tuple[str, ...]]  # into these fields
+    value: ClassVar[Callable[..., Any]]  # a scalar function that writes the values of an observation
+    values: ClassVar[tuple[str, ...]]  # into these fields of its row
     estimate: ClassVar[tuple[Any, ...]]  # functions over a copy's column in time, after a rollout
     before_epoch: ClassVar[tuple[Any, ...]] = ()  # stages for all rows before each epoch,
     reestimate: ClassVar[tuple[Any, ...]] = ()  # and functions over columns after those

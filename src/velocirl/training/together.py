@@ -104,7 +104,7 @@ class Together:
                 own[name] = array
             elif name.startswith(BY_COPY):
                 own[name] = array[place * copies : (place + 1) * copies]
-            elif name.startswith("learner.") or array.ndim == 1:  # rows one agent's after the other's, also of one alone
+            elif name.startswith("learner.") or array.ndim == 1:  # the rows of one agent after those of another
                 rows = len(array) // count
                 own[name] = array[place * rows : (place + 1) * rows]
             else:

@@ -1,4 +1,4 @@
-"""A policy on a torch module, as an agent holds it, and at work outside of training; recurrent ones give a state back."""
+"""A policy on a torch module, as an agent holds it and outside of training; recurrent ones give a state back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class TorchActor(Acting):
         super().allocate(count)
         self._inputs = np.zeros((count, self._network.encoding.inputs), np.float32)
         self._outputs = np.zeros((count, self._network.outputs), np.float32)
-        self._look, self._draw, self._best, self._write = self.parts(self._inputs, self._outputs, compiled_by(self._translator))
+        parts = self.parts(self._inputs, self._outputs, compiled_by(self._translator))
+        self._look, self._draw, self._best, self._write = parts
 
     def _state(self, state: Any, episode_start: Any, count: int) -> torch.Tensor | None:
         size = self._network.state_size

@@ -61,7 +61,7 @@ def act(head, actor, row, mask, rng):
 
 
 def critic_gradient(head, next_policy, target_critics, critics, row, numbers, gradient, metrics):
-    """(Q_i(s, a) - y)^2 / 2,  y = r + discount * sum over a' of pi(a'|s') (min Q'(s', a') - temperature log pi(a'|s'))"""
+    """(Q_i(s, a) - y)^2 / 2,  y = r + discount sum over a' of pi(a'|s') (min Q'(s', a') - temperature log pi(a'|s'))"""
     count, action = head.outputs, row.action[0]
     target = row.reward
     if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count

@@ -70,8 +70,8 @@ def choose_by_target(head, target_values, row):
 def loss_gradient(head, values, target_values, row, settings, gradient, metrics):
     """d(loss)/d(values) of one transition: loss = weight * huber(Q(s, a) - y),  y = r + discount Q'(s', a').
 
-    huber(e) = e^2 / 2 up to a limit h, beyond which it goes on as a straight line, h (|e| - h / 2). The reward is that of
-    n steps; the discount is gamma^n, and 0 after a terminal state.
+    huber(e) = e^2 / 2 up to a limit h, and beyond it a straight line, h (|e| - h / 2). The reward is that of n steps;
+    the discount is gamma^n, and 0 after a terminal state.
     """
     target = row.reward
     if row.discount > 0.0:  # what follows a terminal state does not exist: not even an infinite value may count
@@ -99,9 +99,9 @@ def loss_gradient(head, values, target_values, row, settings, gradient, metrics)
 class DQN(OffPolicyAgent):
     """Deep Q-learning: act, remember, and learn the values of actions from what is remembered.
 
-    loss = huber(Q(s, a) - (r + gamma Q'(s', a'))), a' the best action at s'. `DQN("CartPole-v1").learn(50_000)`. Outside
-    of training, and unless it is asked to be deterministic, it takes a random action with the probability
-    `exploration_final`.
+    loss = huber(Q(s, a) - (r + gamma Q'(s', a'))), a' the best action at s'. `DQN("CartPole-v1").learn(50_000)`.
+    Outside of training it takes a random action with the probability `exploration_final`, unless it is asked to be
+    deterministic.
     """
 
     name = "dqn"

@@ -70,7 +70,7 @@ class A2CConfig(PPOConfig):
 
 
 def policy_and_value(agent: PPO) -> Groups:
-    """The columns of the policy, then the value. Means of continuous actions hang on the network, deviations are free."""
+    """The columns of the policy, then the value. The network gives means of continuous actions; deviations are free."""
     head = agent.head
     if head.action_dtype == "float32":
         policy = [Columns(head.action_size, 0.01), Columns(head.action_size, free=agent.config.log_deviation)]
@@ -162,8 +162,8 @@ def moved_too_far(means, settings):
 class PPO(OnPolicyAgent):
     """Proximal policy optimisation: collect a rollout, estimate advantages, improve the policy a bounded way.
 
-    `PPO("CartPole-v1").learn(200_000)`. `network` is the description of a torch network, or a torch.nn.Module of your own:
-    see `velocirl.networks.torch_network` for what it takes and gives.
+    `PPO("CartPole-v1").learn(200_000)`. `network` is the description of a torch network, or a torch.nn.Module of your
+    own: see `velocirl.networks.torch_network` for what it takes and gives.
     """
 
     name = "ppo"

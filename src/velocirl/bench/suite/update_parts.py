@@ -53,8 +53,8 @@ class LossGradients:
         self.gradients = np.empty_like(self.outputs)
         self.metrics = np.zeros(1, [(name, np.float64) for name in PPO.reports])
         means = np.zeros(1, [(name, np.float32) for name in (*PPO.reports, "rows")])
-        config = {"clip": 0.2, "value_coefficient": 0.5, "entropy_coefficient": 0.01, "value_clip": 0.0, "dual_clip": 0.0,
-                  "normalise_advantages": 0.0}  # fmt: skip
+        config = {"clip": 0.2, "value_coefficient": 0.5, "entropy_coefficient": 0.01}
+        config |= {"value_clip": 0.0, "dual_clip": 0.0, "normalise_advantages": 0.0}
         settings = np.array([tuple(config.values())], [(name, np.float32) for name in config])
         columns = (
             self.outputs, self.samples, Shared(means), Shared(settings), self.gradients, Shared(self.metrics)

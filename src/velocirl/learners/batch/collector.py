@@ -78,7 +78,7 @@ class Recorded:
             self._device.copy(own, given)
 
     def contents(self) -> dict[str, NDArray[Any]]:
-        """This rollout as a file can hold it."""
+        """The rollout as a file can hold it."""
         arrays = {f"{WAITING}{name}": self._device.fetch(array) for name, array in self._arrays().items()}
         records = np.ascontiguousarray(arrays[f"{WAITING}records"])
         return {**arrays, f"{WAITING}records": records.view(np.uint8).reshape(len(records), -1)}

@@ -21,7 +21,12 @@ class DeviceArray:
     """A view of bytes; a field of records is a tensor of the same memory."""
 
     def __init__(
-        self, memory: torch.Tensor, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], start: int = 0
+        self,
+        memory: torch.Tensor,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        start: int = 0,
     ) -> None:
         self._memory, self._strides, self._start = memory, strides, start  # flat bytes; in bytes, as NumPy counts them
         self.dtype, self.shape = dtype, shape
@@ -56,9 +61,13 @@ class DeviceArray:
             first, stop, _ = key.indices(len(self))
             rows = max(stop - first, 0), *self.shape[1:]
             return DeviceArray(self._memory, self.dtype, rows, self._strides, self._start + first * self._strides[0])
-        kind, offset = (self.dtype.fields or {})[key][:2]
+        kind, offset = self._field(key)
         inner = packed_strides(kind.shape, kind.base)
         return self._tensor(kind.base, (*self.shape, *kind.shape), (*self._strides, *inner), self._start + offset)
+
+    def _field(self, name: str) -> tuple[np.dtype[Any], int]:
+        fields: Any = self.dtype.fields
+        return fields[name][:2]
 
     def as_type(self, dtype: np.dtype[Any]) -> DeviceArray:
         """The same rows by another type, which may be smaller."""
@@ -66,7 +75,7 @@ class DeviceArray:
 
     def side_by_side(self, names: list[str]) -> torch.Tensor:
         """Fields of float32 that lie side by side, as a tensor (..., fields)."""
-        offset = (self.dtype.fields or {})[names[0]][1]
+        offset = self._field(names[0])[1]
         shape, strides = (*self.shape, len(names)), (*self._strides, 4)
         return self._tensor(np.dtype(np.float32), shape, strides, self._start + offset)
 

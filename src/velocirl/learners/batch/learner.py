@@ -37,7 +37,8 @@ class BatchLearner:
         numbers = np.zeros((agents, NUMBERS))
         numbers[:, [MAX_NORM, MAX_VALUE]] = task.config.max_grad_norm, task.config.max_grad_value
         numbers[:, LOSS_SCALE] = FIRST_LOSS_SCALE if scaling else 1.0
-        self.clock = Clock(device.zeros(agents, COUNTS, dtype=np.int64), device.zeros(agents, NUMBERS, dtype=np.float64))
+        counts = device.zeros(agents, COUNTS, dtype=np.int64)
+        self.clock = Clock(counts, device.zeros(agents, NUMBERS, dtype=np.float64))
         device.store(self.clock.numbers, numbers)
         self.networks = BatchNetworks(task, device, agents, self.clock, scaling=scaling)
         self._pending: Pending | None = None

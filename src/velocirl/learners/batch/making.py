@@ -26,8 +26,8 @@ def make_replay(task: Task, most_steps: int, parameters: int) -> BatchReplay:
 def make_rollout(task: Task, parameters: int, agents: Sequence[Seeds] = (), rewards: Any = None) -> BatchRollout:
     """A learner from rollouts; on a GPU, captured as graphs.
 
-    With `agents`, as many learn together, each by its own seeds; the parameters of the task and `rewards`, which are the
-    moments of rewards, have a row for each.
+    With `agents`, as many learn together, each by its own seeds; the parameters of the task and `rewards`, which are
+    the moments of rewards, have a row for each.
     """
     config = task.config
     with tells_of_memory(config):

@@ -1,7 +1,7 @@
 """The networks of an algorithm on one device, their target networks, optimisers and numbers.
 
-What an update decides as it goes (whether to stop, whether a number is not one, how many steps were taken) it decides on
-the device, so that a GPU never waits for the host. Several agents may learn side by side, each with a row of everything.
+What an update decides as it goes (whether to stop, whether a number is not one, how many steps were taken) is decided
+on the device, so that a GPU never waits for the host. Several agents may learn side by side, each with a row of all.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class BatchNetworks:
             self.device.fill(learnt.norms, 0.0)
 
     def step_parts(self, name: str) -> tuple[Callable[[], None] | None, Callable[[], None], Work, Callable[[], None]]:
-        """The parts of a step along the gradient that a network has: what scales it, finds its norm, prepares, descends.
+        """The parts of a network's step along the gradient: scaling it, finding its norm, preparing, descending.
 
         Nothing is scaled where there is nothing to scale by; a step that is not sound is not taken.
         """

@@ -117,7 +117,7 @@ def tally(s, r, t, sums, first, stop, number, rows, clock):  # noqa: ARG001
         sums.seen[s, number] += rows
 
 
-def find_means(s, r, t, sums, first, stop, rows):  # noqa: ARG001
+def find_means(s, r, t, sums, first, stop, rows):
     """What was added to metrics since the last meeting, as means over the batch."""
     for k in range(first, stop):
         sums.means[s, sums.metric[k]] += np.float64(sums.sums[s, k]) / rows
@@ -186,7 +186,7 @@ class BatchProgram:
         self.device.fill(self.sums.seen, 0)
 
     def means_of(self, totals: Any, seen: Any) -> dict[str, float]:
-        """The mean of each metric, from an agent's totals (slots,) and rows seen (passes,); NaN where there were none."""
+        """The mean of each metric, from an agent's totals (slots,) and rows seen (passes,); NaN without rows."""
         slots = list(zip(self._metric.tolist(), self.slot_passes, strict=False))
         return mean_metrics(self.metrics, slots, totals.tolist(), seen.tolist())
 
@@ -456,4 +456,4 @@ def _several(column: Any) -> Any:
     """A field as several rows for each sample; one row where it has only that."""
     array = column[0] if isinstance(column, tuple) else column
     wide = array if len(array.shape) == 3 else array[:, None, :]
-    return column._replace(rows=wide) if isinstance(column, tuple) else wide
+    return type(column)(wide, *column[1:]) if isinstance(column, tuple) else wide

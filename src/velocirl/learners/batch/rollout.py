@@ -115,7 +115,8 @@ class BatchRollout(BatchLearner):
             if not self.collector.on_host:
                 stream = None if self._background is None else self._background.stream
                 self._collect = capture(self._collect, stream)
-            self._start, self._shuffle, self._gather = capture(self._start), capture(self._shuffle), capture(self._gather)
+            self._start, self._shuffle = capture(self._start), capture(self._shuffle)
+            self._gather = capture(self._gather)
             if self._before is not None:
                 self._reestimate = capture(self._reestimate)
             for kind in self._kinds():
@@ -209,8 +210,9 @@ class BatchRollout(BatchLearner):
             self._shuffle()
             for m in range(self._minibatches):
                 self.done += 1
-                kind = self.task.program.due(self.task.config, self.done), *self._shape(
-                    m, self._minibatches, schedule.accumulate
+                kind = (
+                    self.task.program.due(self.task.config, self.done),
+                    *self._shape(m, self._minibatches, schedule.accumulate),
                 )
                 self._updates[kind]() if kind in self._updates else self._update_with(*kind)
                 if not self.device.reports_late and self._stopped():

@@ -24,7 +24,7 @@ class Sequence:
         self._steps: list[tuple[str | None, Callable[[bool, bool], None]]] = []
 
     def run(self, due: frozenset[str], *, accumulate: bool, stepping: bool) -> None:
-        """Do it all; of sections those that are due. Work for agents is told at which place whether gradients add up."""
+        """Do all of it, and of sections those that are due. `place` tells agents' work whether gradients add up."""
         for every, step in self._steps:
             if every is None or every in due:
                 step(accumulate, stepping)
@@ -79,7 +79,10 @@ class Sequence:
             return
         every = self._device.launch([work for work, _ in waiting], self._counts[1])
         always = [work for work, stepping in waiting if not stepping]
-        some = every if len(always) == len(waiting) else self._device.launch(always, self._counts[1]) if always else None
+        if len(always) == len(waiting):
+            some = every
+        else:
+            some = self._device.launch(always, self._counts[1]) if always else None
 
         def step(accumulate: bool, stepping: bool) -> None:
             run = every if stepping else some

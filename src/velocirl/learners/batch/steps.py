@@ -41,7 +41,8 @@ class Stepping:
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
         sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
         rows = narrow(records)
-        ring = Ring(rows, records["observation"], records["next_observation"], counts, self.noise, experience.mask, clock)
+        seen, following = records["observation"], records["next_observation"]
+        ring = Ring(rows, seen, following, counts, self.noise, experience.mask, clock)
         known = {
             task.acting: self.outputs,
             "row": Ringed(rows, counts),
@@ -81,7 +82,8 @@ class FleetSteps:
         self.log = parts.log
         after = [parts.command, *device.stepping(self.fleet), parts.remember, parts.look_ahead]
         self._look = device.launch([parts.look], copies)
-        self._warm_up, self._step = device.launch([parts.draw, *after], copies), device.launch([parts.act, *after], copies)
+        self._warm_up = device.launch([parts.draw, *after], copies)
+        self._step = device.launch([parts.act, *after], copies)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""

@@ -32,7 +32,8 @@ from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv
 
 # The units of a rollout, by their places.
-SEE, MOMENTS, MASK, FORWARD, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE, WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(15)
+SEE, MOMENTS, MASK, FORWARD, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE = range(10)
+WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(10, 15)
 
 
 class Collecting(NamedTuple):
@@ -67,7 +68,7 @@ def record(work, begin, end, t):
 
 
 def finish(work, begin, end):
-    """The value of what a block sees after the last step, and of the last observations of episodes that were cut off."""
+    """The value of what a block sees after the last step, and of the last observations of truncated episodes."""
     call(work, SEE, begin, end, work.horizon)
     call(work, FORWARD, begin, end, 0)
     call(work, VALUE, begin, end, work.horizon)
@@ -153,7 +154,7 @@ class BlockCollector:
     """Collects rollouts: of a fleet in one call for each thread, of Gymnasium's environments step by step."""
 
     def __init__(self, task: Task, networks: BlockNetworks, threads: int, *, alone: bool = False) -> None:
-        """`alone`: one that works while somebody learns, by parameters of its own, which `refresh` brings up to date."""
+        """`alone`: it works while somebody learns, by parameters of its own, which `refresh` brings up to date."""
         config = task.config
         self.task, self.horizon, copies = task, config.horizon, config.num_envs
         self.envs = task.source.make_copies(
@@ -238,9 +239,7 @@ class BlockCollector:
         else:
             self.host = HostExperience(self.envs, task.head)
             experience = self.host.arrays
-        sight = Sight(
-            experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale
-        )
+        sight = Sight(experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale)
         translator = driver_translator()
         self._drivers: list[BoundUnit] = []
         self._sides: list[tuple[BoundUnit, BoundUnit, BoundUnit]] = []

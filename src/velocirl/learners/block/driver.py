@@ -1,7 +1,8 @@
 """Drivers: compiled loops that call units by their addresses, written and compiled once for all algorithms.
 
-A block of rows goes through the units of a pass one after the other and stays in its core's cache. Where rows meet, so do
-the threads: sums are formed in the order of the threads, so that a result depends on their number, never on their timing.
+A block of rows goes through the units of a pass one after the other and stays in its core's cache. Where rows meet, so
+do the threads: sums are formed in the order of the threads, so that a result depends on their number, never on their
+timing.
 """
 
 from __future__ import annotations
@@ -244,7 +245,7 @@ def run_pass(crew, one, first, stop, most, timed):
 
 
 def update(arguments, first, stop, number):
-    """Update number so many of the run, by all threads: rows from `first` to `stop` are this thread's part of a batch."""
+    """One update of the run, by all threads: rows from `first` to `stop` are this thread's part of a batch."""
     crew = arguments[0]
     turns, batch = number & 1, crew.job[0].batch
     sums = crew.sums
@@ -292,7 +293,7 @@ def update(arguments, first, stop, number):
     return 0
 
 
-# What is called, not inlined, in the knowledge that its arrays do not overlap; a driver's own are those of other threads.
+# What is called, not inlined, knowing that its arrays do not overlap; a driver's own are those of other threads.
 KERNELS = (pack_panels, pack_transposed, unpack, clear, reduce_share, move_share)
 
 

@@ -1,4 +1,4 @@
-"""The native networks of an algorithm as CPU threads use them: packed once for all, with room for each thread's passes."""
+"""The native networks of an algorithm as CPU threads use them: packed once, with room for each thread's passes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A program for CPU threads: every stage a unit with its arguments, every meeting an instruction of the driver.
 
-The output of a forward pass is there as long as its block is. A stage after a meeting that asks for one of before it finds
-it computed anew, at the beginning of its own pass.
+The output of a forward pass is there as long as its block is. A stage after a meeting that asks for one of before it
+finds it computed anew, at the beginning of its own pass.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def gradient_unit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_unit(columns, first, stop, place):
-    """Copy a field of each row to where a network reads it; each sample has `per` rows, with or without one for each."""
+    """Copy a field of each row to where a network reads it; each sample has `per` rows, or one row for all of them."""
     for i in range(first, stop):
         source, into = rows_at(columns, i, i - first, place)
         for j in range(len(source)):
@@ -135,7 +135,7 @@ class BlockProgram:
 
     def means(self) -> dict[str, float]:
         """The mean of each metric over all rows seen since this was asked last; NaN where none was."""
-        totals, seen = (array.sum(0).tolist() if len(array) > 1 else array[0].tolist() for array in (self._totals, self._seen))
+        totals, seen = (array.sum(0).tolist() for array in (self._totals, self._seen))
         self._totals[:], self._seen[:] = 0.0, 0
         return mean_metrics(self.metrics, self._slots, totals, seen)
 
@@ -352,4 +352,4 @@ def _several(column: Any) -> Any:
     """A field as several rows for each sample; one row where it has only that."""
     array = column[0] if isinstance(column, tuple) else column
     wide = array if array.ndim == 3 else array[:, None, :]
-    return column._replace(rows=wide) if isinstance(column, tuple) else wide
+    return type(column)(wide, *column[1:]) if isinstance(column, tuple) else wide

@@ -259,7 +259,7 @@ class BlockReplay:
         self.buffer = make_buffer(config, kind, task.seeds.learner)
         self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
         places, numbers = np.zeros((2, config.batch_size), np.int64), np.zeros((4, config.batch_size), np.float32)
-        self.batch = Batch(*places, *numbers)
+        self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
         self.drawn = np.zeros(config.batch_size, drawn_type(task.action, task.fields))
         ends = (1, most_steps, copies)
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
@@ -289,7 +289,8 @@ class BlockReplay:
         for parameters in networks.learnt:
             check_update(bool(self.program.outcome[FAULT]), parameters, steps)
         updates = int(self._updates[0]) - before
-        returns, lengths = latest(*(one[0, : schedule.rounds] for one in log[:3]), self._recent)
+        stretch = slice(schedule.rounds)
+        returns, lengths = latest(log.ends[0, stretch], log.returns[0, stretch], log.lengths[0, stretch], self._recent)
         return Report(
             steps=steps,
             learning_rate=schedule.learning_rate,

@@ -1,4 +1,4 @@
-"""Rollouts, against a model of one copy written by hand: compiled fleets and Gymnasium's environments alike.
+"""Rollouts, against a model of one copy written by hand: fleets and Gymnasium's environments, compiled and in Python.
 
 Cycle counts its steps; its episodes have the lengths 3, 9, 6 and 1, in turn, under a limit of 6 steps. So one
 terminates, one is cut off by the limit, one does both in the same step, and one is over at once.
@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.training.collecting import ENDED
 
 import velocirl
 from velocirl import PPO, Box, Discrete, Environment, float32, int32, random, record
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.learners.recording import EPISODE
 
 LENGTHS, LIMIT = (3, 9, 6, 1), 6
 HORIZON = 25
@@ -86,23 +86,23 @@ def values(agent, counts):
 
 
 def collect(agent):
-    for journal in agent._machine.collector.journals:
-        journal.counts[:] = 0
-    agent._machine.collector.collect(agent._machine.eyes, agent.config.gamma)
-    return gather(agent)
+    learner = agent.learner
+    if agent.config.device == "python":
+        with learner.device.at_work():
+            learner.collector.collect()
+        return gather(learner.recorded.records, learner.recorded.log)
+    learner._collect()
+    return gather(learner.collector.records, learner.collector.log)
 
 
-def gather(agent):
-    """The samples (copies, horizon), last values and ended episodes of all threads."""
-    journals = agent._machine.collector.journals
-    first, ended = 0, []
-    for journal in journals:
-        part = journal.episodes[: journal.counts[ENDED]].copy()
-        part["copy"] += first
-        first += len(journal.samples)
-        ended.append(part)
-    samples = np.concatenate([journal.samples for journal in journals])
-    return samples, np.concatenate([journal.last_value for journal in journals]), np.concatenate(ended)
+def gather(records, log):
+    """The samples (copies, horizon), last values and ended episodes of all copies."""
+    steps, copies = np.nonzero(log.ends[0] >= 0)
+    np.testing.assert_array_equal(log.ends[0, steps, copies], steps * len(records) + copies)
+    episodes = np.zeros(len(steps), EPISODE)
+    episodes["step"], episodes["copy"] = steps, copies
+    episodes["total"], episodes["length"] = log.returns[0, steps, copies], log.lengths[0, steps, copies]
+    return records[:, :-1].copy(), records["value"][:, -1].copy(), episodes
 
 
 def life(phase, skip, steps):
@@ -168,21 +168,27 @@ def prepared(environment, **config):
 @pytest.mark.parametrize(("num_envs", "threads"), [(7, 1), (7, 2), (7, 3), (100, 1), (200, 2)])
 def test_every_transition_of_a_fleet(num_envs, threads):
     agent = prepared(cycle, num_envs=num_envs, threads=threads)
-    assert len(agent._machine.collector.journals) == threads
+    assert len(agent.learner.collector.ranges) == threads
     assert check_rollout(agent) == [1] * num_envs  # a reset counts the episodes from 1
     check_rollout(agent, skip=HORIZON, phases=[1] * num_envs)  # the next rollout goes on where this one ended
 
 
+def test_every_transition_of_a_fleet_in_python():
+    agent = prepared(cycle, num_envs=7, device="python")
+    assert check_rollout(agent) == [1] * 7
+    check_rollout(agent, skip=HORIZON, phases=[1] * 7)
+
+
 @pytest.mark.parametrize("workers", [None, 2])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_every_transition_of_gymnasium(workers, threads):
-    agent = prepared("gym:HostCycle-v0", num_envs=5, threads=threads, workers=workers)
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 1), ("cpu", 2), ("python", 1)])
+def test_every_transition_of_gymnasium(workers, device, threads):
+    agent = prepared("gym:HostCycle-v0", num_envs=5, device=device, threads=threads, workers=workers)
     try:
         phases = check_rollout(agent)
         assert len(set(phases)) > 1  # copies have seeds of their own
         check_rollout(agent, skip=HORIZON, phases=phases)
     finally:
-        agent._machine.collector.envs.close()
+        agent.learner.collector.envs.close()
 
 
 def test_a_native_environment_as_one_of_gymnasium():
@@ -208,8 +214,8 @@ def test_rollouts_do_not_depend_on_the_number_of_threads():
 
 def test_no_two_streams_are_alike():
     agent = prepared(cycle, num_envs=7, threads=2)
-    collector, learner = agent._machine.collector, agent._machine.learner
-    streams = np.concatenate([collector.fleet.copies.rng, collector._rng, learner.rng, agent._acting])
+    collector = agent.learner.collector
+    streams = np.concatenate([collector.envs.copies.rng, collector._rng, agent.learner.rng, agent._acting])
     assert len(np.unique(streams, axis=0)) == 7 + 7 + 2 + 1
     first_numbers = [random.uniform(stream) for stream in streams.copy()]
     assert len(set(first_numbers)) == len(first_numbers)
@@ -251,7 +257,7 @@ def test_normalised_rollouts():
     """Observations are stored as the network saw them, final ones are seen in the same way, and moments stand still."""
     agent = prepared(cycle, num_envs=7, threads=2, normalise_observations=True)
     first, _, _ = collect(agent)
-    agent._machine._add_moments()
+    agent.learner._add_moments()
     counts = first["observation"].astype(np.float64)  # nothing is known yet: mean 0, deviation 1
     np.testing.assert_allclose(agent.observation_moments.mean, counts.mean(), rtol=1e-6)
     np.testing.assert_allclose(agent.observation_moments.inverse_deviation, 1 / counts.std(), rtol=1e-6)
@@ -278,10 +284,12 @@ def test_discounted_returns_for_the_scale_of_rewards():
             total = 0.9 * total + float(sample["reward"])
             returns.append(total)
             total = 0.0 if sample["ended"] else total
-    agent._machine._add_moments()
+    agent.learner._add_moments()
     np.testing.assert_allclose(agent.reward_moments.inverse_deviation, 1 / np.std(returns), rtol=1e-5)
-    assert agent._machine._discount().reward_scale == pytest.approx(1 / np.std(returns), rel=1e-5)
-    assert agent._machine._discount().reward_limit == 10
+    agent.learner._estimate()
+    expected = np.clip(samples["reward"] / np.std(returns), -10, 10)
+    np.testing.assert_allclose(agent.learner.records["reward"][:, :-1], expected, rtol=1e-5)
+    assert agent.learner._scale["reward_limit"] == 10
 
 
 @pytest.mark.parametrize("environment", [cycle, "IdentityContinuous-v0", "TicTacToe-v1"], ids=str)

@@ -30,13 +30,14 @@ def prepared(environment="Counter-v0", kind=PPO, **config):
 
 def samples_of(agent):
     """The samples of each thread, one after another."""
-    return [journal.samples.reshape(-1).copy() for journal in agent._machine.collector.journals]
+    learner = agent.learner
+    return [learner.records[first:stop, :-1].reshape(-1).copy() for first, stop in learner._shares]
 
 
 def gradient_of(agent):
     """The gradient of the first step, from Adam's first moment."""
-    assert agent._machine.learner.optimiser_steps == 1
-    return agent.arrays()["learner.moments"][0].astype(np.float64) / 0.1
+    assert agent.arrays()["policy.steps"] == 1
+    return agent.arrays()["policy.moments"][0].astype(np.float64) / 0.1
 
 
 def forward(network, parameters, inputs):
@@ -152,7 +153,7 @@ def test_ten_updates_by_torch(environment, changes):
     parameters = torch.nn.Parameter(torch.tensor(beginning.astype(np.float64)))
     optimiser = torch.optim.Adam([parameters], eps=1e-5)
     for _ in range(10):
-        streams = agent._machine.learner.rng.copy()
+        streams = agent.learner.rng.copy()
         metrics = agent.iterate()
         optimiser.param_groups[0]["lr"] = metrics["train/learning_rate"]
         for samples in minibatches(samples_of(agent), streams, config):
@@ -161,7 +162,7 @@ def test_ten_updates_by_torch(environment, changes):
             if config.max_grad_norm > 0:
                 torch.nn.utils.clip_grad_norm_([parameters], config.max_grad_norm)
             optimiser.step()
-        np.testing.assert_array_equal(agent._machine.learner.rng, streams)  # the reference has drawn the same numbers
+        np.testing.assert_array_equal(agent.learner.rng, streams)  # the reference has drawn the same numbers
     assert metrics["train/n_updates"] == 10 * config.epochs * config.num_minibatches
     assert metrics["train/minibatches"] == config.epochs * config.num_minibatches
     found = agent.network.layers(agent.parameters - beginning)
@@ -207,13 +208,14 @@ def test_every_sample_is_drawn_once_in_an_epoch(mode, threads):
     agent = prepared(num_envs=7, threads=threads, epochs=2, minibatches=mode, minibatch_size=20)
     metrics = agent.iterate()
     assert metrics["train/n_updates"] == metrics["train/minibatches"] >= 2 * (agent.config.num_minibatches - 1)
-    for own in agent._machine.learner._own:
-        assert sorted(own.order.tolist()) == list(range(len(own.samples)))
-        assert own.order.tolist() != sorted(own.order.tolist())
+    for order, (first, stop) in zip(agent.learner._orders, agent.learner._shares, strict=True):
+        places = np.arange(first * 17, stop * 17)  # a copy has a row more than samples
+        assert sorted(order.tolist()) == places[places % 17 < 16].tolist()
+        assert order.tolist() != sorted(order.tolist())
         if mode == "environments":  # whole rollouts of single copies, each from its first step to its last
-            columns = own.order.reshape(-1, 16)
+            columns = order.reshape(-1, 16)
             np.testing.assert_array_equal(columns - columns[:, :1], np.tile(np.arange(16), (len(columns), 1)))
-            assert not np.any(columns[:, 0] % 16)
+            assert not np.any(columns[:, 0] % 17)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -230,10 +232,8 @@ def test_a_minibatch_of_one_sample(threads):
 def test_divergence_stops_an_update():
     stopped, free = prepared(target_kl=1e-9), prepared(target_kl=1e9)
     metrics = stopped.iterate()
-    assert (metrics["train/minibatches"], metrics["train/n_updates"]) == (
-        2,
-        1,
-    )  # the second saw a policy that had moved
+    # The second saw a policy that had moved.
+    assert (metrics["train/minibatches"], metrics["train/n_updates"]) == (2, 1)
     assert free.iterate()["train/minibatches"] == 9
     one = prepared(minibatch_size=32, epochs=1)
     one.iterate()
@@ -265,23 +265,23 @@ def test_vtrace_follows_the_policy():
     twice.iterate()
     parameters = torch.tensor(once.parameters.astype(np.float64))
     gamma, gae_lambda = 0.9, 0.95
-    for journal in twice._machine.collector.journals:
-        for column, last_value in zip(journal.samples, journal.last_value, strict=True):
-            output = forward(twice.network, parameters, torch.tensor(column["observation"].astype(np.float64)))
-            log_probability, _ = distribution(twice, output, column)
-            ratio = np.exp(log_probability.numpy() - column["log_probability"])
-            values = output[:, 2].numpy()
-            np.testing.assert_allclose(column["ratio"], ratio, rtol=1e-4)
-            np.testing.assert_allclose(column["current_value"], values, rtol=1e-4, atol=1e-4)
-            assert np.abs(ratio - 1).max() > 0.01
-            advantage, following = 0.0, float(last_value)
-            for t in range(15, -1, -1):
-                if column["ended"][t]:
-                    advantage, following = 0.0, float(column["final_value"][t])
-                delta = column["reward"][t] + gamma * following - values[t]
-                advantage = min(ratio[t], 1) * delta + gamma * gae_lambda * min(ratio[t], 1) * advantage
-                following = values[t]
-                assert column["advantage"][t] == pytest.approx(advantage, rel=1e-3, abs=1e-3)
+    for whole in twice.learner.records:
+        column, last_value = whole[:-1], whole["value"][-1]
+        output = forward(twice.network, parameters, torch.tensor(column["observation"].astype(np.float64)))
+        log_probability, _ = distribution(twice, output, column)
+        ratio = np.exp(log_probability.numpy() - column["log_probability"])
+        values = output[:, 2].numpy()
+        np.testing.assert_allclose(column["ratio"], ratio, rtol=1e-4)
+        np.testing.assert_allclose(column["current_value"], values, rtol=1e-4, atol=1e-4)
+        assert np.abs(ratio - 1).max() > 0.01
+        advantage, following = 0.0, float(last_value)
+        for t in range(15, -1, -1):
+            if column["ended"][t]:
+                advantage, following = 0.0, float(column["final_value"][t])
+            delta = column["reward"][t] + gamma * following - values[t]
+            advantage = min(ratio[t], 1) * delta + gamma * gae_lambda * min(ratio[t], 1) * advantage
+            following = values[t]
+            assert column["advantage"][t] == pytest.approx(advantage, rel=1e-3, abs=1e-3)
 
 
 def test_a2c_is_a_configuration_of_ppo():
