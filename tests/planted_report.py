@@ -161,7 +161,7 @@ def planted_results():
                 "phase:rollout": 0.3,
                 "phase:update": 0.7,
                 "phase:update/sample": 0.2,
-                "phase:update/critic": 0.35,
+                "phase:update/forward": 0.35,
             },
         ),
         result(

@@ -15,7 +15,7 @@ HELD = {"rtol": 1e-8, "atol": 1e-10}
 
 
 def cases(dueling, masked, huber=1.0, seed=0):
-    """Transitions with errors on both sides of the loss's corners, masks of all kinds, and infinite values after ends."""
+    """Transitions with errors on both sides of the loss's corners, masks of all kinds, infinite values after ends."""
     head, settings = epsilon_greedy(COUNT, masked, 0.1), numbers(dueling=float(dueling), huber=huber)
     generator, rows = transitions(DQN, head, seed)
     columns = COUNT + 1 if dueling else COUNT

@@ -81,7 +81,7 @@ def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
 
 @pytest.mark.parametrize("priority", ["none", pytest.param("proportional", marks=pytest.mark.slow)])
 def test_a_torch_learner_goes_on_as_a_native_one(priority, tmp_path):
-    """And back again: parameters, frozen network, optimiser, memory, copies of the environment and random streams."""
+    """And back again: parameters, target network, optimiser, memory, copies of the environment and random streams."""
     torched = build("mlp", priority=priority).learn(2000, lambda agent: agent.steps < 1000)
     native = DQN.load(torched.save(tmp_path / "torch"), **NATIVE)
     native.prepare()
@@ -131,9 +131,9 @@ def test_a_module_of_ones_own_learns_where_it_is(tmp_path):
     assert agent.network is module
     changed = {name for name, one in module.state_dict().items() if not torch.equal(one, before[name])}
     assert changed == {f"{part}.{kind}" for part in ("body", "norm", "out") for kind in ("weight", "bias")}
-    frozen = agent.machine.learner.frozen.network.module
-    assert frozen is not module
-    assert torch.equal(frozen.norm.running_var, module.norm.running_var)
+    target = agent.learner.networks.networks["target_values"].module
+    assert target is not module
+    assert torch.equal(target.norm.running_var, module.norm.running_var)
     path = agent.save(tmp_path / "own")
     with pytest.raises(ValueError, match=r"a module of your own, Own, which no file holds: give network=Own\(\.\.\.\)"):
         DQN.load(path)
@@ -142,7 +142,8 @@ def test_a_module_of_ones_own_learns_where_it_is(tmp_path):
     loaded = DQN.load(path, network=other)
     loaded.prepare()
     assert torch.equal(other.norm.running_mean, module.norm.running_mean)
-    assert torch.equal(loaded.machine.learner.frozen.network.module.norm.running_mean, module.norm.running_mean)
+    target = loaded.learner.networks.networks["target_values"].module
+    assert torch.equal(target.norm.running_mean, module.norm.running_mean)
     seen = np.linspace(0, 10, 50, dtype=np.float32)[:, None]
     acts = (one.predict(seen, deterministic=True)[0] for one in (loaded, agent))
     np.testing.assert_array_equal(*acts)
@@ -155,9 +156,9 @@ class Remembers(Own):
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        ("mlp(8) lstm(8)", "DQN draws single steps from its memory, so that a network cannot remember: leave lstm out"),
+        ("mlp(8) lstm(8)", "the network has lstm, but DQN draws single steps from its memory, so that a network cannot remember"),
         (nn.Linear(1, 7), r"Linear must give a tensor \(3, 3\), the policy's 2 columns and then the value"),
-        (Remembers(), "Remembers has a state_size, but DQN draws single steps from its memory: use PPO"),
+        (Remembers(), "Remembers has a state_size, but DQN draws single steps from its memory.*use PPO"),
         (3, "network must be a description such as 'mlp.64, 64.' or a torch.nn.Module, not int"),
     ],
     ids=["recurrent", "outputs", "state", "number"],

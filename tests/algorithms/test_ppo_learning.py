@@ -1,18 +1,14 @@
 """PPO learns. Each test states seed, budget and threshold; what a perfect and a random policy earn is beside it."""
 
-import json
 import subprocess
 import sys
-from contextlib import contextmanager
 from math import inf
-from typing import Any
 
 import numpy as np
 import pytest
 
 import velocirl
 from velocirl import A2C, PPO, Box, Discrete, Environment, float32, record
-from velocirl.algorithms.online import ppo_native
 
 NETWORK = {"threads": 2, "hidden": (64, 64), "shared": True, "activation": "tanh"}  # whatever a preset says
 
@@ -106,8 +102,7 @@ def test_a_time_limit_is_not_an_end():
         forever, seed=0, num_envs=16, horizon=32, minibatch_size=128, epochs=8, learning_rate=1e-2, gamma=0.98,
         max_grad_norm=0.0, **NETWORK,
     ).learn(60_000)  # fmt: skip
-    values = np.concatenate([journal.samples["value"].reshape(-1) for journal in agent._machine.collector.journals])
-    assert np.all(np.abs(values - 50) < 2.5)
+    assert np.all(np.abs(agent.learner.records["value"] - 50) < 2.5)
 
 
 @pytest.mark.slow
@@ -139,28 +134,16 @@ def test_inverted_pendulum_of_gymnasium():
         agent.learn(100_000)
         assert velocirl.evaluate(agent, episodes=16, seed=1).mean_return >= 900
     finally:
-        agent._machine.collector.envs.close()
+        agent.learner.collector.envs.close()
 
 
-def test_a_child_process_compiles_the_very_loop_that_is_used(monkeypatch):
-    """What it compiles must have the fingerprint of what is looked for; else the time is spent twice, unnoticed."""
-    agent = velocirl.PPO("CartPole-v1", hidden=(24,), seed=0, device="cpu", threads=1)
-    asked: list[tuple[str, dict]] = []
-
-    @contextmanager
-    def remember(function, arguments, needed):
-        asked.append((function, dict(arguments)))
-        yield
-
-    monkeypatch.setattr(ppo_native, "compiled_ahead", remember)
-    monkeypatch.setattr(ppo_native.Learner, "compile", lambda learner: looked_for.append(learner))
-    looked_for: list[Any] = []
-    agent.prepare()
-    ((function, arguments),) = asked
-    module, _, name = function.partition(":")
-    script = f"import json, sys; from {module} import {name}; {name}(**json.load(sys.stdin))"
-    subprocess.run([sys.executable, "-c", script], input=json.dumps(arguments), text=True, check=True)
-    assert looked_for[0].is_compiled
+def test_another_process_finds_everything_compiled():
+    """What one process compiles has the fingerprint of what another looks for, for networks of any width."""
+    small = "hidden=({},), shared=True, activation='tanh', num_envs=8, horizon=8, seed=0, device='cpu', threads=1"
+    script = "import velocirl\n{}velocirl.PPO('CartPole-v1', {}).learn(64).predict([0.0] * 4)\n"
+    refuse = "from velocirl.engine import units; units._compile = None\n"
+    for before, width in (("", 24), (refuse, 40)):
+        subprocess.run([sys.executable, "-c", script.format(before, small.format(width))], check=True)
 
 
 def test_every_algorithm_is_found_where_there_is_no_torch():
@@ -174,7 +157,8 @@ def test_every_algorithm_is_found_where_there_is_no_torch():
     )
     said = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True).stdout
     assert said.splitlines() == [
-        "['a2c', 'double-q-learning', 'dqn', 'expected-sarsa', 'ppo', 'q-lambda', 'q-learning', 'sac', 'sarsa', 'td3']",
+        "['a2c', 'discrete-sac', 'double-q-learning', 'dqn', 'expected-sarsa', 'ppo', 'q-lambda', 'q-learning', 'qr-dqn',"
+        " 'sac', 'sarsa', 'td3']",
         "cpu",
         'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"',
     ]

@@ -339,7 +339,7 @@ def test_environments_of_gymnasium(workers):
         assert agent.metrics["rollout/ep_rew_mean"] > 45
         assert agent.metrics["train/n_updates"] == 16 * 8 * 4
     finally:
-        agent._machine.collector.envs.close()
+        agent.learner.collector.envs.close()
 
 
 @pytest.mark.parametrize(

@@ -135,16 +135,14 @@ def test_a_critic_of_ones_own_learns_and_keeps_its_buffers(tmp_path):
     critic = Critic()
     agent = SAC("IdentityContinuous-v0", **{**SMALL, "network": Actor(), "critic": critic}).learn(400)
     state = agent.state()
-    np.testing.assert_array_equal(state.arrays["critic.buffer.scale"], [0.5])
+    np.testing.assert_array_equal(state.arrays["critics.buffer.scale"], [0.5])
     assert state.document["config"]["critic"] == "module Critic"
     other = Critic()
     other.scale.fill_(9.0)
     loaded = SAC.load(agent.save(tmp_path / "own"), network=Actor(), critic=other)
     loaded.prepare()
-    np.testing.assert_array_equal(loaded.state().arrays["critic.parameters"], state.arrays["critic.parameters"])
-    frozen = loaded.machine.learner.frozen_critic.network.module
-    assert frozen.scale.item() == 0.5
+    np.testing.assert_array_equal(loaded.state().arrays["critics.parameters"], state.arrays["critics.parameters"])
+    target = loaded.learner.networks.networks["target_critics"].module
+    assert target.scale.item() == 0.5
     inputs = torch.linspace(-1, 1, 20).view(10, 2)
-    np.testing.assert_array_equal(
-        loaded.machine.learner.critic.forward(inputs)[0], agent.machine.learner.critic.forward(inputs)[0]
-    )
+    np.testing.assert_array_equal(*(one.learner.networks.networks["critics"].forward(inputs)[0] for one in (loaded, agent)))

@@ -59,21 +59,21 @@ def test_it_learns(name):
     assert velocirl.evaluate(agent, episodes=100, seed=1).mean_return > 0.2 * before
 
 
-def test_the_actor_is_delayed_and_its_frozen_copy_follows():
+def test_the_actor_is_delayed_and_its_target_follows():
     agent = TD3("IdentityContinuous-v0", **{**SMALL, "network": "mlp(16, 16)", "actor_every": 3, "tau": 0.5})
     agent.learn(200)  # all of them random
-    learner = agent.machine.learner
-    first, moved = agent.parameters.copy(), []
-    for number in range(1, 7):
-        before = learner.network.to_host()
-        learner.update(actor=number % 3 == 0, move=True)
-        moved.append(not np.array_equal(learner.network.to_host(), before))
+    networks, first, moved = agent.learner.networks.networks, agent.parameters.copy(), []
+    for _ in range(6):  # an update after each step of all copies
+        before = agent.parameters.copy()
+        agent.learn(4)
+        moved.append(not np.array_equal(agent.parameters, before))
+    assert agent.metrics["train/n_updates"] == 6
     assert moved == [False, False, True, False, False, True]
-    now, frozen = learner.network.to_host(), learner.frozen_actor.state()
-    assert not np.array_equal(frozen, now)
-    assert np.abs(frozen - now).max() < np.abs(first - now).max()
-    learner.frozen_actor.network.parameters.zero_()
-    assert torch.count_nonzero(learner.network.parameters) > 0
+    now, target = (networks[name].to_host() for name in ("actor", "target_actor"))
+    assert not np.array_equal(target, now)
+    assert np.abs(target - now).max() < np.abs(first - now).max()
+    networks["target_actor"].parameters.zero_()
+    assert torch.count_nonzero(networks["actor"].parameters) > 0
 
 
 @pytest.mark.slow

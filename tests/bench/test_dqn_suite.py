@@ -26,16 +26,18 @@ def test_what_is_claimed():
 @pytest.mark.slow
 def test_velocirl_updates():
     updates = dqn.Updates()
-    before, frozen = updates.parameters.copy(), updates.updater.frozen.copy()
+    before = updates.learner.state()
     for _ in range(6):
         updates.call()
     assert updates.done == 120
-    assert not updates.batch.outcome[5]
-    assert np.isfinite(updates.parameters).all()
-    assert (updates.parameters != before).mean() > 0.9
-    np.testing.assert_array_equal(updates.updater.frozen, frozen)
+    after = updates.learner.state()
+    assert after["learner.updates"] == 120
+    assert np.isfinite(after["values.parameters"]).all()
+    assert (after["values.parameters"] != before["values.parameters"]).mean() > 0.9
+    np.testing.assert_array_equal(after["target_values.parameters"], before["target_values.parameters"])
     updates.call()
-    assert (updates.updater.frozen != frozen).mean() > 0.9
+    after = updates.learner.state()
+    assert (after["target_values.parameters"] != before["target_values.parameters"]).mean() > 0.9
 
 
 @pytest.mark.slow

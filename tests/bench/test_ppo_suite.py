@@ -208,16 +208,15 @@ def test_all_implementations_of_gae_agree():
 
     from velocirl.bench.peers import torch_gae
 
-    samples, last_values = gae.random_rollout(37, 11)
+    records = gae.random_rollout(37, 11)
+    samples = records[:, :-1]
     assert 0 < np.count_nonzero(samples["ended"]) < samples.size
-    columns = [samples[name].T for name in ("reward", "value", "final_value", "ended")]
-    columns[3] = columns[3] != 0
-    by_numpy = gae.numpy_gae(*columns, last_values)
-    tensors = [torch.tensor(np.ascontiguousarray(array)) for array in (*columns, last_values)]
-    by_torch = torch_gae.gae(*tensors, gae.GAMMA, gae.GAE_LAMBDA)
+    columns = gae.as_columns(records)
+    by_numpy = gae.numpy_gae(*columns)
+    by_torch = torch_gae.gae(*(torch.tensor(array) for array in columns), gae.GAMMA, gae.GAE_LAMBDA)
     for threads in (1, 2):
-        samples["advantage"], samples["target"] = np.nan, np.nan
-        timed = gae.velocirl_gae(samples, last_values, threads)
+        records["advantage"], records["target"] = np.nan, np.nan
+        timed = gae.velocirl_gae(records, threads)
         timed.call()
         assert timed.amount == 37 * 11
         for name, of_numpy, of_torch in zip(("advantage", "target"), by_numpy, by_torch, strict=True):

@@ -9,8 +9,8 @@ import gymnasium
 import numba
 import numpy as np
 import pytest
-from velocirl.algorithms.online.ppo_config import PPOConfig
 
+from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.bench import samplers
 from velocirl.bench.comparison import Comparison, UnavailableError, value
 from velocirl.bench.cost import Cost

@@ -116,10 +116,12 @@ def made(case, env=None, *, kind=None, **changes):
 def spoil(agent, copy, at, **numbers):
     """Let what a copy of a fragile environment gives in its step number `at` be these numbers."""
     agent.prepare()
-    state = agent.learner.state()
+    tabular = isinstance(agent, TabularAgent)
+    state = {"fleet.params": agent.learner._envs.copies.params} if tabular else agent.learner.state()
     for name, value in {"at": at, **numbers}.items():
         state["fleet.params"][name][copy] = value
-    agent.learner.load_state(state)
+    if not tabular:
+        agent.learner.load_state(state)
 
 
 def stop_at(steps):
@@ -224,7 +226,7 @@ def test_a_file_without_a_memory_is_small_and_learns_on_with_an_empty_one(case, 
     again = Agent.load(paths[1])
     if remembers(agent):
         remembered = agent.state().arrays["memory.rows"].nbytes
-        assert paths[1].stat().st_size <= paths[0].stat().st_size - remembered
+        assert paths[1].stat().st_size < paths[0].stat().st_size - remembered // 2
         assert again.state().arrays["memory.counts"].tolist() == [0, 0, 0]
         assert_same(again, Agent.load(paths[0], memory=False))
     else:
@@ -295,11 +297,11 @@ def test_a_signal_saves_and_ends_and_training_can_go_on(case, whole, tmp_path, n
 
 @pytest.mark.parametrize("name", slow_but({"ppo"}, DEEP))
 def test_compiled_it_does_what_it_does_in_python(name):
-    """From the same seed, by the same order of rows: the same but for rounding."""
-    python, compiled = (
-        made((name, device), learning_rate_schedule="constant", **short(name)).learn(160)
-        for device in ("python", "cpu")
-    )
+    """From the same seed, by the same order of rows: the same but for rounding, also when a memory is full."""
+    changes = {**short(name), "learning_rate_schedule": "constant"}
+    if "buffer_size" in changes:
+        changes |= {"buffer_size": 96}
+    python, compiled = (made((name, device), **changes).learn(160) for device in ("python", "cpu"))
     assert np.abs(python.parameters - made((name, "python")).parameters).max() > 1e-3
     np.testing.assert_allclose(compiled.parameters, python.parameters, rtol=1e-3, atol=1e-5)
     assert list(compiled.recent_lengths) == list(python.recent_lengths)

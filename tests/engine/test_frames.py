@@ -26,7 +26,7 @@ class OnDevice:
 
     def __init__(self, array, dtype=None):
         strides = None if array.flags.c_contiguous else array.strides
-        self._array, self.dtype = array, dtype or array.dtype
+        self._array, self.shape, self.dtype = array, array.shape, dtype or array.dtype
         self.__cuda_array_interface__ = {
             "shape": array.shape, "strides": strides, "typestr": array.dtype.str, "version": 3,
             "data": (array.ctypes.data, False),

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from velocirl.algorithms.online.ppo_config import PPOConfig
 
 import velocirl
+from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.engine import registry
 
 WITHOUT = {

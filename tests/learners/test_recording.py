@@ -179,9 +179,10 @@ def test_every_transition_of_a_fleet_in_python():
     check_rollout(agent, skip=HORIZON, phases=[1] * 7)
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-@pytest.mark.parametrize(("device", "threads"), [("cpu", 1), ("cpu", 2), ("python", 1)])
-def test_every_transition_of_gymnasium(workers, device, threads):
+@pytest.mark.parametrize(("device", "threads", "workers"), [
+    ("cpu", 1, None), ("cpu", 1, 2), ("cpu", 2, None), ("cpu", 2, 2), ("python", 1, None),
+])  # fmt: skip
+def test_every_transition_of_gymnasium(device, threads, workers):
     agent = prepared("gym:HostCycle-v0", num_envs=5, device=device, threads=threads, workers=workers)
     try:
         phases = check_rollout(agent)

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from velocirl.algorithms.online.ppo_config import PPOConfig
 
 from velocirl import A2C, PPO
+from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.training.config import as_plain, build_config, nearest, require
 
 

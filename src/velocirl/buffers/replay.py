@@ -183,11 +183,11 @@ class ReplayBuffer:
         """
         compiled: Any = None
 
-        def run(*given: Any) -> None:
+        def run(*given: Any) -> Any:
             nonlocal compiled
             if compiled is None:
                 compiled = compile_loop(function, arguments, learning_translator("replay"), before=lambda: None)
-            compiled(*given)
+            return compiled(*given)
 
         return run
 

@@ -156,7 +156,7 @@ def _nearest(record: Record, name: str) -> str:
 
 
 def _explain(error: Exception, environment: Environment) -> str:
-    found = re.search(r"rec\w+'? (?:object )?has no attribute '?(\w+)", str(error))
+    found = re.search(r"(?:'Row' object has no attribute|there is no field) '(\w+)", str(error))
     if isinstance(error, AttributeError) and found:
         return missing_field(found.group(1), environment)
     return f"{type(error).__name__}: {error}"

@@ -192,16 +192,22 @@ def forget(i, r, t, rollout):  # noqa: ARG001
 # Memories -------------------------------------------------------------------------------------------------------------
 
 
-def look(i, r, t, sight, inputs, ring, log, ahead):
-    """What a copy sees becomes what the network reads, and the observation of the record that comes next.
+def look(i, r, t, sight, inputs, ring, log):
+    """What a copy sees becomes what the network reads, and the observation of the record that comes next."""
+    look_ahead(i, r, t, sight, inputs, ring, log)
+    note(i, r, t, inputs, ring)
 
-    That is in the group which begins at PLACE, or `ahead` records after it.
-    """
-    group = ring.counts[PLACE] + ahead
-    place = (group if group < len(ring.rows) else 0) + i
-    into, kept, row = inputs[r], ring.observations[place], ring.rows[place]
-    if encode(sight.observation[i], sight.table, sight.centre, sight.inverse_scale, into) != 0:
+
+def look_ahead(i, r, t, sight, inputs, ring, log):
+    """What a copy sees becomes what the network reads; the record that lies where the next one will is still whole."""
+    if encode(sight.observation[i], sight.table, sight.centre, sight.inverse_scale, inputs[r]) != 0:
         tell(log, FAULT_IN_OBSERVATION, i, t + ring.clock[STEP])
+
+
+def note(i, r, t, inputs, ring):  # noqa: ARG001
+    """Begin the record of a copy's step, with what the network read."""
+    place = ring.counts[PLACE] + i
+    into, kept, row = inputs[r], ring.observations[place], ring.rows[place]
     for j in range(len(kept)):
         kept[j] = into[j]
     for k in range(len(row.mask)):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 ORDER = (
     "rollout", "rollout/policy", "rollout/environment", "rollout/buffer",
     "estimate",
-    "update", "update/sample", "update/gather", "update/target", "update/forward", "update/loss", "update/critic",
-    "update/backward", "update/actor", "update/optimiser", "update/waiting",
+    "update", "update/sample", "update/gather", "update/forward", "update/loss", "update/backward", "update/optimiser",
+    "update/waiting",
 )  # fmt: skip
 
 

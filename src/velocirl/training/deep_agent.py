@@ -101,6 +101,7 @@ class DeepAgent(Agent):
     @property
     def network(self) -> Any:
         """The network that acts: the plan of a native one, or the torch module."""
+        self._settle()
         return self.policy.network
 
     @property

@@ -7,9 +7,9 @@ import pytest
 from gymnasium.spaces import Box
 from hypothesis import given
 from hypothesis import strategies as st
-from velocirl.algorithms.online.ppo_config import PPOConfig
 
 from velocirl import A2C, DQN, PPO, SAC
+from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.bench.tuning.shapes import FEWEST_ITERATIONS, distance, doublings, shapes_of, without
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from choosing import slow_but
 from torch import nn
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.training.mapped_updating import PLACE
 
 import velocirl
 from velocirl import PPO, Box, Discrete, Environment, float32, int32, random, record
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.learners.batch.networks import LEARNING_RATE
 from velocirl.training.agent import Goal
 
 SMALL = {
@@ -153,10 +153,10 @@ def trained(name, iterations=2, **changes):
 
 
 def collect(agent):
-    machine = agent._machine
-    with machine.device.at_work():
-        machine.collector.collect(agent.config.gamma)
-    return machine.records.samples[: agent.config.horizon]
+    learner = agent.learner
+    with learner.device.at_work():
+        learner.collector.collect()
+    return learner.recorded.memory[:-1]
 
 
 def log_probabilities(agent, outputs, samples):
@@ -176,21 +176,29 @@ def test_learning_sees_what_the_rollout_saw(name):
     """Every minibatch of an epoch, with the parameters of the rollout: values and log-probabilities."""
     agent = trained(name)
     samples = collect(agent)
-    learner, horizon = agent._machine.learner, agent.config.horizon
-    together = learner.shape.rows // horizon
+    learner, horizon = agent.learner, agent.config.horizon
     assert samples["ended"][:-1].any()
-    learner._start_epoch()
-    seen = []
-    for place in range(learner.schedule.minibatches):
-        with torch.no_grad():
-            outputs = learner._read().reshape(horizon, together, -1)
-        copies = learner.tensors["order"][0, place * together : (place + 1) * together].numpy()
-        drawn = samples[:, copies]
+    program, before, seen = learner.program, agent.parameters.copy(), []
+    run = program.run
+
+    def watch(*arguments, **more):
+        run(*arguments, **more)
+        index = learner._drawing.index.numpy().reshape(horizon, -1)
+        copies = index[0].tolist()
+        np.testing.assert_array_equal(index, np.arange(horizon)[:, None] * 6 + copies)
+        outputs, drawn = program._outputs["policy"].reshape(*index.shape, -1), samples[:, copies]
         np.testing.assert_allclose(outputs[..., -1], drawn["value"], atol=1e-5)
         np.testing.assert_allclose(log_probabilities(agent, outputs, drawn), drawn["log_probability"], atol=1e-5)
-        learner.tensors["counts"][:, PLACE] += 1
-        seen += copies.tolist()
+        seen.extend(copies)
+
+    program.run = watch
+    learner.clock.numbers[:, LEARNING_RATE] = 0.0
+    with learner.device.at_work():
+        learner._start()
+        learner._learn(agent.schedule(0.0)._replace(epochs=1))
     assert sorted(seen) == list(range(6))
+    learner.fresh = False
+    np.testing.assert_array_equal(agent.parameters, before)
     assert np.ptp(samples["value"]) > 1e-3
 
 
@@ -208,8 +216,8 @@ def test_the_policy_has_not_moved_before_the_first_step(name):
 @pytest.mark.parametrize("name", slow_but({"lstm", "gymnasium"}, ["lstm", "gru", "own module", "gymnasium"]))
 def test_the_state_is_zero_after_an_end_and_nowhere_else(name):
     agent = trained(name)
-    follows = agent._machine.records.samples[agent.config.horizon - 1]["ended"] != GOES_ON
-    network, given = agent._machine.collector.network, []
+    follows = agent.learner.recorded.memory[agent.config.horizon - 1]["ended"] != GOES_ON
+    network, given = agent.learner.collector.network, []
     forward = network.forward
 
     def watch(inputs, state=None):
@@ -233,8 +241,8 @@ def test_values_where_an_episode_is_cut_off(name):
     agent = trained(name)
     module = agent.network
     samples = collect(agent)
-    records = agent._machine.collector.records
-    state = records.start_state.clone()
+    collector = agent.learner.collector
+    state = collector.recorded.start_state.clone()
     assert state.any()
     cuts = 0
     for row in samples:
@@ -247,10 +255,10 @@ def test_values_where_an_episode_is_cut_off(name):
         state[torch.tensor(row["ended"] != GOES_ON)] = 0.0
         cuts += truncated.sum()
     assert cuts > 6
-    np.testing.assert_allclose(records.tensors["state"].numpy(), state.numpy(), atol=1e-5)
+    np.testing.assert_allclose(collector._state.numpy(), state.numpy(), atol=1e-5)
     with torch.no_grad():
-        last, _ = module(records.tensors["inputs"], state)
-    np.testing.assert_allclose(records.tensors["last_value"], values_in(last), atol=1e-5)
+        last, _ = module(collector._inputs, state)
+    np.testing.assert_allclose(collector.recorded.memory[-1]["value"], values_in(last), atol=1e-5)
 
 
 def values_in(outputs):
@@ -282,9 +290,8 @@ def test_resumed_in_the_middle_of_episodes(name, tmp_path):
 def test_whole_copies_make_minibatches():
     """Minibatches of a recurrent network are of whole copies, as near to the wanted size as their number allows."""
     agent = trained("gru", iterations=1, minibatch_size=30)  # 126 / 30 is about 4 minibatches; 6 copies give 3
-    learner = agent._machine.learner
-    assert learner.schedule.unit == agent.config.horizon
-    assert learner.schedule.minibatches == 3
+    assert agent.learner._drawing._extent.unit == agent.config.horizon
+    assert agent.learner._minibatches == 3
     assert agent.iterate()["train/minibatches"] == 3 * 2
 
 
@@ -297,8 +304,8 @@ def test_vtrace_of_a_recurrent_policy_follows_it():
         agent.prepare()
         agent.iterate()
     once, twice = agents
-    samples, start = twice._machine.records.samples[:21], twice._machine.records.start_state
-    state, module = start.clone(), once.network
+    samples, state = twice.learner.recorded.memory[:21], twice.learner.recorded.start_state.clone()
+    module = once.network
     for row in samples:
         with torch.no_grad():
             outputs, state = module(torch.tensor(row["observation"]), state)

@@ -1,4 +1,4 @@
-"""A machine whose reports come one iteration late, as a GPU's do: the same code, here on the CPU under another name."""
+"""A learner whose reports come one iteration late, as a GPU's do: the same code, here on the CPU under another name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 from fragile import fragile
-from velocirl.training.torch_device import CPUDevice
 
 from velocirl import PPO, Checkpoint, NumericalError
+from velocirl.learners.batch.torch_device import TorchCPUDevice
 from velocirl.runs.checkpoints import Checkpoints
 
 SMALL = {"num_envs": 32, "horizon": 16, "minibatch_size": 10**9, "epochs": 1, "seed": 5, "threads": 1}
@@ -21,8 +21,8 @@ def late(monkeypatch):
     """Make what is called after this late."""
 
     def make_late():
-        monkeypatch.setattr(CPUDevice, "reports_late", True)
-        monkeypatch.setattr(CPUDevice, "name", "late")  # by which records of the host are kept apart
+        monkeypatch.setattr(TorchCPUDevice, "reports_late", True)
+        monkeypatch.setattr(TorchCPUDevice, "name", "cuda")  # by which records of the host are kept apart
 
     return make_late
 
@@ -65,7 +65,7 @@ def test_nothing_is_saved_of_an_iteration_that_failed(numbers, source, late, tmp
     late()
     agent = PPO(fragile, network="mlp(16)", device="cpu", normalise_observations=True, **SMALL)
     agent.prepare()
-    fleet = agent._machine.collector.fleet
+    fleet = agent.learner.collector._fleet
     for name, value in {"at": 21 if "reward" in numbers else 20, **numbers}.items():
         fleet.copies.params[name][4] = value
     message = rf"{source} is not finite: copy 4, step {BATCH + 4 * 32} of the run \(4 of this rollout\)"
@@ -83,5 +83,7 @@ def test_environments_of_the_host_are_normalised_alike(late):
     one = PPO("gym:CartPole-v1", network="mlp(16)", device="cpu", **config).learn(3 * 8 * 16)
     late()
     other = PPO("gym:CartPole-v1", network="mlp(16)", device="cpu", **config).learn(3 * 8 * 16)
+    assert other.learner.recorded is not other.learner.collector.recorded
+    assert one.learner.recorded is one.learner.collector.recorded
     np.testing.assert_allclose(other.arrays()["observation.moments"], one.arrays()["observation.moments"], rtol=1e-6)
     np.testing.assert_allclose(other.parameters, one.parameters, atol=1e-6)

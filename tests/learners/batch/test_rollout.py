@@ -1,4 +1,4 @@
-"""The torch machine on the CPU: against the native one from the same seed, and against plain Python by a module."""
+"""Rollouts learnt from in whole batches, by torch: against native networks from the same seed, and by a module."""
 
 import dataclasses
 from math import inf, nan
@@ -9,11 +9,11 @@ import torch
 from choosing import slow_but
 from fragile import fragile
 from torch import nn
-from velocirl.buffers.rollout import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.training.mapped_updating import FAULT, PLACE, STOPPED
 
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, int32, random, record
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine import registry
+from velocirl.learners.batch.networks import FAULT, STOPPED
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
 
@@ -85,12 +85,12 @@ def both(environment, **config):
 
 
 def native_samples(agent):
-    return np.concatenate([journal.samples for journal in agent._machine.collector.journals])
+    return agent.learner.records[:, :-1]
 
 
 def samples_of(agent):
-    """The samples (copies, horizon) of a torch machine."""
-    return agent._machine.records.samples[: agent.config.horizon].T.copy()
+    """The samples (copies, horizon) of torch's learner."""
+    return agent.learner.recorded.records[:, :-1].copy()
 
 
 def assert_near(found, expected, tolerance):
@@ -209,8 +209,8 @@ def test_advantages_at_the_ends_of_episodes():
         module = Actor()
         module.load_state_dict(agent.network.state_dict())  # as it is during the rollout
         agent.iterate()
-        samples, last_values = samples_of(agent), agent._machine.records.tensors["last_value"].numpy()
-        next_counts = agent._machine.collector.fleet.copies.state["count"]
+        samples, last_values = samples_of(agent), agent.learner.recorded.records["value"][:, -1].copy()
+        next_counts = agent.learner.collector._fleet.copies.state["count"]
         cuts = [
             check_column(module, column, last_values[i], 0.9, 0.95, next_counts[i]) for i, column in enumerate(samples)
         ]
@@ -251,15 +251,14 @@ def test_the_number_of_threads_changes_nothing():
 
 def test_every_sample_is_used_once_in_an_epoch():
     agent = prepared(num_envs=7, horizon=10, minibatch_size=14, **TORCH)
-    learner, seen = agent._machine.learner, []
-    lose = learner._lose
+    program, seen = agent.learner.program, []
+    run = program.run
 
-    def watch():
-        place, rows = int(learner.tensors["counts"][0, PLACE]), learner.shape.rows
-        seen.append(learner.tensors["order"][0, place * rows : (place + 1) * rows].numpy().copy())
-        lose()
+    def watch(*arguments, **more):
+        run(*arguments, **more)
+        seen.append(agent.learner._drawing.index.numpy().copy())
 
-    learner._lose = watch
+    program.run = watch
     agent.iterate()
     assert [len(one) for one in seen] == [14] * 10
     first, second = np.concatenate(seen[:5]), np.concatenate(seen[5:])
@@ -297,7 +296,7 @@ def test_an_update_stops_where_the_policy_has_moved_too_far():
     assert rows[0]["train/minibatches"] == 24
     assert 1 < rows[1]["train/minibatches"] < 24
     assert rows[1]["train/n_updates"] == rows[1]["train/minibatches"] - 1  # the one that told of it makes no step
-    assert held._machine.learner.tensors["counts"][0, STOPPED] == 1
+    assert held.learner.clock.counts[0, STOPPED] == 1
     again = held.iterate()
     assert again["train/n_updates"] > rows[1]["train/n_updates"]  # the next update begins anew
 
@@ -325,7 +324,7 @@ def test_the_last_episodes_to_end_are_told():
     """Of a rollout with more than 100 ends the last hundred count, in the order of their ends."""
     agent = prepared(num_envs=20, horizon=40, **TORCH)
     lengths = np.arange(20) % 5 + 1
-    agent._machine.collector.fleet.copies.params["length"] = lengths
+    agent.learner.collector._fleet.copies.params["length"] = lengths
     agent.iterate()
     ends = [int(lengths[copy]) for t in range(40) for copy in range(20) if (t + 1) % lengths[copy] == 0]
     assert len(ends) > 300
@@ -334,7 +333,7 @@ def test_the_last_episodes_to_end_are_told():
 
 
 def spoil(agent, copy, at, **numbers):
-    params = agent._machine.collector.fleet.copies.params
+    params = agent.learner.collector._fleet.copies.params
     for name, value in {"at": at, **numbers}.items():
         params[name][copy] = value
 
@@ -370,7 +369,7 @@ def test_an_observation_that_is_no_number(number, normalise, tmp_path):
 
 def test_a_final_observation_that_is_no_number(tmp_path):
     agent = prepared(fragile, **TORCH)
-    agent._machine.collector.fleet.copies.elapsed[2] = 980  # cut off at step 1000: step 3 of the second rollout
+    agent.learner.collector._fleet.copies.elapsed[2] = 980  # cut off at step 1000: step 3 of the second rollout
     spoil(agent, 2, at=20, observation=nan)
     message = rf"an observation of the environment is not finite: copy 2, step {BATCH + 3 * 6} of the run \(3 of this"
     assert_stops(agent, message, tmp_path)
@@ -389,7 +388,7 @@ def test_a_gradient_that_is_no_number(tmp_path):
     agent = prepared(fragile, value_coefficient=100.0, **TORCH)
     spoil(agent, 0, at=21, reward=1e38)
     assert_stops(agent, f"the gradient is not finite in the update after step {2 * BATCH} of the run", tmp_path)
-    assert agent._machine.learner.tensors["counts"][0, FAULT] == 1
+    assert agent.learner.clock.counts[0, FAULT] == 1
 
 
 def test_a_step_that_leaves_the_numbers(tmp_path):

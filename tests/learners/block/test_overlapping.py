@@ -72,7 +72,7 @@ def prepared(environment="gym:Walk-v0", **changes):
 
 def learnt_from(agent):
     """The samples of the rollout that the learner has, one copy after another."""
-    return np.concatenate([own.samples for own in agent._machine.learner._own])
+    return agent.learner.records[:, :-1].reshape(-1)
 
 
 def log_probabilities(agent, parameters, samples):
@@ -98,7 +98,7 @@ def assert_nobody_collects(before):
 @pytest.mark.parametrize(("threads", "shares"), [(1, 1), (2, 1), (4, 2)])
 def test_a_rollout_is_by_the_policy_of_one_update_earlier(threads, shares):
     agent = prepared(threads=threads)
-    assert len(agent._machine.learner._own) == shares  # of three threads that learn, two get copies
+    assert len(agent.learner._shares) == shares  # of three threads that learn, two get copies
     policies, rollouts = [agent.parameters.copy()], []
     for _ in range(5):
         agent.iterate()
@@ -131,10 +131,9 @@ def test_who_waits_is_said():
         agent.iterate()
     elapsed = time.monotonic() - began
     waited = gauges_of(agent)["learner/waiting_seconds"]
-    assert (
-        2e-3 * BATCH < waited <= elapsed
-    )  # for the first rollout, which takes this long, and a good part of the others
-    agent.machine.drain()
+    # For the first rollout, which takes this long, and a good part of the others.
+    assert 2e-3 * BATCH < waited <= elapsed
+    agent.learner.drain()
     time.sleep(0.05)
     gauges = gauges_of(agent)
     assert gauges["queue/length"] == 1.0
@@ -187,12 +186,13 @@ def test_a_saved_rollout_is_learnt_from_after_a_resume(tmp_path):
     pending = {name: array for name, array in loaded.arrays().items() if name.startswith("pending.")}
     for one in (agent, loaded):
         one.iterate()
-    samples = learnt_from(loaded)
-    saved = pending["pending.samples"].view(samples.dtype).reshape(-1)
-    for name in ("observation", "action", "log_probability", "value", "reward", "ended"):
-        np.testing.assert_array_equal(samples[name], saved[name])
-    last_values = np.concatenate([own.last_value for own in loaded._machine.learner._own])
-    np.testing.assert_array_equal(last_values, pending["pending.last_value"])
+    records = loaded.learner.records
+    saved = pending["pending.records"].view(records.dtype).reshape(records.shape)
+    for name in ("observation", "action", "log_probability", "ended"):
+        np.testing.assert_array_equal(records[:, :-1][name], saved[:, :-1][name])
+    np.testing.assert_array_equal(records["value"], saved["value"])  # with those after the last steps
+    scale = float(agent.reward_moments.inverse_deviation[0])
+    np.testing.assert_allclose(records["reward"][:, :-1], np.clip(saved["reward"][:, :-1] * scale, -10, 10), rtol=1e-6)
     assert loaded.parameters.tobytes() == agent.parameters.tobytes()
     assert loaded.recent_returns == agent.recent_returns
     assert len(loaded.recent_returns) == 4 * 6  # of each copy, every fifth of 32 steps was an end
@@ -224,7 +224,7 @@ def test_an_interrupt_waits_for_the_rollout():
         agent.learn(10 * BATCH, interrupt)
     taken = Walk.taken
     assert (agent.steps, taken) == (2 * BATCH, 3 * BATCH)
-    assert "pending.samples" in agent.arrays()
+    assert "pending.records" in agent.arrays()
     agent.learn(2 * BATCH)
     assert Walk.taken == taken + 2 * BATCH  # the rollout that waited was learnt from
 
@@ -308,9 +308,9 @@ def test_worker_processes_collect_meanwhile():
         agent.learn(4 * BATCH)
         assert agent.steps == 4 * BATCH
         assert np.isfinite(agent.parameters).all()
-        assert sum(own.samples.size for own in agent._machine.learner._own) == BATCH
+        assert len(learnt_from(agent)) == BATCH
     finally:
-        agent._machine.collector.envs.close()
+        agent.learner.collector.envs.close()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="mujoco is not installed")

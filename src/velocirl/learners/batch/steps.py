@@ -19,7 +19,7 @@ from velocirl.learners.commands import command_for
 from velocirl.learners.experience import Experience
 from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import Pace, exploration_at
-from velocirl.learners.recording import Log, Ring, Sight, look, remember
+from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note, remember
 from velocirl.learners.task import Task
 
 
@@ -54,8 +54,9 @@ class Stepping:
         }
         columns = tuple(known[name] for name in task.act.arguments)
         command, table = command_for(task.source.action_space)
-        self.look = Work(look, (sight, self.inputs, ring, self.log, 0))
-        self.look_ahead = Work(look, (sight, self.inputs, ring, self.log, copies))
+        self.look = Work(look, (sight, self.inputs, ring, self.log))
+        self.look_ahead = Work(look_ahead, (sight, self.inputs, ring, self.log))
+        self.note = Work(note, (self.inputs, ring))
         self.act = Work(acting(task.act, head), (columns, self.outputs, self.log, clock))
         self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
         self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
@@ -71,7 +72,6 @@ class FleetSteps:
         self.device, self._ring, copies = device, ring, task.config.num_envs
         self._network = networks.networks[task.acting]
         self.fleet = device.make_fleet(task.source.native, copies, task.source.params)
-        self.fleet.reset()
         device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, copies))
         self.fleet.target.begin(np.ones(copies, np.bool_))
         timing = ring.timing
@@ -81,9 +81,9 @@ class FleetSteps:
         )  # fmt: skip
         self.log = parts.log
         after = [parts.command, *device.stepping(self.fleet), parts.remember, parts.look_ahead]
-        self._look = device.launch([parts.look], copies)
-        self._warm_up = device.launch([parts.draw, *after], copies)
-        self._step = device.launch([parts.act, *after], copies)
+        self._look = device.launch([parts.look_ahead], copies)
+        self._warm_up = device.launch([parts.note, parts.draw, *after], copies)
+        self._step = device.launch([parts.note, parts.act, *after], copies)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""

@@ -457,7 +457,7 @@ class BlockReplay:
         bind, functions = networks.bind, networks.functions(task.acting)
         random_columns = known["row"], known["mask"], known["rng"]
         return {
-            LOOK: bind(index_loop(look), sight, inputs, ring, self._log, 0),
+            LOOK: bind(index_loop(look), sight, inputs, ring, self._log),
             RANDOM: bind(row_loop(random_action, task.head), *random_columns),
             FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
             ACT: bind(index_loop(acting(task.act, task.head)), columns, work.output, self._log, self._clock),

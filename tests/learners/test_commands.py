@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-from velocirl.training.commands import writer_for
 
-from velocirl.engine.compiling import compile_loop, learning_translator
-from velocirl.engine.registers import as_rows, row
+from velocirl.engine.columns import Shared
+from velocirl.engine.compiling import learning_translator
+from velocirl.engine.launching import CPULauncher, PythonLauncher, Work, by_row
+from velocirl.engine.records import with_attributes
+from velocirl.learners.commands import command_for
 
 INF = np.inf
 
@@ -19,23 +21,16 @@ DRAWN = np.array([[0, 0], [1, -1], [0.5, 0.25], [3, -7], [-0.5, 1e9]], np.float3
 WITHIN = np.clip(DRAWN, -1, 1)
 
 
-def loop_of(write):
-    def loop(actions, drawn):
-        for i in range(len(actions)):
-            write(actions, i, row(drawn, i))
-
-    return loop
-
-
 def written(space, drawn, *, compiled):
-    drawn = np.array(drawn, np.float32 if isinstance(space, Box) else np.int32)
-    actions = np.zeros((len(drawn), *space.shape), space.dtype)
-    loop, rows, given = loop_of(writer_for(space)), actions, drawn
-    if compiled:
-        rows, given = (actions if actions.ndim == 1 else as_rows(actions)), as_rows(drawn)
-        loop = compile_loop(loop, (rows, given), learning_translator("commands"), before=lambda: None)
-    loop(rows, given)
-    return actions
+    number = "f4" if isinstance(space, Box) else "i4"
+    rows = np.zeros(len(drawn), [("action", number, (len(drawn[0]),))])
+    rows["action"] = drawn
+    actions = np.zeros((len(drawn), *(space.shape or (1,))), space.dtype)
+    command, table = command_for(space)
+    launcher = CPULauncher(1, learning_translator("commands")) if compiled else PythonLauncher()
+    given = rows if compiled else with_attributes(rows)
+    launcher.launch([Work(by_row(command), (actions, given, Shared(table)))], len(drawn))(0)
+    return actions.reshape(len(drawn), *space.shape)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
@@ -64,6 +59,8 @@ def test_actions(space, drawn, expected, compiled):
 
 def test_what_was_drawn_stays_as_it_was():
     """The log-probability is that of what was drawn, so nothing may change it afterwards."""
-    drawn = DRAWN.copy()
-    writer_for(Box(-1, 1, (2,)))(np.zeros((1, 2), np.float32), 0, drawn[3])
-    np.testing.assert_array_equal(drawn, DRAWN)
+    rows = with_attributes(np.zeros(1, [("action", "f4", (2,))]))
+    rows["action"] = DRAWN[3]
+    command, table = command_for(Box(-1, 1, (2,)))
+    command(np.zeros(2, np.float32), rows[0], table[0])
+    np.testing.assert_array_equal(rows["action"][0], DRAWN[3])

@@ -1,12 +1,12 @@
-"""Updates of DQN against torch: the same batches, the same losses, Adam, clipping and the frozen network."""
+"""Updates of DQN on CPU threads against torch: the same batches and losses, Adam, clipping and the target network."""
 
 import numpy as np
 import pytest
 import torch
 
 from velocirl import DQN, NumericalError
+from velocirl.learners.block.driver import FAULT
 from velocirl.training.agent import Goal
-from velocirl.training.off_policy import FAULT
 
 SETTINGS = {"num_envs": 4, "hidden": (24, 17), "seed": 3, "learning_starts": 200, "batch_size": 50, "train_every": 4,
             "target_every": 3, "buffer_size": 400, "gamma": 0.9, "learning_rate": 3e-3, "max_grad_norm": 0.7,
@@ -73,6 +73,10 @@ def trained(threads, **config):
     return agent
 
 
+def target_of(agent):
+    return agent.learner.state()["target_values.parameters"]
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     "config",
@@ -83,16 +87,15 @@ def trained(threads, **config):
 )
 def test_ten_updates_against_torch(threads, config):
     agent = trained(threads, tau=0.5, **config)
-    reference, machine = Reference(agent), agent._machine
-    machine.iterate(agent.pace(50), 200)  # warm: nothing is learnt
-    assert machine.batch.outcome[0] == 0
+    reference, learner = Reference(agent), agent.learner
+    assert learner.iterate(agent.pace(50), 200).minibatches == 0  # warm: nothing is learnt
     for number in range(1, 11):
-        machine.iterate(agent.pace(1), 200 + 4 * number)
-        errors = reference.update(machine.buffer.rows, machine.batch, number, 0.5)
-        np.testing.assert_allclose(machine.batch.errors, errors, rtol=1e-3, atol=1e-4)
+        assert learner.iterate(agent.pace(1), 200 + 4 * number).optimiser_steps == number
+        errors = reference.update(learner.buffer.rows, learner.batch, number, 0.5)
+        np.testing.assert_allclose(learner.batch.errors, errors, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(agent.parameters, reference.flat(reference.online), rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(machine.updater.frozen, reference.flat(reference.frozen), rtol=1e-3, atol=1e-4)
-    assert not np.array_equal(agent.parameters, machine.updater.frozen)
+        np.testing.assert_allclose(target_of(agent), reference.flat(reference.frozen), rtol=1e-3, atol=1e-4)
+    assert not np.array_equal(agent.parameters, target_of(agent))
 
 
 def test_threads_change_nothing_but_the_rounding_and_repeat_themselves():
@@ -105,13 +108,14 @@ def test_threads_change_nothing_but_the_rounding_and_repeat_themselves():
 
 
 def test_a_fault_leaves_the_parameters_as_they_were():
-    agent = trained(2)
-    machine = agent._machine
-    machine.iterate(agent.pace(50), 200)
-    before, frozen = agent.parameters.copy(), machine.updater.frozen.copy()
-    machine.buffer.rows["reward"] = np.inf
+    agent = trained(2, target_every=1)
+    learner = agent.learner
+    learner.iterate(agent.pace(50), 200)
+    learner.iterate(agent.pace(1), 204)
+    before, target = agent.parameters.copy(), target_of(agent)
+    learner.buffer.rows["reward"] = np.inf
     with pytest.raises(NumericalError, match="gradient is not finite"):
-        machine.iterate(agent.pace(1)._replace(target_every=1), 204)
-    assert machine.batch.outcome[FAULT] == 1
+        learner.iterate(agent.pace(1), 208)
+    assert learner.program.outcome[FAULT] == 1
     np.testing.assert_array_equal(agent.parameters, before)
-    np.testing.assert_array_equal(machine.updater.frozen, frozen)
+    np.testing.assert_array_equal(target_of(agent), target)

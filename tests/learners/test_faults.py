@@ -14,16 +14,24 @@ SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidde
 BATCH = 96
 
 
-def prepared(**changes):
-    agent = PPO(fragile, **{**SMALL, **changes})
-    agent.prepare()
-    return agent
+@pytest.fixture(params=["cpu", "python"])
+def prepared(request):
+    def prepared(**changes):
+        agent = PPO(fragile, **{**SMALL, "device": request.param, **changes})
+        agent.prepare()
+        return agent
+
+    return prepared
+
+
+def copies_of(agent):
+    collector = agent.learner.collector
+    return collector._fleet.copies if agent.config.device == "python" else collector.envs.copies
 
 
 def spoil(agent, copy, at, **numbers):
-    params = agent._machine.collector.fleet.copies.params
     for name, value in {"at": at, **numbers}.items():
-        params[name][copy] = value
+        copies_of(agent).params[name][copy] = value
 
 
 def assert_stops(agent, message, directory, iterations=1):
@@ -38,7 +46,7 @@ def assert_stops(agent, message, directory, iterations=1):
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])
 @pytest.mark.parametrize("copy", [1, 5])
-def test_in_a_reward(number, copy, tmp_path):
+def test_in_a_reward(prepared, number, copy, tmp_path):
     agent = prepared()
     spoil(agent, copy, at=21, reward=number)  # step 4 of the second rollout
     message = rf"a reward of the environment is not finite: copy {copy}, step {BATCH + 4 * 6} of the run \(4 of this"
@@ -47,33 +55,33 @@ def test_in_a_reward(number, copy, tmp_path):
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])
 @pytest.mark.parametrize("normalise", [False, True])
-def test_in_an_observation(number, normalise, tmp_path):
+def test_in_an_observation(prepared, number, normalise, tmp_path):
     agent = prepared(normalise_observations=normalise)
     spoil(agent, 3, at=20, observation=number)
     message = rf"an observation of the environment is not finite: copy 3, step {BATCH + 4 * 6} of the run \(4 of this"
     assert_stops(agent, message, tmp_path)
 
 
-def test_in_the_observation_after_a_rollout(tmp_path):
+def test_in_the_observation_after_a_rollout(prepared, tmp_path):
     agent = prepared()
     spoil(agent, 2, at=32, observation=nan)  # seen after the last step of the second rollout
     assert_stops(agent, "an observation of the environment is not finite: copy 2", tmp_path)
 
 
-def test_in_a_final_observation(tmp_path):
+def test_in_a_final_observation(prepared, tmp_path):
     agent = prepared()
-    agent._machine.collector.fleet.copies.elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
+    copies_of(agent).elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
     spoil(agent, 4, at=20, observation=nan)
     message = rf"an observation of the environment is not finite: copy 4, step {BATCH + 3 * 6} of the run \(3 of this"
     assert_stops(agent, message, tmp_path)
 
 
-def test_in_the_network(tmp_path):
+def test_in_the_network(prepared, tmp_path):
     agent = prepared()
 
     def damage(agent):
         agent.parameters[-1] = nan  # the bias of the value
-        agent._machine.learner.repack()
+        agent.learner.take()
 
     with pytest.raises(
         NumericalError, match=rf"the output of the network is not finite: copy 0, step {BATCH} of the run"
@@ -82,7 +90,7 @@ def test_in_the_network(tmp_path):
     assert list(Checkpoints(tmp_path).steps()) == [BATCH]
 
 
-def test_in_the_gradient(tmp_path):
+def test_in_the_gradient(prepared, tmp_path):
     """A reward near the largest number is finite, a hundred times the critic's error is not."""
     agent = prepared(value_coefficient=100.0)
     spoil(agent, 0, at=21, reward=1e38)
@@ -94,7 +102,7 @@ def test_in_the_gradient(tmp_path):
     assert np.isfinite(before[-1]).all()
 
 
-def test_in_a_parameter(tmp_path):
+def test_in_a_parameter(prepared, tmp_path):
     """A step so large that it leaves the numbers, though its gradient was one."""
     agent = prepared(learning_rate=3e38, max_grad_norm=0.0)
     with pytest.raises(NumericalError, match="is not finite"):
@@ -102,7 +110,7 @@ def test_in_a_parameter(tmp_path):
     assert not Checkpoints(tmp_path).steps()
 
 
-def test_of_the_first_copy_and_step():
+def test_of_the_first_copy_and_step(prepared):
     agent = prepared()
     spoil(agent, 5, at=3, reward=nan)
     spoil(agent, 4, at=2, reward=inf)
@@ -110,7 +118,7 @@ def test_of_the_first_copy_and_step():
         agent.learn(BATCH)
 
 
-def test_ordinary_numbers_pass():
+def test_ordinary_numbers_pass(prepared):
     agent = prepared(normalise_observations=True)
     spoil(agent, 0, at=5, reward=-1000.0, observation=1e6)
     agent.learn(2 * BATCH)
