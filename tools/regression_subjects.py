@@ -58,7 +58,7 @@ def compiled_steps() -> Comparison:
 @benchmark(category="trial")
 def advantages() -> Comparison:
     """Advantages of a rollout that is larger than the caches of a core."""
-    return alone(lambda: velocirl_gae(*random_rollout(4096, 32), threads=1))
+    return alone(lambda: velocirl_gae(random_rollout(4096, 32), threads=1))
 
 
 @benchmark(category="trial")

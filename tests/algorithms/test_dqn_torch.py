@@ -128,8 +128,8 @@ def test_a_module_of_ones_own_learns_where_it_is(tmp_path):
     module = Own()
     before = {name: one.clone() for name, one in module.state_dict().items()}
     agent = DQN("Counter-v0", **{**SMALL, "network": module}).learn(400)
-    assert agent.network is module
     changed = {name for name, one in module.state_dict().items() if not torch.equal(one, before[name])}
+    assert agent.network is module
     assert changed == {f"{part}.{kind}" for part in ("body", "norm", "out") for kind in ("weight", "bias")}
     target = agent.learner.networks.networks["target_values"].module
     assert target is not module
@@ -156,8 +156,8 @@ class Remembers(Own):
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        ("mlp(8) lstm(8)", "the network has lstm, but DQN draws single steps from its memory, so that a network cannot remember"),
-        (nn.Linear(1, 7), r"Linear must give a tensor \(3, 3\), the policy's 2 columns and then the value"),
+        ("mlp(8) lstm(8)", "the network has lstm, but DQN draws single steps from its memory"),
+        (nn.Linear(1, 7), r"Linear must give a tensor \(3, 3\); got a tensor \(3, 7\)"),
         (Remembers(), "Remembers has a state_size, but DQN draws single steps from its memory.*use PPO"),
         (3, "network must be a description such as 'mlp.64, 64.' or a torch.nn.Module, not int"),
     ],

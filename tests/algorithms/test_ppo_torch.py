@@ -171,9 +171,9 @@ def test_a_module_is_trained_where_it_is():
     module = Own()
     before = {name: one.clone() for name, one in module.state_dict().items()}
     agent = PPO("Counter-v0", network=module, **SMALL).learn(2 * BATCH)
-    assert agent.network is module
     changed = {name for name, one in module.state_dict().items() if not torch.equal(one, before[name])}
     assert changed == {"body.weight", "body.bias", "out.weight", "out.bias"}
+    assert agent.network is module
     trained = [one.detach().numpy().reshape(-1) for one in module.parameters() if one.requires_grad]
     np.testing.assert_array_equal(agent.parameters, np.concatenate(trained))
 
@@ -254,7 +254,7 @@ def not_finite():
 @pytest.mark.parametrize(
     ("network", "error", "message"),
     [
-        (lambda: nn.Linear(1, 4), ValueError, r"Linear must give a tensor \(3, 3\), the policy's 2 columns"),
+        (lambda: nn.Linear(1, 4), ValueError, r"a tensor \(3, 3\), or a tuple of tensors \(3, 2\), \(3, 1\); got a"),
         (not_finite, ValueError, r"Own: parameter out\.bias has values that are not finite"),
         (Batches, ValueError, r"buffer \w+ of norm \(BatchNorm1d\).*use LayerNorm or GroupNorm"),
         (Drops, ValueError, r"Drops gives different outputs for the same observation: dropout is a dropout"),
@@ -278,9 +278,7 @@ def test_networks_that_cannot_be_trained_are_refused(network, error, message):
     [
         ({"precision": "bf16"}, r"precision='bf16' needs a torch network, such as network=\"mlp\(64, 64\)\""),
         ({"precision": "fp16"}, r"precision='fp16' needs a torch network"),
-        ({"compile": True}, "compile is for modules"),
         ({"precision": "tf32", **LAYERS}, "precision='tf32' needs device=\"cuda\""),
-        ({"compile": True, **LAYERS}, "compile is for modules"),
         ({"precision": "half"}, "precision"),
         ({"device": "tpu"}, "device"),
     ],
@@ -288,6 +286,12 @@ def test_networks_that_cannot_be_trained_are_refused(network, error, message):
 def test_settings_that_do_not_go_together_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         PPO("Counter-v0", **{**SMALL, **changes})
+
+
+def test_what_is_to_be_compiled_is_a_module_of_torch():
+    agent = PPO("Counter-v0", **SMALL, compile=True, hidden=(16, 16))
+    assert isinstance(agent.network, nn.Module)
+    assert not agent.is_native
 
 
 def learnt(environment, steps, episodes=100, kind=PPO, **config):

@@ -145,4 +145,5 @@ def test_a_critic_of_ones_own_learns_and_keeps_its_buffers(tmp_path):
     target = loaded.learner.networks.networks["target_critics"].module
     assert target.scale.item() == 0.5
     inputs = torch.linspace(-1, 1, 20).view(10, 2)
-    np.testing.assert_array_equal(*(one.learner.networks.networks["critics"].forward(inputs)[0] for one in (loaded, agent)))
+    critics = (one.learner.networks.networks["critics"] for one in (loaded, agent))
+    np.testing.assert_array_equal(*(one.forward(inputs)[0] for one in critics))

@@ -1,8 +1,10 @@
 """What tests of the commands share: runs in a place of their own, and trainings that are over in a blink."""
 
+import errno
 import os
 import shutil
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -50,11 +52,33 @@ environment = Environment(
 def data_home(tmp_path, monkeypatch):
     """Runs are kept here, while the compile cache stays the user's own."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    if os.environ.get("VELOCIRL_HOME") or sys.platform == "darwin":  # there, the two lie together
-        cache = directories.cache_directory().parent
-        monkeypatch.setenv("VELOCIRL_HOME", str(tmp_path / "data" / "velocirl"))
-        shutil.copytree(cache / "compiled", tmp_path / "data" / "velocirl" / "compiled")
-    return tmp_path / "data" / "velocirl"
+    if not os.environ.get("VELOCIRL_HOME") and sys.platform != "darwin":
+        yield tmp_path / "data" / "velocirl"
+        return
+    cache = directories.cache_directory()  # the two lie together: what was compiled goes there and back
+    monkeypatch.setenv("VELOCIRL_HOME", str(tmp_path / "data" / "velocirl"))
+    own = directories.cache_directory()
+    share(cache, own)
+    yield tmp_path / "data" / "velocirl"
+    if own.is_dir():
+        share(own, cache)
+
+
+def share(source, target):
+    """Let a directory have what another one has, too."""
+    for path in source.iterdir():
+        if not path.name.startswith("."):  # nor what is still being written
+            with suppress(FileExistsError, FileNotFoundError):
+                link(path, target / path.name)
+
+
+def link(source, target):
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy2(source, target)
 
 
 @pytest.fixture(autouse=True)

@@ -26,8 +26,8 @@ def test_version(capsys):
 def test_help_names_the_commands_that_there_are(capsys):
     main(["--help"])
     named = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
-    names = ["train", "resume", "monitor", "evaluate", "table", "play", "runs", "envs", "demo", "doctor"]
-    names += ["bench", "tune", "profile"]
+    names = ["train", "resume", "monitor", "evaluate", "table", "play", "runs", "envs", "compile", "cache", "demo"]
+    names += ["doctor", "bench", "tune", "profile"]
     assert named == names == list(COMMANDS)
 
 

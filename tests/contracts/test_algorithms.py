@@ -309,7 +309,7 @@ def test_compiled_it_does_what_it_does_in_python(name):
 
 def functions_of(agent):
     """All scalar functions of an agent's algorithm and of its environment."""
-    task, environment = agent.learner.task, agent.source.native
+    task, environment = agent.task(), agent.source.native
     calls = [task.act, *task.program.functions, *([] if task.value is None else [task.value])]
     yield from (call.function for call in calls)
     yield from (function for function, _ in task.estimates)
@@ -320,7 +320,6 @@ def functions_of(agent):
 def test_in_python_a_debugger_sees_every_function(name):
     """Those of the algorithm and those of its environment, as they were written."""
     agent = made((name, "python"))
-    agent.prepare()
     calls = {function.__code__: 0 for function in functions_of(agent)}
 
     def watch(frame, event, argument):

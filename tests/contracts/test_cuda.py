@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from choosing import on_cuda
 
 import velocirl
 from velocirl.engine import registry
 
-
-def cuda_available() -> bool:
-    if importlib.util.find_spec("numba_cuda") is None:
-        return False
-    import velocirl.engine.cuda as engine
-
-    return bool(engine.cuda.is_available())
-
-
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not cuda_available(), reason="needs a CUDA device and numba-cuda")]
+pytestmark = on_cuda()
 
 COPIES = 256
 COMPARED = ("state", "params", "rng", "elapsed", "total", "observation", "mask", "reward", "terminated", "truncated")
@@ -125,6 +116,6 @@ def test_a_second_process_compiles_no_kernel(tmp_path):
     files = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "VELOCIRL_HOME": str(tmp_path)})
-        files.append({path: path.stat().st_mtime_ns for path in (tmp_path / "compiled").iterdir()})
-    assert files[0]
-    assert files[0] == files[1]
+        files.append({path: path.stat().st_ino for path in (tmp_path / "compiled").iterdir()})
+    assert {path.suffix for path in files[0]} == {".ltoir", ".cubin"}
+    assert files[0] == files[1]  # what is written anew is another file

@@ -11,13 +11,14 @@ from fragile import fragile
 
 import velocirl
 from velocirl import DQN, Checkpoint, NumericalError
-from velocirl.algorithms.online.sac import SAC
-from velocirl.algorithms.online.td3 import TD3
+from velocirl.algorithms import load_algorithms
+from velocirl.learners.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
-from velocirl.training.agent import Goal
+from velocirl.training.agent import ALGORITHMS, Goal
 
 torch = pytest.importorskip("torch")
-
+load_algorithms()
+SAC, TD3 = ALGORITHMS["sac"], ALGORITHMS["td3"]
 
 pytestmark = on_cuda()
 
@@ -37,6 +38,8 @@ AGENTS = {
     "cnn": (DQN, "CatchPixels-v0", {"network": "cnn(4, 8) mlp(16)", "dueling": False}),
     "sac": (SAC, "Pendulum-v1", LAYERS),
     "td3": (TD3, "Pendulum-v1", {**LAYERS, "actor_every": 2}),
+    "discrete-sac": (ALGORITHMS["discrete-sac"], "CartPole-v1", LAYERS),
+    "qr-dqn": (ALGORITHMS["qr-dqn"], "CartPole-v1", {**LAYERS, "quantiles": 5}),
 }
 FOUR = ["priorities", "cnn", "sac", "td3"]
 
@@ -52,7 +55,7 @@ def stepped(agent, steps):
     """So many steps of each copy."""
     agent.prepare()
     agent.goal = Goal(agent.steps, 10**6)
-    agent.machine.iterate(agent.pace(steps), agent.steps + steps * COPIES)
+    agent.learner.iterate(agent.pace(steps), agent.steps + steps * COPIES)
     agent.steps += steps * COPIES
     return agent
 
@@ -75,8 +78,10 @@ def test_gradients_are_those_of_the_cpu(name):
     moved = [settled(agent) - before for agent in agents]
     assert np.abs(moved[0]).max() > 1e-5
     assert np.abs(moved[1] - moved[0]).max() <= 1e-3 * np.abs(moved[0]).max()
-    states = [agent.machine.state() for agent in agents]
-    for key in ("memory.counts", "learner.steps"):
+    states = [agent.learner.state() for agent in agents]
+    counted = [key for key in states[0] if key.endswith(".steps")]
+    assert counted
+    for key in ("memory.counts", "learner.updates", *counted):
         np.testing.assert_array_equal(states[1][key], states[0][key])
     rows = [state["memory.rows"][:] for state in states]
     for field in rows[0].dtype.names:
@@ -90,8 +95,8 @@ def test_graphs_do_what_single_calls_do(name, monkeypatch):
     graphs.prepare()
     monkeypatch.setenv("VELOCIRL_CUDA_GRAPHS", "0")
     single.prepare()
-    assert graphs.machine.device.captures
-    assert not single.machine.device.captures
+    assert graphs.learner.device.captures
+    assert not single.learner.device.captures
     for agent in (graphs, single):
         for _ in range(3):
             stepped(agent, 20)
@@ -152,7 +157,7 @@ def test_nothing_waits_within_an_iteration(name):
             stepped(agent, 20)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert agent.machine.drain().steps == 120 * COPIES
+    assert agent.learner.drain().steps == 120 * COPIES
 
 
 @pytest.mark.parametrize("name", FOUR)
@@ -171,7 +176,7 @@ def test_memory_stays_as_it_is(name):
 def test_a_reward_that_is_no_number_stops_the_run(tmp_path):
     agent = DQN(fragile, **LAYERS, device="cuda", **SMALL)
     agent.prepare()
-    fleet = agent.machine.steps.fleet
+    fleet = agent.learner.steps.fleet
     state = fleet.get_state()
     state["params"]["at"][4], state["params"]["reward"][4] = 21, nan
     fleet.set_state(state)
@@ -184,8 +189,6 @@ def test_a_reward_that_is_no_number_stops_the_run(tmp_path):
 
 
 def test_a_memory_that_does_not_fit_names_its_size():
-    from velocirl.training.torch_memory import DeviceMemoryError
-
     with pytest.raises(
         DeviceMemoryError, match=r"too little memory for 2,147,483,6.* transitions of .*reduce buffer_size"
     ):
@@ -196,7 +199,7 @@ def test_a_memory_that_does_not_fit_names_its_size():
 def test_environments_of_the_host_learn_there_too():
     config = {**SMALL, "num_envs": 8, "train_every": 8, "learning_starts": 64}
     agent = DQN("gym:CartPole-v1", **LAYERS, device="cuda", **config).learn(2000)
-    rows = agent.machine.state()["memory.rows"][:].reshape(-1, 8)
+    rows = agent.learner.state()["memory.rows"][:].reshape(-1, 8)
     goes_on = rows["ended"][:-1] == 0
     np.testing.assert_array_equal(rows["next_observation"][:-1][goes_on], rows["observation"][1:][goes_on])
     assert agent.metrics["train/n_updates"] == (2000 - 64) // 8

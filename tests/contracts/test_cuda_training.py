@@ -12,6 +12,7 @@ from fragile import fragile
 
 import velocirl
 from velocirl import PPO, Checkpoint, Evaluate, NumericalError
+from velocirl.learners.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
 
@@ -106,13 +107,14 @@ def test_graphs_do_what_single_calls_do(name, monkeypatch):
     graphs.prepare()
     monkeypatch.setenv("VELOCIRL_CUDA_GRAPHS", "0")
     single.prepare()
-    assert graphs._machine.device.captures
-    assert not single._machine.device.captures
+    assert graphs.learner.device.captures
+    assert not single.learner.device.captures
     assert iterated(graphs, 10).parameters.tobytes() == iterated(single, 10).parameters.tobytes()
 
 
 @pytest.mark.parametrize("changes", [
     {"gradient_accumulation": 3}, {"estimator": "vtrace"}, {"target_kl": 0.001}, {"precision": "fp16"},
+    {"estimator": "vtrace", "overlap": True},
 ], ids=str)  # fmt: skip
 def test_graphs_of_every_kind_of_update(changes, monkeypatch):
     graphs, single = build("mlp", **changes), build("mlp", **changes)
@@ -217,11 +219,10 @@ def test_a_checkpoint_of_any_moment_leads_to_the_same_end(name, tmp_path):
 
 
 def spoil(agent, copy, at, **numbers):
-    fleet = agent._machine.collector.fleet
-    state = fleet.get_state()
+    state = agent.learner.state()
     for name, value in {"at": at, **numbers}.items():
-        state["params"][name][copy] = value
-    fleet.set_state(state)
+        state["fleet.params"][name][copy] = value
+    agent.learner.load_state(state)
 
 
 @pytest.mark.parametrize(("numbers", "source"), [
@@ -269,8 +270,6 @@ def test_too_little_memory(tmp_path):
 
 
 def refused_for_memory(path):
-    from velocirl.training.torch_memory import DeviceMemoryError
-
     with pytest.raises(DeviceMemoryError) as caught:
         PPO.load(path, num_envs=2**20, horizon=2**13).learn(1)
     return str(caught.value)
@@ -311,16 +310,16 @@ def test_a_trained_model_acts_the_same_on_the_cpu(name, tmp_path):
     np.testing.assert_allclose(actions, expected, atol=1e-6)
     if state is not None:
         np.testing.assert_allclose(same, state, atol=1e-6)
-    learnt = agent._machine.learner.network
+    learnt = agent.learner.networks.networks["policy"]
     np.testing.assert_array_equal(learnt.to_host(), here.parameters)
     inputs = torch.rand(64, here.encoding.inputs)
     memory = torch.rand(64, learnt.state_size) if learnt.state_size else None
-    with torch.no_grad(), agent._machine.device.at_work():
+    with torch.no_grad(), agent.learner.device.at_work():
         made, _ = learnt.forward(inputs.cuda(), None if memory is None else memory.cuda())
         made = made.cpu().clone()
     here.prepare()
     with torch.no_grad():
-        wanted = here._machine.learner.network.forward(inputs, memory)[0] if name != "native" else None
+        wanted = here.learner.networks.networks["policy"].forward(inputs, memory)[0] if name != "native" else None
     if wanted is not None:
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)
 
@@ -331,12 +330,12 @@ def test_nothing_waits_within_an_iteration(name):
     """Torch raises where the host would wait for the GPU."""
     agent = build(name, normalise_observations=True, normalise_rewards=True, target_kl=0.01)
     iterated(agent, 3)
-    machine = agent._machine
-    machine.iterate(machine.learner.schedule, 4 * BATCH)
+    learner, schedule = agent.learner, agent.schedule(agent.config.learning_rate)
+    learner.iterate(schedule, 4 * BATCH)
     torch.cuda.set_sync_debug_mode("error")
     try:
         for k in range(5, 8):
-            machine.iterate(machine.learner.schedule, k * BATCH)
+            learner.iterate(schedule, k * BATCH)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert machine.drain().steps == 7 * BATCH
+    assert learner.drain().steps == 7 * BATCH

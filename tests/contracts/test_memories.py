@@ -1,72 +1,137 @@
-"""What every algorithm keeps that learns from a memory: whole groups, priorities that follow the errors, clear ends."""
+"""What every algorithm keeps that learns from a memory: whole groups, priorities that follow the errors, clear ends.
+
+In plain Python all of them run every time; compiled, those that no other test compiles are slow.
+"""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from choosing import slow_but
-from velocirl.buffers.rollout import GOES_ON, TERMINATED
-from velocirl.training.off_policy_agent import OffPolicyAgent
 
-from velocirl import DQN
 from velocirl.algorithms import load_algorithms
+from velocirl.buffers.records import GOES_ON, TERMINATED
 from velocirl.training.agent import ALGORITHMS
+from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 load_algorithms()
 
-SMALL = {"num_envs": 8, "learning_starts": 100, "train_every": 16, "batch_size": 16, "buffer_size": 1001,
-         "hidden": (16, 16), "threads": 1, "seed": 5}  # fmt: skip
+COPIES = 8
+COMMON = {"num_envs": COPIES, "train_every": 16, "hidden": (16, 16), "threads": 1, "seed": 5}
+SMALL = {
+    "cpu": {"learning_starts": 100, "batch_size": 16, "buffer_size": 1001},
+    "python": {"learning_starts": 64, "batch_size": 8, "buffer_size": 201},
+}
 NAMES = sorted(name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicyAgent))
 ALPHA = 0.6
 
-by_algorithm = pytest.mark.parametrize("name", slow_but({"dqn"}, NAMES))
+
+def cases():
+    for name in NAMES:
+        yield pytest.param(name, "python", id=f"{name}-python")
+        yield pytest.param(name, "cpu", id=f"{name}-cpu", marks=() if name == "dqn" else pytest.mark.slow)
 
 
-def made(name, **changes):
-    environment = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
-    return ALGORITHMS[name](environment, **{**SMALL, **changes})
+by_algorithm = pytest.mark.parametrize(("name", "device"), list(cases()))
+both_devices = pytest.mark.parametrize("device", ["python", pytest.param("cpu", marks=pytest.mark.slow)])
+
+
+def made(name, device, environment=None, **changes):
+    kind = ALGORITHMS[name]
+    environment = environment or ("Pendulum-v1" if issubclass(kind.Config, NoisyConfig) else "CartPole-v1")
+    return kind(environment, device=device, **{**COMMON, **SMALL[device], **changes})
+
+
+def capacity_of(agent):
+    return agent.config.buffer_size // agent.config.num_envs * agent.config.num_envs
+
+
+def rows_of(agent):
+    """All places of the memory, as they lie."""
+    learner = agent.learner
+    return learner.ring.rows if agent.config.device == "python" else learner.buffer.rows
+
+
+def batch_of(agent):
+    """What was drawn last, and what came of it."""
+    learner = agent.learner
+    if agent.config.device == "cpu":
+        return learner.batch
+    drawn = learner.ring.drawn
+    fields = {f"{name}s": drawn.rows[name] for name in ("reward", "discount", "error")}
+    return SimpleNamespace(places=drawn.places, lasts=drawn.lasts, **fields)
 
 
 @by_algorithm
-def test_the_memory_has_whole_groups(name):
-    agent = made(name)
+def test_the_memory_has_whole_groups(name, device):
+    agent = made(name, device)
     agent.prepare()
-    assert len(agent.learner.buffer.rows) == 1000
-    small = made(name, num_envs=600)
+    assert len(rows_of(agent)) == capacity_of(agent) == SMALL[device]["buffer_size"] - 1
+    most = capacity_of(agent) * 3 // 5
+    small = made(name, device, num_envs=most)
     small.prepare()
-    assert len(small.machine.buffer.rows) == 600
+    assert len(rows_of(small)) == most
 
 
-@pytest.mark.slow
 @by_algorithm
-def test_errors_become_priorities(name):
+def test_what_is_remembered_stays_until_it_is_forgotten(name, device):
+    """When a memory is full, one more step replaces the oldest group and touches nothing else."""
+    agent = made(name, device)
+    agent.learn(capacity_of(agent) + 4 * COPIES)
+    place = int(agent.state().arrays["memory.counts"][0])
+    assert place == 4 * COPIES
+    before = rows_of(agent).copy()
+    agent.learn(COPIES)
+    others = np.ones(len(before), bool)
+    others[place : place + COPIES] = False
+    for field in before.dtype.names:
+        np.testing.assert_array_equal(rows_of(agent)[field][others], before[field][others], err_msg=field)
+    assert not np.array_equal(rows_of(agent)["observation"][~others], before["observation"][~others])
+
+
+@by_algorithm
+def test_each_step_begins_where_the_one_before_has_ended(name, device):
+    agent = made(name, device)
+    agent.learn(capacity_of(agent) + 4 * COPIES)
+    rows = np.roll(rows_of(agent).reshape(-1, COPIES), -4, axis=0)  # the oldest first
+    goes_on = rows["ended"][:-1] == GOES_ON
+    assert goes_on.mean() > 0.8
+    np.testing.assert_array_equal(rows["next_observation"][:-1][goes_on], rows["observation"][1:][goes_on])
+
+
+@by_algorithm
+def test_errors_become_priorities(name, device):
     """Those of the last batch are there; what came since, in a step without an update, has the greatest so far."""
-    agent = made(name, n_step=3, priority="proportional", priority_alpha=ALPHA).learn(1032)
-    state, batch = agent.state().arrays, agent.learner.batch
+    agent = made(name, device, n_step=3, priority="proportional", priority_alpha=ALPHA)
+    agent.learn(capacity_of(agent) + 4 * COPIES)
+    state, batch = agent.state().arrays, batch_of(agent)
     priorities, place = state["memory.priorities"], int(state["memory.counts"][0])
     last = dict(zip(batch.places.tolist(), np.abs(batch.errors).tolist(), strict=True))  # of one drawn twice, the last
-    newest = range(place - 8, place)
-    assert place == 32
+    newest = range(place - COPIES, place)
+    assert place == 4 * COPIES
     assert state["memory.greatest"][0] > 1.0
     assert (priorities[list(newest)] == state["memory.greatest"][0]).all()
     for drawn, error in last.items():
         if drawn not in newest:
             assert priorities[drawn] == pytest.approx((error + 1e-6) ** ALPHA, rel=1e-4)
-    assert len(np.unique(priorities)) > 100
+    assert len(np.unique(priorities)) > len(priorities) // 10
 
 
-def test_an_episode_that_ends_in_its_last_step_is_over():
+@both_devices
+def test_an_episode_that_ends_in_its_last_step_is_over(device):
     """Both flags are set when a counter is through with its length at its limit of steps."""
-    agent = DQN("Counter-v0", **SMALL, params={"length": 20}).learn(1000)
-    rows = agent.learner.buffer.rows
+    agent = made("dqn", device, "Counter-v0", params={"length": 20}).learn(1000 if device == "cpu" else 200)
+    rows = rows_of(agent)
     ends = rows["next_observation"][:, 0] == 20
-    assert ends.sum() >= 40
+    assert ends.sum() >= len(rows) // 25
     np.testing.assert_array_equal(rows["ended"], np.where(ends, TERMINATED, GOES_ON))
 
 
-@pytest.mark.slow
-def test_what_follows_n_steps_is_valued_where_they_end():
+@both_devices
+def test_what_follows_n_steps_is_valued_where_they_end(device):
     slowly = {"learning_rate": 1e-12, "learning_rate_schedule": "constant"}  # so that the network stays as it is
-    agent = DQN("CartPole-v1", **SMALL, **slowly, n_step=3, double=False, dueling=False).learn(1024)
-    rows, batch = agent.learner.buffer.rows, agent.learner.batch
+    agent = made("dqn", device, **slowly, n_step=3, double=False, dueling=False, batch_size=16)
+    agent.learn(1024 if device == "cpu" else 224)
+    rows, batch = rows_of(agent), batch_of(agent)
 
     def values(observations):
         numbers = observations.astype(np.float64)
@@ -83,12 +148,11 @@ def test_what_follows_n_steps_is_valued_where_they_end():
 
 
 @by_algorithm
-def test_a_live_state_has_the_memory_itself_and_any_other_a_copy(name, monkeypatch):
-    agent = made(name).learn(512)
-    machine, buffer = agent.learner, agent.learner.buffer
-    plain = machine.state
-    monkeypatch.setattr(machine, "state", lambda: {**plain(), "memory.rows": buffer.rows[: len(buffer)]})
-    assert np.shares_memory(agent.state(live=True).arrays["memory.rows"], buffer.rows)
+def test_a_live_state_has_the_memory_itself_and_any_other_a_copy(name, device):
+    agent = made(name, device).learn(128)
+    rows = rows_of(agent)
+    assert np.shares_memory(agent.state(live=True).arrays["memory.rows"], rows)
     copied = agent.state().arrays["memory.rows"]
-    assert not np.shares_memory(copied, buffer.rows)
-    np.testing.assert_array_equal(copied, buffer.rows[: len(buffer)])
+    assert not np.shares_memory(copied, rows)
+    np.testing.assert_array_equal(copied, rows[: len(copied)])
+    assert len(copied) == 128

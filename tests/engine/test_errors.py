@@ -6,45 +6,16 @@ import re
 
 import numpy as np
 import pytest
+from toys.environments import drifting, observe
 
 import velocirl
-from velocirl import Box, DefinitionError, Discrete, Environment, float32, int32, random, record
-
-
-@record
-class State:
-    position: float32
-    count: int32
-
+from velocirl import Box, DefinitionError, Discrete
 
 TABLE = {1: 2.0}
 
 
-def reset(state, params, rng):
-    state.position = random.uniform(rng, -1, 1)
-    state.count = 0
-
-
-def step(state, params, action, rng):
-    state.position += 0.01 * action
-    return 1.0, state.position > 5
-
-
-def observe(state, params, observation):
-    observation[0] = state.position
-
-
 def environment(**changes):
-    definition = {
-        "state": State,
-        "observation": Box(-5, 5, (1,)),
-        "action": Discrete(2),
-        "max_steps": 10,
-        "reset": reset,
-        "step": step,
-        "observe": observe,
-    }
-    return Environment("Wrong-v0", **{**definition, **changes})
+    return drifting("Wrong-v0", **changes)
 
 
 def misspelt_field(state, params, action, rng):
@@ -206,6 +177,4 @@ def test_a_wrong_definition_is_refused_where_it_is_written(changes, message):
 @pytest.mark.parametrize("name", ["NoVersion", "", "Spaces In It-v0", 3])
 def test_an_id_must_have_a_version(name):
     with pytest.raises(DefinitionError, match=re.escape("is not of the form Name-v0")):
-        Environment(
-            name, state=State, observation=Box(-1, 1, (1,)), action=Discrete(2), reset=reset, step=step, observe=observe
-        )
+        drifting(name)

@@ -2,11 +2,14 @@
 
 import importlib.util
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from velocirl.engine.fingerprint import fingerprint
+from velocirl.engine import fingerprint as fingerprints
+from velocirl.engine.compiling import cpu_translator, learning_translator
+from velocirl.engine.fingerprint import fingerprint, python_function
 
 CHANGES = {
     "a literal": ("def f(x): return 2.0 * x", "def f(x): return 3.0 * x"),
@@ -179,3 +182,27 @@ def test_it_is_the_same_in_every_process(tmp_path, run_script):
         "print(fingerprint(environment.step, environment.reset, frozenset('abc')))\n"
     )
     assert len({run_script(script, PYTHONHASHSEED=seed) for seed in ("1", "2")}) == 1
+
+
+@pytest.mark.parametrize(
+    "translator",
+    [cpu_translator("test", double=False), cpu_translator("test", double=True), learning_translator("test")],
+    ids=["single", "double", "learning"],
+)
+def test_what_stands_in_compiled_code_for_what_a_function_names_is_part_of_every_fingerprint(translator):
+    """An intrinsic, or our own sine for that of math, is not found from the function that names the other one."""
+    stand_ins = [python_function(compiled) for compiled in translator._done.values()]
+    assert stand_ins
+    hashed = {Path(fingerprints.__file__).with_name(f"{name}.py") for name in fingerprints._COMPILER}
+    assert {Path(one.__code__.co_filename) for one in stand_ins} <= hashed
+
+
+def test_every_part_of_the_compiler_is_part_of_every_fingerprint(monkeypatch):
+    prints = {fingerprint(1.0)}
+    for name in fingerprints._COMPILER:
+        others = tuple(one for one in fingerprints._COMPILER if one != name)
+        with monkeypatch.context() as patch:
+            patch.setattr(fingerprints, "_COMPILER", others)
+            patch.setattr(fingerprints, "_compiler", fingerprints._compiler.__wrapped__)
+            prints.add(fingerprint(1.0))
+    assert len(prints) == 1 + len(fingerprints._COMPILER)

@@ -69,10 +69,9 @@ def test_every_observation_of_training_counts(agent):
     def watch(agent):
         nonlocal before
         centre, scale = (0.0, 1.0) if before is None else before
-        journals = agent._machine.collector.journals
-        shown = np.concatenate([journal.samples["observation"].reshape(-1) for journal in journals])
+        shown = agent.learner.collector.records["observation"][:, :-1].reshape(-1)
         seen.append(shown / scale + centre)
-        before = float(agent._machine.eyes.centre[0]), float(agent._machine.eyes.inverse_scale[0])
+        before = float(agent.observation_moments.mean[0]), float(agent.observation_moments.inverse_deviation[0])
 
     again.learn(3 * BATCH, watch)
     numbers = np.concatenate(seen)
@@ -121,9 +120,11 @@ def test_rewards_are_only_scaled():
     agent.learn(BATCH)
     moments = agent.arrays()["reward.moments"][:, 0]
     scale = 1 / np.sqrt(moments[2] / moments[0] + 1e-8)
-    for journal in agent._machine.collector.journals:
-        column, last_value = journal.samples[0], float(journal.last_value[0])
-        final = column[-1]
-        following = float(final["final_value"]) if final["ended"] else last_value
-        expected = np.clip(final["reward"] * scale, -10, 10) + 0.99 * following - final["value"]
-        assert final["advantage"] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    records = agent.learner.collector.records
+    steps, last_value = records[:, :-1], records["value"][:, -1]
+    rewards = -((np.clip(steps["action"][..., 0], -1, 1) - steps["observation"][..., 0]) ** 2)
+    np.testing.assert_allclose(steps["reward"], np.clip(rewards * scale, -10, 10), rtol=1e-4, atol=1e-6)
+    final = steps[:, -1]
+    following = np.where(final["ended"] != 0, final["final_value"], last_value)
+    expected = final["reward"] + 0.99 * following - final["value"]
+    np.testing.assert_allclose(final["advantage"], expected, rtol=1e-4, atol=1e-5)

@@ -158,11 +158,11 @@ class Steady:
         self.closed = True
 
 
-def test_the_panel_shows_the_machine_and_the_parts_of_phases():
+def test_the_panel_shows_the_machine_the_learner_and_the_parts_of_phases():
     resources = Steady(cpu_percent=180.4, memory_bytes=350_000_000, gpu_percent=55.0, gpu_memory_bytes=2 * 10**9)
     console, agent = terminal(100), agent_at()
     agent.config.device = "cuda"
-    agent.machine = SimpleNamespace(gauges=lambda: {"queue/length": 1, "learner/waiting_seconds": 2.5, "drops": 0})
+    agent._learner = SimpleNamespace(gauges=lambda: {"queue/length": 1, "learner/waiting_seconds": 2.5, "drops": 0})
     display = Display(console, resources=resources)
     display.start(agent)
     assert resources.watching
@@ -190,7 +190,7 @@ def test_the_panel_fits_any_terminal(width):
     console, agent = terminal(width), agent_at()
     display = Display(console)
     display.start(agent)
-    agent.machine = SimpleNamespace(gauges=lambda: {f"queue/{n}": n for n in range(9)})
+    agent._learner = SimpleNamespace(gauges=lambda: {f"queue/{n}": n for n in range(9)})
     advance(agent, **{"rollout/ep_rew_mean": 1.0, "train/value_loss": 0.5}, **PARTS)
     display.finish(agent)
     frame = last_frame(console)

@@ -51,9 +51,9 @@ def clock(monkeypatch):
     return now
 
 
-def agent_at(steps=0, total=100_000, machine=None, **metrics):
+def agent_at(steps=0, total=100_000, learner=None, **metrics):
     return SimpleNamespace(
-        steps=steps, goal=Goal(0, total), metrics=metrics, machine=machine, config=SimpleNamespace(device="cpu"),
+        steps=steps, goal=Goal(0, total), metrics=metrics, _learner=learner, config=SimpleNamespace(device="cpu"),
         recent_returns=deque(maxlen=100),
     )  # fmt: skip
 
@@ -83,14 +83,14 @@ def test_one_a_second_with_the_speed_of_the_last_seconds(run, clock):
 
 
 def test_what_it_says(run):
-    machine = SimpleNamespace(gauges=lambda: {"queue/length": 1, "drops": 3.0, "broken": float("nan")})
+    learner = SimpleNamespace(gauges=lambda: {"queue/length": 1, "drops": 3.0, "broken": float("nan")})
     metrics = {
         "rollout/ep_rew_mean": 12.5,
         "time/fps": 7.0,
         "time/rollout_share": 0.25,
         "time/rollout/policy_share": 0.1,
     }
-    agent, heartbeat = agent_at(machine=machine, **metrics), Heartbeat(run)
+    agent, heartbeat = agent_at(learner=learner, **metrics), Heartbeat(run)
     heartbeat.start(agent)
     heartbeat.finish(agent)
     said = plain(run.path)
@@ -112,8 +112,8 @@ def test_a_return_that_is_no_number_is_none(value, run):
 
 
 def test_a_long_run_keeps_the_last_samples_and_stays_readable(run, clock):
-    machine = SimpleNamespace(gauges=lambda: {f"{'x' * 80}{n}": n / 3 for n in range(100)})
-    agent, heartbeat = agent_at(machine=machine, total=10**12), Heartbeat(run)
+    learner = SimpleNamespace(gauges=lambda: {f"{'x' * 80}{n}": n / 3 for n in range(100)})
+    agent, heartbeat = agent_at(learner=learner, total=10**12), Heartbeat(run)
     heartbeat.start(agent)
     for _ in range(300):
         clock[0] += 1.0
@@ -281,16 +281,18 @@ def test_what_is_no_file_is_refused_at_once(run):
         read_heartbeat(run.path)
 
 
-def test_gauges_are_those_of_the_machine_and_its_environments():
+def test_gauges_are_those_of_the_learner_and_its_environments():
     envs = SimpleNamespace(gauges=lambda: {"waiting_seconds": 1.0, "restarts": 2})
     collector = SimpleNamespace(envs=envs)
-    assert gauges_of(SimpleNamespace()) == gauges_of(agent_at(machine=SimpleNamespace(envs=object()))) == {}
-    assert gauges_of(agent_at(machine=SimpleNamespace(collector=collector))) == {
+    assert gauges_of(SimpleNamespace()) == gauges_of(agent_at(learner=SimpleNamespace(envs=object()))) == {}
+    assert gauges_of(agent_at(learner=SimpleNamespace(collector=collector))) == {
         "waiting_seconds": 1.0,
         "restarts": 2.0,
     }
+    stepping = SimpleNamespace(steps=SimpleNamespace(envs=envs))
+    assert gauges_of(agent_at(learner=stepping)) == {"waiting_seconds": 1.0, "restarts": 2.0}
     both = SimpleNamespace(envs=envs, gauges=lambda: {"drops": 5, "gone": float("inf")})
-    assert gauges_of(agent_at(machine=both)) == {"waiting_seconds": 1.0, "restarts": 2.0, "drops": 5.0}
+    assert gauges_of(agent_at(learner=both)) == {"waiting_seconds": 1.0, "restarts": 2.0, "drops": 5.0}
 
 
 def test_waiting_for_workers_is_measured():
@@ -299,4 +301,4 @@ def test_waiting_for_workers_is_measured():
     gauges = gauges_of(agent)
     assert (gauges["workers"], gauges["restarts"]) == (2.0, 0.0)
     assert 0.0 < gauges["waiting_seconds"] <= agent.phases["rollout"] + 1.0
-    agent.machine.collector.envs.close()
+    agent.learner.collector.envs.close()

@@ -1,38 +1,15 @@
 """check_env: all problems of an environment, at once."""
 
 import pytest
+from toys.environments import drifting
 
 import velocirl
-from velocirl import Box, DefinitionError, Discrete, Environment, float32, int32, random, record
+from velocirl import DefinitionError, random
 from velocirl.engine import registry
 
 
-@record
-class State:
-    position: float32
-    count: int32
-
-
-def reset(state, params, rng):
-    state.position = random.uniform(rng, -1, 1)
-    state.count = 0
-
-
-def step(state, params, action, rng):
-    state.position += 0.1 * random.normal(rng)
-    state.count += 1
-    return state.position, abs(state.position) > 2
-
-
-def observe(state, params, observation):
-    observation[0] = state.position
-
-
 def environment(**changes):
-    functions = {"reset": reset, "step": step, "observe": observe, **changes}
-    return Environment(
-        "Checked-v0", state=State, observation=Box(-5, 5, (1,)), action=Discrete(2), max_steps=10, **functions
-    )
+    return drifting("Checked-v0", **changes)
 
 
 @pytest.mark.parametrize(

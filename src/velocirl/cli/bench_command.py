@@ -33,11 +33,11 @@ def bench_parser() -> Parser:
     )
     defaults = Thresholds()
     for name, default, text in (
-        ("warn", defaults.warn, "a loss of speed from which --compare warns"),
-        ("fail", defaults.fail, "a loss of speed from which it fails"),
-        ("memory", defaults.memory, "a growth of memory from which it fails"),
+        ("warn", defaults.warn, "Let --compare warn when speed falls by this much"),
+        ("fail", defaults.fail, "Let --compare report a regression when speed falls by this much"),
+        ("memory", defaults.memory, "Let --compare report a regression when memory grows by this much"),
     ):
-        parser.add_argument(f"--{name}-at", type=number, metavar="PERCENT", help=f"{text} ({100 * default:g})")
+        parser.add_argument(f"--{name}-at", type=number, metavar="PERCENT", help=f"{text} (default: {100 * default:g})")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="Write all results to this file, including raw samples"
     )

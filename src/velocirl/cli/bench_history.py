@@ -20,7 +20,7 @@ from velocirl.engine.naming import nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-DESCRIPTION = "Show how the figures of benchmarks went from run to run, and with which commit their level changed."
+DESCRIPTION = "Show how the results of benchmarks developed from run to run, and which commits changed their level."
 EVERY_MACHINE = "all"
 PLOT_HEIGHT, MOST_WIDTH = 12, 100
 BEGIN_ONE = (
@@ -65,17 +65,24 @@ def bench_history(arguments: Sequence[str]) -> None:
 def _parser() -> Parser:
     parser = Parser("bench", DESCRIPTION)
     parser.prog, parser.usage = "velocirl bench history", "velocirl bench history [NAME] [OPTIONS]"
-    parser.add_argument("name", nargs="?", metavar="NAME", help="A benchmark or a category (default: a table of all)")
-    parser.add_argument("--peers", action="store_true", help="Also show what others have measured")
     parser.add_argument(
-        "--last", type=whole_number, metavar="N", help="Show only the last N runs; changes are still looked for in all"
+        "name", nargs="?", metavar="NAME", help="A benchmark or a category (default: a table of all benchmarks)"
+    )
+    parser.add_argument("--peers", action="store_true", help="Also show the results of peers")
+    parser.add_argument(
+        "--last",
+        type=whole_number,
+        metavar="N",
+        help="Show only the last N runs; changes of level are still looked for in all of them",
     )
     parser.add_argument("--quick", action="store_true", help="Include runs made with --quick")
     parser.add_argument(
-        "--machine", metavar="NAME", help=f"a part of another machine's description, or {EVERY_MACHINE} (this one)"
+        "--machine",
+        metavar="NAME",
+        help=f"Show machines whose description contains this, or {EVERY_MACHINE} of them (default: this machine)",
     )
     parser.add_argument("--file", type=Path, metavar="FILE", help="Read this history instead of your own")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="Also draw the trends to this file")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="Also draw the trends in this image file")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     return parser
 

@@ -17,8 +17,8 @@ KINDS = {
     ".unit": "functions for the CPU",
     ".ltoir": "functions for a GPU",
     ".cubin": "kernels of a GPU",
-    ".nbi": "loops, and what is known of them",
-    ".nbc": "loops, and what is known of them",
+    ".nbi": "loops in numba's own format",
+    ".nbc": "loops in numba's own format",
 }
 
 
@@ -26,11 +26,11 @@ def cache(arguments: Sequence[str]) -> None:
     """Show or clear the cache of compiled code."""
     parser = Parser(
         "cache",
-        "Show what has been compiled and kept, so that nobody waits for it again. The cache holds 2 GiB, or what"
-        " VELOCIRL_CACHE_SIZE says (500M, 4G); what was used longest ago makes room. Everything in it can be removed at"
-        " any time: what is needed again is compiled again.",
+        "Show how much compiled code is kept on disk, so that it need not be compiled again. The cache holds at most"
+        " 2 GiB, or what VELOCIRL_CACHE_SIZE says, such as 500M or 4G; what was used longest ago is removed first."
+        " It can be cleared at any time: what is needed again is compiled again.",
     )
-    parser.add_argument("--clear", action="store_true", help="Remove everything")
+    parser.add_argument("--clear", action="store_true", help="Remove everything from the cache")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     given = parser.parse(arguments)
     console = make_console()

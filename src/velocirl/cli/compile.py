@@ -24,8 +24,12 @@ def compile(arguments: Sequence[str]) -> None:  # noqa: A001 - commands are func
         "Compile ahead of time what training in these environments needs, with the settings of their presets. What is"
         " compiled is kept (velocirl cache), so that training then begins at once.",
     )
-    parser.add_argument("environments", nargs="+", metavar="ENV",
-                        help="Environment: an id (see velocirl envs), gym:ID, or a Python file: my_env.py[:ID]")  # fmt: skip
+    parser.add_argument(
+        "environments",
+        nargs="+",
+        metavar="ENV",
+        help="Environment: an id (see velocirl envs), gym:ID, or a Python file: my_env.py[:ID]",
+    )
     parser.add_argument("--algorithm", nargs="+", type=one_of([*sorted(ALGORITHMS), ALL]), metavar="NAME",
                         help=f"Algorithms to compile for, or {ALL} (default: {DEFAULT_ALGORITHM})")  # fmt: skip
     parser.add_argument("--device", type=one_of(["auto", "cpu", "cuda"]), metavar="auto|cpu|cuda",
@@ -34,10 +38,9 @@ def compile(arguments: Sequence[str]) -> None:  # noqa: A001 - commands are func
     asked = given.get("algorithm", [DEFAULT_ALGORITHM])
     names = sorted(ALGORITHMS) if ALL in asked else list(dict.fromkeys(asked))
     console = make_console()
-    for name in given["environments"]:
-        chosen = choose(name)
+    for chosen in [choose(name) for name in given["environments"]]:
         for algorithm in names:
-            began, before = time.perf_counter(), len(entries())
+            began, before = time.perf_counter(), {entry.path for entry in entries()}
             with console.status(f"{chosen.id}: {algorithm}"):
                 kind = algorithm_from(algorithm)
                 device = {"device": given["device"]} if "device" in given and hasattr(kind.Config, "device") else {}
@@ -52,6 +55,6 @@ def compile(arguments: Sequence[str]) -> None:  # noqa: A001 - commands are func
                 space = agent.source.observation_space
                 space.seed(0)
                 agent.predict(space.sample())
-            made, spent = len(entries()) - before, time.perf_counter() - began
-            what = f"{made} files compiled" if made else "nothing left to compile"
+            made, spent = {entry.path for entry in entries()} - before, time.perf_counter() - began
+            what = f"{len(made)} files compiled" if made else "nothing left to compile"
             console.print(f"{chosen.id}: {algorithm}, {what}, {spent:.1f} s", markup=False, soft_wrap=True)

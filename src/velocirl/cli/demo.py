@@ -32,8 +32,8 @@ NEXT = """\
 
 
 def demo(arguments: Sequence[str]) -> None:
-    """Train CartPole until it is solved, evaluate what was learnt, and look at it."""
-    parser = Parser("demo", "Train CartPole until it is solved, evaluate what was learnt, and look at it.")
+    """Train an agent on CartPole until it is solved, evaluate it, and show it balancing."""
+    parser = Parser("demo", "Train an agent on CartPole until it is solved, evaluate it, and show it balancing.")
     parser.add_argument("--seconds", type=number, metavar="SECONDS", help="Seconds of animation (default: 3)")
     seconds = parser.parse(arguments).get("seconds", 3.0)
     if not 0.0 < seconds <= 600.0:

@@ -19,20 +19,20 @@ from velocirl.runs.recording import RecordingError
 DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
 COMMANDS = {  # each a function of that name in a module of that name, imported when it is called
     "train": "train an agent",
-    "resume": "go on with a run as if it had never stopped",
-    "monitor": "see how a run stands, from another terminal",
-    "evaluate": "play episodes with what was learnt",
-    "table": "look inside of a table that was learnt",
-    "play": "play TicTacToe against a table that was learnt",
-    "runs": "list the runs that are there",
+    "resume": "continue a run as if it had never stopped",
+    "monitor": "watch a run from another terminal",
+    "evaluate": "play episodes with a trained agent",
+    "table": "look inside a learnt table",
+    "play": "play TicTacToe against a learnt table",
+    "runs": "list your runs",
     "envs": "list the environments that run compiled",
     "compile": "compile ahead of time what training in an environment needs",
     "cache": "show or clear what has been compiled",
-    "demo": "see it learn to balance a pole, in less than a minute",
+    "demo": "watch an agent learn to balance a pole in less than a minute",
     "doctor": "see what is installed, what works, and what to do about the rest",
     "bench": "measure speed, start-up and memory, beside its peers",
     "tune": "find the settings that train fastest on this machine without learning worse",
-    "profile": "see where the time and the memory of a training go, and what to try next",
+    "profile": "see where the time and memory of training go, and what to try next",
 }
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 

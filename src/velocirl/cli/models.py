@@ -22,10 +22,10 @@ load_algorithms()
 
 def add_model(parser: Parser, *, best_first: bool = True) -> None:
     """The options by which a model is named; of a run it is the best where there is one, or always the latest."""
-    best, latest = (" (as it is where there is one)", "") if best_first else ("", " (as it is)")
+    best, latest = (" (default where there is one)", "") if best_first else ("", " (default)")
     parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="A run or a model file (default: the newest run)")
-    parser.add_argument("--best", action="store_true", help=f"The best model of the run{best}")
-    parser.add_argument("--latest", action="store_true", help=f"The latest model of the run{latest}")
+    parser.add_argument("--best", action="store_true", help=f"Use the best model of the run{best}")
+    parser.add_argument("--latest", action="store_true", help=f"Use the latest model of the run{latest}")
     parser.add_argument("--env", metavar="ENV", help="Use another environment with the same spaces")
 
 

@@ -127,7 +127,7 @@ def _find(name: str | None) -> Path:
 
 
 def _parser() -> Parser:
-    parser = Parser("monitor [RUN]", "Show how a run stands, from another terminal, until it ends.")
+    parser = Parser("monitor [RUN]", "Watch a run from another terminal until it ends.")
     parser.add_argument(
         "run",
         nargs="?",

@@ -26,9 +26,11 @@ class Parser(argparse.ArgumentParser):
             description=description,
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
-            add_help=add_help,
+            add_help=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
         )
+        if add_help:
+            self.add_argument("-h", "--help", action="help", help="Show this help and exit")
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong."""

@@ -82,8 +82,8 @@ def _parser() -> Parser:
         "profile train ENV",
         f"Train for about {SECONDS:.0f} seconds, or for --total-steps, and say where time and memory go: the tree of"
         " the training loop, a flame graph of its Python, memory over time, and what to try next. Takes all options of"
-        " velocirl train as well (velocirl train --help). No run is kept without --run-dir; with it, training goes on"
-        " to its end.",
+        " velocirl train as well (velocirl train --help). With --run-dir the run is kept, and training goes on to its"
+        " end.",
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="Directory for the files (default: a new one, profile-ENV-TIME)"

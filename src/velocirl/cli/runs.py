@@ -22,7 +22,7 @@ UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 def runs(arguments: Sequence[str]) -> None:
     """List the runs that are there, the newest first; a group of them is one entry."""
-    parser = Parser("runs [GROUP]", "List the runs that are there, the newest first; a group of them is one entry.")
+    parser = Parser("runs [GROUP]", "List your runs, the newest first; a group of runs is one entry.")
     parser.add_argument("group", nargs="?", metavar="GROUP", help="List the runs of this group (default: all runs)")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     given = parser.parse(arguments)

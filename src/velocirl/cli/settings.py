@@ -148,8 +148,9 @@ def add_settings(group: argparse._ArgumentGroup | Parser, config: type[Any]) -> 
     """Add an option for each field of a dataclass; what it accepts is the field's type."""
     types, texts = get_type_hints(config), descriptions(config)
     for field in dataclasses.fields(config):
-        what = texts.get(field.name, field.name.replace("_", " ")).removesuffix(".")
-        text = f"{what} (default: {shown(default_of(field))})".replace("%", "%%")
+        what, default = texts.get(field.name, field.name.replace("_", " ")), default_of(field)
+        what = what if what.endswith("...") else what.removesuffix(".")
+        text = (what if default is None else f"{what} (default: {shown(default)})").replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
         if types[field.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)

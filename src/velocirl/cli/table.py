@@ -113,6 +113,6 @@ def _parser() -> Parser:
         metavar="N",
         help=f"List this many of the most visited or most valuable states (default: {TOP})",
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="Also write the map to this picture")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="Also draw the map in this image file")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     return parser

@@ -110,8 +110,8 @@ def _parser(algorithm: type[Agent]) -> Parser:
     parser = Parser(
         "tune ENV",
         "Measure how fast this machine trains with other numbers of copies, rollouts, minibatches, threads and devices,"
-        " train the fastest beside the environment's preset, and take what is soonest at the preset's return. What is"
-        " given as an option is not tuned; the learning rate and the number of steps stay as they are.",
+        " train the fastest ones beside the environment's preset, and choose what reaches the preset's return soonest."
+        " Settings that are given as options are not tuned; neither are the learning rate and the number of steps.",
     )
     parser.add_argument(
         "environment",

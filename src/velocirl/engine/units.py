@@ -16,6 +16,7 @@ import numba
 from numba import types
 from numba.core import cgutils, serialize
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 
 from velocirl.engine.cache import find_code, keep_code
@@ -50,6 +51,8 @@ def unit_address(
             before()
             code = _compile(function, kind, translator, key, disjoint)
             keep_code(f"{key[:40]}.unit", code)
+        if b"NRT_" in code:  # it allocates, by functions that numba tells the linker of where it compiles
+            rtsys.initialize(cpu_target.target_context)
         engine = codegen._engine._ee
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()

@@ -133,6 +133,10 @@ class Resolver:
     ) -> None:
         self._algorithm, self._networks, self._config = algorithm, networks, config
         self._fields, self._metrics = list(fields), list(metrics)
+        for name, one in networks.items():
+            if isinstance(one, TargetNetwork) and not isinstance(networks.get(one.of), Network):
+                advice = f"name a network that learns{self._near(one.of, Network)}"
+                raise self._error(f"networks[{name!r}]", f"there is no network {one.of!r}", advice)
 
     def program(self, stages: Sequence[Any]) -> Program:
         """The stages of an update as passes and meetings."""
@@ -156,12 +160,16 @@ class Resolver:
                 pending.append(self._row_stage(stage, known, following))
             else:
                 close()
-                steps.append(Meeting(stage, self._meeting_call(stage), period))
+                steps.append(Meeting(stage, self._meeting_call(stage, known), period))
         close()
         program = Program(tuple(steps), ())
         functions = [call.function for call in program.functions]
         reached = names_reached(*functions)
         return replace(program, metrics=tuple(name for name in self._metrics if name in reached))
+
+    def start_of(self, number: str, setting: str, given: Mapping[str, float]) -> float:
+        """Where a number begins: what is given under that name, or the setting."""
+        return given[setting] if setting in given else self._setting(f"Number({setting!r}) {number}", setting)
 
     def acting(self, function: Callable[..., Any], network: str) -> Call:
         """A function that draws an action, or one that reads a value, from the output of a network."""
@@ -189,10 +197,15 @@ class Resolver:
             elif isinstance(stage, Every):
                 period = self._setting(stage, stage.setting)
                 yield from self._walk(stage.stages, every if period == 1 else stage.setting)
-            elif isinstance(stage, Stage):
-                yield stage, every
+            elif not isinstance(stage, Stage):
+                name = getattr(stage, "__name__", stage)
+                raise self._error(name, "is not a stage", "write forward(...), each(...), backward(...), step(...)")
             else:
-                raise self._error(stage, "is not a stage", "write forward(...), each(...), backward(...), step(...)")
+                function = getattr(stage, "function", None)
+                if not isinstance(stage, Mean) and hasattr(stage, "function") and not inspect.isfunction(function):
+                    word = f"{type(stage).__name__.lower()}({function!r})"
+                    raise self._error(word, "is of no function", "write one with def, and give it by its name")
+                yield stage, every
 
     def _row_stage(self, stage: Any, known: _Known, following: list[Any]) -> Forward | Call | Backward:
         if isinstance(stage, Forward):
@@ -203,12 +216,23 @@ class Resolver:
             for name in stage.reads:
                 if name not in self._fields:
                     raise self._error(stage, f"reads {name!r}", f"a row has no such field{nearest(name, self._fields)}")
+            if isinstance(stage.rows, str):
+                self._setting(stage, stage.rows)
             known.forwards[stage.name] = stage
+            known.written.discard(stage.name)
             return stage
         if isinstance(stage, Backward):
             if stage.name not in known.forwards:
                 raise self._error(stage, "has no forward pass before it", f"write forward({stage.name!r}, ...) first")
-            if stage.into is not None:
+            if stage.name not in known.written:
+                advice = f"write each(function) before it, of a function with an argument {stage.name}{GRADIENT}"
+                raise self._error(stage, f"no function writes the gradient of {stage.name!r}", advice)
+            network = known.forwards[stage.name].network
+            if stage.into is None and isinstance(self._networks[network], TargetNetwork):
+                raise self._error(stage, f"{network!r} is a target network, which only follows", "write into=...")
+            if stage.into is None:
+                known.learnt.add(network)
+            else:
                 if stage.into not in known.forwards[stage.name].reads:
                     reads = ", ".join(known.forwards[stage.name].reads)
                     raise self._error(stage, f"goes into {stage.into!r}", f"{stage.name} read {reads}")
@@ -219,15 +243,17 @@ class Resolver:
         words = [*known.forwards, *ROW_WORDS, *gradients, *(f"{name}{SLOPE}" for name in known.slopes)]
         call = self._call(stage.function, words, str(stage))
         arguments = tuple(f"{following_backward}{GRADIENT}" if name == "gradient" else name for name in call.arguments)
-        return Call(call.function, arguments, call.takes_head, call.metrics)
+        made = Call(call.function, arguments, call.takes_head, call.metrics)
+        known.written.update(made.gradients)
+        return made
 
-    def _meeting_call(self, stage: Any) -> Call | None:
+    def _meeting_call(self, stage: Any, known: _Known) -> Call | None:
         if isinstance(stage, Step):
-            network = self._networks.get(stage.network)
-            if not isinstance(network, Network):
-                raise self._error(
-                    stage, "is of no network that learns", f"there are{self._near(stage.network, Network)}"
-                )
+            if not isinstance(self._networks.get(stage.network), Network):
+                advice = f"name one of networks{self._near(stage.network, Network)}"
+                raise self._error(stage, "is of no network that learns", advice)
+            if stage.network not in known.learnt:
+                raise self._error(stage, "has no gradient to follow", f"write backward({stage.network!r}) before it")
             return None
         if isinstance(stage, Follow):
             target = self._networks.get(stage.target)
@@ -276,8 +302,8 @@ class Resolver:
         return getattr(self._config, name)
 
     def _error(self, stage: Any, what: str, advice: str, function: Callable[..., Any] | None = None) -> DefinitionError:
-        file = inspect.getsourcefile(self._algorithm) or self._algorithm.__module__
-        place = file if function is None else f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+        code = None if function is None else function.__code__
+        place = file_of(self._algorithm) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
         return DefinitionError(f"{self._algorithm.__name__}: {stage}: {what}; {advice}\n  at {place}")
 
 
@@ -287,6 +313,16 @@ class _Known:
     def __init__(self) -> None:
         self.forwards: dict[str, Forward] = {}
         self.slopes: list[str] = []
+        self.written: set[str] = set()  # forward passes whose gradient a function has written,
+        self.learnt: set[str] = set()  # and networks whose gradient is known
+
+
+def file_of(algorithm: type) -> str:
+    """Where an algorithm was written."""
+    try:
+        return inspect.getsourcefile(algorithm) or algorithm.__module__
+    except (TypeError, OSError):  # a class that was typed in
+        return algorithm.__module__
 
 
 def _names(function: Callable[..., Any]) -> list[str]:

@@ -6,7 +6,6 @@ a gradient of the wrong width without a word, and write beyond it.
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,8 +18,8 @@ from velocirl.engine import random
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
 from velocirl.engine.records import Row
-from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program
-from velocirl.learners.stages import Backward, Forward
+from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
+from velocirl.learners.stages import Backward, Forward, Once, Step, Stop
 from velocirl.learners.task import Task
 
 UNWRITTEN = np.float32(1.2345e33)  # what nobody would write
@@ -42,11 +41,11 @@ class _Rehearsal:
         self._columns = {name: self._outputs(source) for name, source in self._sources().items()}
         self._row = _record(kind, "row", "declare it in Scratch, as in `log_probability: float32`")
         self._fill(self._row)
-        known = list(vars(task.config))
+        known = [name for name, value in vars(task.config).items() if isinstance(value, (int, float))]
         advice = "add it to the Config, as a number"
         self._settings = _record(task.settings.dtype, "settings", advice, task.settings, known=known)
         numbers = np.dtype([(name, np.float32) for name in task.numbers or ["nothing"]])
-        self._numbers = _record(numbers, "numbers", "declare it in networks, as Number(...)")
+        self._numbers = _record(numbers, "numbers", "declare it in networks, as Number(...)", known=task.numbers)
         self._rng = random.streams(0, 1)[0]
 
     def run(self) -> None:
@@ -58,6 +57,9 @@ class _Rehearsal:
             "exploration": np.float32(0.5),
             "noise": np.zeros(task.head.action_size, np.float32),
         }
+        if not any(isinstance(one, Meeting) and isinstance(one.stage, Step) for one in task.program.steps):
+            name, file = self._algorithm.__name__, file_of(self._algorithm)
+            raise DefinitionError(f"{name}: update: nothing is learnt; write step(network) at its end\n  at {file}")
         self._call(task.act, known, "act")
         if task.value is not None:
             self._call(task.value, known, "value")
@@ -72,12 +74,17 @@ class _Rehearsal:
     def _program(self, program: Program) -> None:
         """All passes and meetings, of one row."""
         known: dict[str, Any] = {}
-        means = _record(_numbers((*program.metrics, "rows")), "means", "add it to `reports`")
+        shown = [*self._algorithm.reports, "rows"]
+        means = _record(_numbers((*program.metrics, "rows")), "means", "add it to `reports`", known=shown)
         means.rows = 2.0
         for one in program.steps:
             if isinstance(one, Meeting):
                 if one.call is not None:
-                    self._call(one.call, {"means": means}, str(one.stage))
+                    given = self._call(one.call, {"means": means}, str(one.stage))
+                    wanted = isinstance(one.stage, Stop) or (isinstance(one.stage, Once) and one.stage.steps)
+                    if wanted and not isinstance(given, (bool, int, float, np.generic)):
+                        advice = "return whether to stop" if isinstance(one.stage, Stop) else "return a gradient"
+                        raise self._error(str(one.stage), f"it gives {given!r}", advice, one.call.function)
                 continue
             for place, stage in enumerate(one.stages):
                 if isinstance(stage, Forward):
@@ -121,42 +128,43 @@ class _Rehearsal:
                     call.function,
                 )
 
-    def _call(self, call: Call, known: Mapping[str, Any], stage: str) -> None:
+    def _call(self, call: Call, known: Mapping[str, Any], stage: str) -> Any:
         shared = {
             "row": self._row, "settings": self._settings, "numbers": self._numbers, "rng": self._rng,
         }  # fmt: skip
         arguments = [{**shared, **known}[name] for name in call.arguments]
         head = [self._task.head] if call.takes_head else []
-        self._attempt(call.function, [*head, *arguments], stage)
+        sizes = ", ".join(f"{name} has {size} columns" for name, size in self._columns.items())
+        return self._attempt(call.function, [*head, *arguments], stage, f"{sizes}, and so have their gradients")
 
     def _column(self, function: Callable[..., Any], names: Sequence[str]) -> None:
         rows = np.zeros(STEPS, self._kind)
         arguments = [self._settings if name == "settings" else rows[name] for name in names]
-        self._attempt(function, arguments, f"column({function.__name__})")
+        sizes = "its arrays are over the steps of a rollout, and one place for what follows them"
+        self._attempt(function, arguments, f"column({function.__name__})", sizes)
 
-    def _attempt(self, function: Callable[..., Any], arguments: list[Any], stage: str) -> None:
+    def _attempt(self, function: Callable[..., Any], arguments: list[Any], stage: str, sizes: str) -> Any:
         try:
             with np.errstate(all="ignore"):
-                function(*arguments)
+                return function(*arguments)
         except DefinitionError:
             raise
         except Exception as error:
-            raise self._error(stage, *self._told(error), function, error) from error
+            raise self._error(stage, *self._told(error, sizes), function, error) from error
 
-    def _told(self, error: Exception) -> tuple[str, str]:
+    def _told(self, error: Exception, sizes: str) -> tuple[str, str]:
         """What is said of an error, and what to do about it."""
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, AttributeError) and "; " in str(error):  # a record has said it
             return tuple(str(error).rsplit("; ", 1))  # pyright: ignore[reportReturnType]
         if isinstance(error, IndexError):
-            sizes = ", ".join(f"{name} has {size} columns" for name, size in self._columns.items())
-            return what, f"{sizes}, and so have their gradients"
+            return what, sizes
         return what, "it is called for one sample, with numbers and arrays of numbers"
 
     def _error(
         self, stage: str, what: str, advice: str, function: Callable[..., Any], error: Exception | None = None
     ) -> DefinitionError:
-        file, line = inspect.getsourcefile(function), function.__code__.co_firstlineno
+        file, line = function.__code__.co_filename, function.__code__.co_firstlineno
         for frame in [] if error is None else traceback.extract_tb(error.__traceback__):
             if frame.filename == file and frame.lineno is not None:
                 line = frame.lineno  # the deepest line of the function's own file

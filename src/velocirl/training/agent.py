@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
-from velocirl.training.documenting import Documentation, signature_of
+from velocirl.training.documenting import Documented, signature_of
 from velocirl.training.source import Source
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
@@ -50,7 +50,7 @@ class Goal:
         return min(max((steps - self.start) / self.total, 0.0), 1.0)
 
 
-class Agent(ABC):
+class Agent(metaclass=Documented):
     """An algorithm with its environment, network and everything that decides its future."""
 
     name: ClassVar[str]
@@ -60,7 +60,6 @@ class Agent(ABC):
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:  # else what several algorithms have in common
             ALGORITHMS[cls.name] = cls
-            cls.__doc__ = Documentation(cls.__doc__)  # pyright: ignore[reportAttributeAccessIssue] - a text when read
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: str | Environment, **config: Any) -> None:

@@ -151,6 +151,7 @@ class DeepAgent(Agent):
     def drain(self) -> Row | None:
         """The metrics of the iteration that is under way on a GPU, once it is done."""
         report = None if self._learner is None else self._learner.drain()
+        self._settle()  # whoever holds the module finds it as it is now
         return None if report is None else self._told(report)
 
     def predict(
@@ -217,7 +218,7 @@ class DeepAgent(Agent):
             program=program,
             fields=fields,
             settings=self.settings([act, *program.functions]),
-            number_starts={name: given.get(start, getattr(self.config, start, 0.0)) for name, start in starts.items()},
+            number_starts={name: resolver.start_of(name, start, given) for name, start in starts.items()},
             observation_moments=self.observation_moments,
             recent=self.recent_returns.maxlen or 0,
             phases=self.phases,
@@ -330,10 +331,9 @@ class DeepAgent(Agent):
 
         more = {"extra": extra, "compiled": config.compile}
         if module is not None:
-            built = torch_building.own_module(module, self.encoding, groups, setting=network.setting, **more)
-            if built.state_size:
+            if getattr(module, "state_size", 0):
                 self._refuse_memory(f"{type(module).__qualname__} has a state_size")
-            return built
+            return torch_building.own_module(module, self.encoding, groups, setting=network.setting, **more)
         if is_own_module(described):
             kind = str(described).removeprefix(OWN_MODULE)
             raise ValueError(

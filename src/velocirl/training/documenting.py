@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+from abc import ABCMeta
 from collections.abc import Mapping
 from inspect import Parameter, Signature
 from typing import Any
@@ -41,20 +42,20 @@ def shown(default: Any) -> str:
     return str(default)
 
 
-class Documentation:
-    """The text of an algorithm's class followed by its settings, put together when somebody asks for it."""
+class Documented(ABCMeta):
+    """The type of classes whose text is followed by their settings, put together when somebody asks for it."""
 
-    def __init__(self, text: str | None) -> None:
-        self._text = inspect.cleandoc(text or "")
-
-    def __get__(self, instance: Any, owner: type) -> str:
-        config: Any = owner.Config  # pyright: ignore[reportAttributeAccessIssue]
+    @property
+    def __doc__(cls) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride] - `help` reads it of the type
+        text, config = cls.__dict__.get("__doc__"), getattr(cls, "Config", None)
+        if config is None:
+            return text
         texts, lines = descriptions(config), []
         for field in dataclasses.fields(config):
-            text = texts.get(field.name, field.name.replace("_", " "))
+            told = texts.get(field.name, field.name.replace("_", " "))
             lines.append(f"    {field.name}: {field.type} = {default_of(field)!r}")
-            lines += textwrap.wrap(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
-        return "\n".join([self._text, "", "Settings:", *lines])
+            lines += textwrap.wrap(told, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        return "\n".join([inspect.cleandoc(text or ""), "", "Settings:", *lines])
 
 
 def signature_of(config: Any) -> Signature:

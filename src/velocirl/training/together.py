@@ -17,7 +17,8 @@ from velocirl.training.agent import Agent, Goal
 from velocirl.training.callbacks import as_callbacks
 from velocirl.training.on_policy import OnPolicyAgent
 
-BY_COPY = ("fleet.", "policy.")  # arrays with a row for each copy
+# The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
+BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
 SHARED = "learner.minibatches"
 
 

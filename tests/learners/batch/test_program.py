@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from velocirl.algorithms.online import ppo
-from velocirl.buffers.records import Act, TERMINATED, TRUNCATED, narrow, rollout_type
+from velocirl.buffers.records import TERMINATED, TRUNCATED, Act, narrow, rollout_type
 from velocirl.buffers.returns import add_spread, gae, scale_rewards
 from velocirl.engine.columns import Grouped, Indexed, Shared
 from velocirl.engine.launching import Work, by_row
@@ -42,7 +42,8 @@ from velocirl.learners.batch.rollout import begin_update
 from velocirl.learners.batch.torch_device import TorchCPUDevice
 from velocirl.learners.fields import fields_of
 from velocirl.learners.program import Resolver
-from velocirl.learners.stages import Step, Stop
+from velocirl.learners.stages import Step, Stop, every, forward
+from velocirl.networks.declared import Columns, Network
 from velocirl.networks.heads import categorical, gaussian, multi_discrete
 
 HEADS = {
@@ -140,7 +141,9 @@ class Update:
         for name, value in given.items():
             self.records[name] = value
         self.outputs = generator.normal(0, 0.7, (AGENTS * ROWS, head.outputs + 1)).astype(np.float32)
-        self.clock = Clock(device.zeros(AGENTS, COUNTS, dtype=np.int64), device.zeros(AGENTS, NUMBERS, dtype=np.float64))
+        self.clock = Clock(
+            device.zeros(AGENTS, COUNTS, dtype=np.int64), device.zeros(AGENTS, NUMBERS, dtype=np.float64)
+        )
         device.store(self.clock.numbers[:, LOSS_SCALE], np.array([1.0, 256.0]))
         extent = Extent(AGENTS, COPIES, HORIZON, ROWS, COPIES * HORIZON, 1)
         self.drawing = Minibatches(device, extent, self.clock, [1, 2])
@@ -189,8 +192,6 @@ def test_the_loss_of_a_minibatch(name, normalise):
         expected = outputs.grad.numpy() * (1, 256)[s]
         found = update.network.gradient[s]
         assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
-        means = update.program.sums.means[s].view([(one, np.float64) for one in (*update.program.metrics, "rows")])
-        assert means["rows"] == ROWS
         call = next(one for one in update.program.program.calls if "approx_kl" in one.metrics)
         added = update.program._added[id(call)].reshape(AGENTS, ROWS, -1)[s, :, call.metrics.index("approx_kl")]
         np.testing.assert_allclose(added, divergence, rtol=1e-4, atol=1e-4)
@@ -217,7 +218,7 @@ def test_advantages_that_are_all_alike_count_for_nothing(device, advantage):
 
 def sums_of(agents, slots, metrics):
     return Sums(
-        sums=np.zeros((agents, slots), np.float32),
+        sums=np.zeros((agents, slots)),
         totals=np.zeros((agents, slots)),
         seen=np.zeros((agents, 1), np.int64),
         means=np.zeros((agents, metrics + 1)),
@@ -265,6 +266,43 @@ def test_without_a_target_nothing_stops_an_update(target, stops):
     assert sum(isinstance(one, Stop) for one in stages) == stops
 
 
+class Seen:
+    """A network that keeps what it reads."""
+
+    state_size, outputs, parameters, learning = 0, 1, np.zeros(1, np.float32), None
+
+    def __init__(self):
+        self.read = []
+
+    def forward(self, inputs):
+        self.read.append(inputs[:, 0].tolist())
+        return inputs[:, :1], None
+
+
+@pytest.mark.parametrize("stages", [
+    (forward("values", "next_observation"), forward("values", "observation"), forward("values", "next_observation")),
+    (forward("values", "observation"), every("period", forward("values", "next_observation"))),
+    (every("period", forward("values", "next_observation"), forward("values", "observation")),),
+], ids=["in turns", "now and then", "only then"])  # fmt: skip
+def test_passes_of_one_network_read_what_each_of_them_says(stages):
+    """Whatever another of the same name has read before it, in this update or in the last."""
+    values = {"observation": [1.0, 2.0], "next_observation": [3.0, 4.0]}
+    declared = {"values": Network("observation", gives=lambda agent: [[Columns(1)]])}
+    config = SimpleNamespace(period=2)
+    program = Resolver(ppo.PPO, declared, list(values), [], config).program(stages)
+    clock = Clock(np.zeros((1, COUNTS), np.int64), np.zeros((1, NUMBERS)))
+    network, device = Seen(), PythonDevice()
+    task = SimpleNamespace(config=config, numbers=[])
+    networks = SimpleNamespace(device=device, agents=1, clock=clock, task=task, networks={"values": network})
+    fields = {name: np.array(one, np.float32)[:, None] for name, one in values.items()}
+    batch = BatchProgram(program, networks, Rows(None, fields, dict.fromkeys(values, 1), None), 2)
+    for due in (frozenset({"period"}), frozenset(), frozenset({"period"})):
+        network.read.clear()
+        batch.run(due)
+        passes = [one for part in program.passes if part.every is None or part.every in due for one in part.stages]
+        assert network.read == [values[one.reads[0]] for one in passes]
+
+
 def test_fields_are_copied_to_where_a_network_reads_them():
     """Row by row, number by number, and several rows for each sample, of a field that has as many or one for all."""
     source, index = np.arange(12, dtype=np.float32).reshape(4, 3), np.array([2, 0, 3], np.int32)
@@ -283,7 +321,7 @@ def test_fields_are_copied_to_where_a_network_reads_them():
 
 
 def test_estimates_of_each_agent():
-    """Every copy's column by itself, with the reward scale of its own agent; beside it the sums of the critic's errors."""
+    """Every copy's column by itself, with the reward scale of its agent; beside it the sums of the critic's errors."""
     generator, names = np.random.default_rng(0), ("reward", "value", "final_value", "advantage", "target")
     rows = np.zeros((6, 7), [*((name, np.float32) for name in names), ("ended", np.int8)])
     for name in names[:3]:

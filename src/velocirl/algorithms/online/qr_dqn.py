@@ -22,7 +22,7 @@ class QRDQNConfig(ExploringConfig):
     quantiles: int = 32
     """Number of quantiles per action."""
     huber: float = 1.0
-    """TD error above which the loss is linear; 0 is a squared error."""
+    """TD error above which the loss is linear; 0 is linear everywhere."""
     double: bool = False
     """Double Q-learning: the network chooses the next action, and the target network values it."""
 

@@ -49,7 +49,7 @@ def nowhere() -> Environment:
             observation[k] = state.number
 
     return Environment(
-        "bench/Nowhere-v0", state=State, observation=Box(-1.0, 1.0, (INPUTS,)), action=Discrete(ACTIONS), reset=reset,
+        "Nowhere-v0", state=State, observation=Box(-1.0, 1.0, (INPUTS,)), action=Discrete(ACTIONS), reset=reset,
         step=step, observe=observe,
     )  # fmt: skip
 
@@ -73,8 +73,8 @@ class Updates:
     """Updates of a network from random transitions, on one thread."""
 
     def __init__(self) -> None:
-        config = {**asdict(PLAIN), "hidden": (WIDTH, WIDTH), "batch_size": BATCH, "buffer_size": RECORDS}
-        self.agent = velocirl.DQN(nowhere(), **config, max_grad_norm=10.0, target_every=125)
+        sizes = {"hidden": (WIDTH, WIDTH), "batch_size": BATCH, "buffer_size": RECORDS}
+        self.agent = velocirl.DQN(nowhere(), **{**asdict(PLAIN), **sizes, "max_grad_norm": 10.0, "target_every": 125})
         self.agent.prepare()
         learner: Any = self.agent.learner
         fill(learner.buffer)

@@ -79,7 +79,7 @@ class PythonDevice:
 
     def sum_rows(self, rows: Any, into: Any) -> None:
         """The sums (agents, numbers) of rows (agents * rows, numbers)."""
-        into[...] = rows.reshape(len(into), -1, rows.shape[-1]).sum(1)
+        into[...] = rows.reshape(len(into), -1, rows.shape[-1]).sum(1, dtype=into.dtype)
 
     def find_norms(self, gradient: Any, into: Any) -> None:
         """The norm of each agent's gradient."""

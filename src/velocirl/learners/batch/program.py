@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 class Sums(NamedTuple):
     """What functions have added to metrics; a row for each agent."""
 
-    sums: Any  # (agents, slots) of this batch
+    sums: Any  # (agents, slots) float64, of this batch: a deviation is a small difference of large sums
     totals: Any  # (agents, slots) float64, of an iteration
     seen: Any  # (agents, passes) int64, rows of an iteration
     means: Any  # (agents, metrics + 1) float64, of the batch so far, and last the number of its rows
@@ -162,7 +162,7 @@ class BatchProgram:
         self._added = {id(call): zeros(total, len(call.metrics)) for call in program.calls if call.metrics}
         passes = max(len(program.passes), 1)
         self.sums = Sums(
-            sums=zeros(self.agents, max(len(slots), 1)),
+            sums=zeros(self.agents, max(len(slots), 1), dtype=DOUBLE),
             totals=zeros(self.agents, max(len(slots), 1), dtype=DOUBLE),
             seen=zeros(self.agents, passes, dtype=np.int64),
             means=zeros(self.agents, len(names) + 1, dtype=DOUBLE),
@@ -228,10 +228,22 @@ class BatchProgram:
         for part in self.program.passes:
             for one in part.stages:
                 if isinstance(one, Forward) and part.every is None and self._per[one.name] == 1:
-                    self._load(one, [name for name in one.reads if name in OBSERVATIONS])
+                    names = self._always_read(one)
+                    self._load(one, names)
+                    self._loaded |= {(one.name, name) for name in names}
         if memory is not None:
             sequence.for_rows(memory.work)
             sequence.call(lambda: memory.load(0))
+
+    def _always_read(self, one: Forward) -> list[str]:
+        """The observations that all forward passes of a name read, in the same place: nothing else is copied there."""
+        stages = [stage for part in self.program.passes for stage in part.stages]
+        alike = [stage.reads for stage in stages if isinstance(stage, Forward) and stage.name == one.name]
+        return [
+            name
+            for place, name in enumerate(one.reads, 1)
+            if name in OBSERVATIONS and all(reads[:place] == one.reads[:place] for reads in alike)
+        ]
 
     def _load(self, one: Forward, names: Iterable[str]) -> None:
         """Copy fields to where a network reads them, unless that was done."""
@@ -248,8 +260,6 @@ class BatchProgram:
                     wide.append((Work(load_element, (source, inputs, start, width)), rows * width))
                 else:
                     self._sequence.for_rows(Work(load_row, (source, inputs, start)))
-                if name in OBSERVATIONS:
-                    self._loaded.add((one.name, name))
             start += width
         for work, count in wide:
             run = self.device.launch([work], count)

@@ -82,7 +82,7 @@ class TorchCPUDevice(PythonDevice):
 
     def sum_rows(self, rows: Any, into: Any) -> None:
         """The sums (agents, numbers) of rows (agents * rows, numbers)."""
-        torch.sum(rows.view(len(into), -1, rows.shape[-1]), 1, out=into)
+        torch.sum(rows.view(len(into), -1, rows.shape[-1]), 1, dtype=into.dtype, out=into)
 
     def find_norms(self, gradient: Any, into: Any) -> None:
         """The norm of each agent's gradient."""

@@ -1,4 +1,4 @@
-"""Whole updates of SAC and TD3 against torch: batches, both losses, Adam, temperature and frozen networks."""
+"""Whole updates of SAC and TD3 against torch: batches, both losses, Adam, temperature and target networks."""
 
 import numpy as np
 import pytest
@@ -40,13 +40,15 @@ class Oracle:
     """The same agent in torch, in double precision, which is told the batches and has a copy of the random streams."""
 
     def __init__(self, agent):
-        self.agent, updater = agent, agent.machine.updater
-        self.networks = agent.policy.network, agent.critic_network
-        self.actor = double(updater.actor.parameters).requires_grad_()
-        self.critic = double(updater.critic.parameters).requires_grad_()
-        self.frozen, self.frozen_actor = self.critic.detach().clone(), self.actor.detach().clone()
-        self.log_temperature = double(updater.temperature[0, 0]).requires_grad_()
-        self.rng = updater.rng.copy()
+        self.agent, learner = agent, agent.learner
+        parameters, numbers = learner.networks.parameters, learner.networks.numbers
+        self.networks = agent.built["actor"], agent.built["critics"]
+        self.actor = double(parameters["actor"]).requires_grad_()
+        self.critic = double(parameters["critics"]).requires_grad_()
+        self.target, self.target_actor = self.critic.detach().clone(), self.actor.detach().clone()
+        begins = numbers["log_temperature"][0] if isinstance(agent, SAC) else 0.0
+        self.log_temperature = double(begins).requires_grad_()
+        self.rng = learner._streams.copy()
         self.number = 0
         rate = agent.config.learning_rate
         self.optimisers = [
@@ -58,7 +60,7 @@ class Oracle:
 
     def sample(self, parameters, observations):
         """A squashed draw and its log-probability."""
-        size = self.agent.action_size
+        size = self.agent.head.action_size
         output = forward(self.networks[0], parameters, observations)
         noise, deviation = self.normals(size), output[:, size:].clamp(-20, 2).exp()
         before = output[:, :size] + deviation * noise
@@ -74,10 +76,10 @@ class Oracle:
         loss.backward()
         self.optimisers[which].step()
 
-    def update(self, machine):
-        """One update with the batch that the machine has just had."""
+    def update(self, learner):
+        """One update with the batch that the learner has just had."""
         config, is_sac = self.agent.config, isinstance(self.agent, SAC)
-        batch, rows = machine.batch, machine.memory.rows
+        batch, rows = learner.batch, learner.buffer.rows
         self.number += 1
         temperature = self.log_temperature.exp().detach()
         following, sample = double(rows["next_observation"][batch.lasts]), rows[batch.places]
@@ -86,12 +88,12 @@ class Oracle:
             if is_sac:
                 ahead, log_probability = self.sample(self.actor, following)
             else:
-                noise = (config.smoothing * self.normals(self.agent.action_size)).clamp(
+                noise = (config.smoothing * self.normals(self.agent.head.action_size)).clamp(
                     -config.smoothing_limit, config.smoothing_limit
                 )
-                ahead = torch.tanh(forward(self.networks[0], self.frozen_actor, following))
+                ahead = torch.tanh(forward(self.networks[0], self.target_actor, following))
                 ahead, log_probability = (ahead + noise).clamp(-1, 1), 0
-            worth = self.values(self.frozen, following, ahead).min(1).values
+            worth = self.values(self.target, following, ahead).min(1).values
             goal = double(batch.rewards) + double(batch.discounts) * (worth - temperature * log_probability * is_sac)
         errors = self.values(self.critic, observations, actions) - goal[:, None]
         self.errors = errors.detach().abs().mean(1).numpy()
@@ -99,8 +101,8 @@ class Oracle:
         if self.number % config.actor_every == 0:
             self.improve(observations, temperature, is_sac)
         if self.number % config.target_every == 0:
-            for frozen, online in ((self.frozen, self.critic), (self.frozen_actor, self.actor)):
-                frozen += config.tau * (online.detach() - frozen)
+            for target, online in ((self.target, self.critic), (self.target_actor, self.actor)):
+                target += config.tau * (online.detach() - target)
 
     def improve(self, observations, temperature, is_sac):
         if not is_sac:
@@ -111,7 +113,7 @@ class Oracle:
         worth = self.values(self.critic.detach(), observations, actions).min(1).values
         self.step(0, (temperature * log_probability - worth).mean())
         if self.agent.config.learns_temperature:
-            slope = log_probability.detach() - self.agent.action_size
+            slope = log_probability.detach() - self.agent.head.action_size
             self.step(2, -(self.log_temperature * slope).mean())
 
 
@@ -131,23 +133,25 @@ def test_updates_are_those_of_torch(case):
     kind, config = CASES[case]
     agent = kind("Pendulum-v1", **{**SMALL, "threads": 1, **config})
     agent.learn(SMALL["learning_starts"])
-    machine, updater = agent.machine, agent.machine.updater
-    assert machine.state()["learner.steps"] == 0
+    learner, parameters = agent.learner, agent.learner.networks.parameters
+    assert learner.state()["learner.updates"] == 0
     oracle = Oracle(agent)
     first = oracle.actor.detach().clone()
     for number in range(1, UPDATES + 1):
         agent.learn(1)
-        oracle.update(machine)
-        assert machine.state()["learner.steps"] == number
-        assert np.allclose(machine.batch.errors, oracle.errors, rtol=1e-3, atol=1e-4)
-    assert np.allclose(updater.critic.parameters, oracle.critic.detach(), atol=3e-5)
-    assert np.allclose(updater.actor.parameters, oracle.actor.detach(), atol=3e-5)
-    assert np.allclose(updater.frozen, oracle.frozen, atol=3e-5)
-    assert np.allclose(updater.temperature[0, 0], oracle.log_temperature.item(), atol=1e-5)
-    if kind is TD3:
-        assert np.allclose(updater.frozen_actor, oracle.frozen_actor, atol=3e-5)
-    assert np.abs(updater.actor.parameters - first.numpy()).max() > 1e-3
-    assert agent.parameters is updater.actor.parameters
+        oracle.update(learner)
+        assert learner.state()["learner.updates"] == number
+        assert np.allclose(learner.batch.errors, oracle.errors, rtol=1e-3, atol=1e-4)
+    assert np.allclose(parameters["critics"], oracle.critic.detach(), atol=3e-5)
+    assert np.allclose(parameters["actor"], oracle.actor.detach(), atol=3e-5)
+    assert np.allclose(parameters["target_critics"], oracle.target, atol=3e-5)
+    if kind is SAC:
+        assert np.allclose(learner.networks.numbers["log_temperature"], oracle.log_temperature.item(), atol=1e-5)
+    else:
+        assert np.allclose(parameters["target_actor"], oracle.target_actor, atol=3e-5)
+    np.testing.assert_array_equal(learner._streams, oracle.rng)  # the reference has drawn the same numbers
+    assert np.abs(parameters["actor"] - first.numpy()).max() > 1e-3
+    assert agent.parameters is parameters["actor"]
 
 
 def test_the_number_of_threads_changes_no_more_than_the_order_of_sums():
@@ -163,13 +167,19 @@ def test_metrics_are_means_over_what_critics_and_actor_saw():
     agent = SAC("Pendulum-v1", **{**SMALL, "threads": 1, "actor_every": 2, "learning_rate": 1e-9})
     agent.learn(SMALL["learning_starts"])
     assert agent.metrics["train/critic_loss"] is None
+    learner, program, seen = agent.learner, agent.learner.program, []
+    means = program.means
+
+    def watch():
+        seen.append(program._seen.sum(0))
+        return means()
+
+    program.means = watch
     agent.learn(2)
-    machine, updater = agent.machine, agent.machine.updater
     # With hardly a step taken, the means over two batches of the critics and one of the actor can be told apart.
-    assert machine.batch.outcome[1] == 2 * SMALL["batch_size"]
-    assert machine.batch.outcome[2] == SMALL["batch_size"]
+    assert np.sum(seen, axis=0).tolist() == [2 * SMALL["batch_size"], SMALL["batch_size"]]
     oracle = Oracle(agent)
-    batch, rows = machine.batch, machine.memory.rows
+    batch, rows = learner.batch, learner.buffer.rows
     observations = double(rows["observation"][batch.places])
     drawn = [oracle.sample(oracle.actor, observations) for _ in range(40)]
     entropy = -np.mean([log_probability.detach().mean().item() for _, log_probability in drawn])
@@ -178,4 +188,3 @@ def test_metrics_are_means_over_what_critics_and_actor_saw():
     assert agent.metrics["train/actor_loss"] == pytest.approx(-entropy - worth, abs=0.3)
     assert agent.metrics["train/ent_coef"] == pytest.approx(1, abs=1e-6)
     assert agent.metrics["train/n_updates"] == 2
-    assert updater.totals[0].shape == (8,)
