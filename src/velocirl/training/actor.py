@@ -27,7 +27,7 @@ LOOK, FORWARD, DRAW, BEST, COMMAND = range(5)
 class Choosing(NamedTuple):
     """The units of a choice, by their places."""
 
-    units: NDArray[np.int64]  # (5, 2) address and frame
+    units: NDArray[np.int64]  # (5,) their frames
 
 
 def choose(arguments, first, stop, place):
@@ -37,7 +37,7 @@ def choose(arguments, first, stop, place):
     for begin in range(first, stop, ROWS):
         end = min(begin + ROWS, stop)
         for which in (LOOK, FORWARD, chosen, COMMAND):
-            call_unit(units[which, 0], units[which, 1], begin, end, 0)
+            call_unit(units[which], begin, end, 0)
     return 0
 
 
@@ -79,7 +79,7 @@ class Actor(Acting):
         bind = compiled_by(self._translator)
         look, draw, best, command = self.parts(Local(self._inputs), Local(self._work.output), bind)
         self._bound = units = [look, self._forward, draw, best, command]
-        table = np.array([(unit.address, unit.frame.address) for unit in units])
+        table = np.array([unit.frame for unit in units])
         self._choose: BoundUnit = bind_unit(choose, (Choosing(table),), self._translator, disjoint=False)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.threads import available_cores
 from velocirl.engine.environment import Environment
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments

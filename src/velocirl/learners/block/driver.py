@@ -63,7 +63,7 @@ class Trained(NamedTuple):
     partial: NDArray[np.float64]  # (threads, PARTIAL) sums of squares of the gradient
     steps: NDArray[np.int64]  # (1,) taken so far
     norms: NDArray[np.float64]  # (2,) of the gradients since they were read last, and how many
-    optimiser: NDArray[np.int64]  # (2,) its address and frame
+    optimiser: int  # its frame
     target: NDArray[np.float32]  # the parameters that follow these; none where no target network does
     target_packed: NDArray[np.float32]
 
@@ -89,12 +89,12 @@ class Crew(NamedTuple):
     meeting: NDArray[np.int64]  # where the threads wait for each other,
     meetings: NDArray[np.int64]  # (1,) and how often this one has
     program: NDArray[Any]  # INSTRUCTION
-    units: NDArray[np.int64]  # (units, 3) address, frame, and where the time that it takes is counted
+    units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
     networks: NDArray[np.int64]  # (networks,) frames of `Trained`
     number_steps: NDArray[np.int64]  # (numbers,) taken so far,
     number_gradients: NDArray[np.float32]  # (1, numbers) their gradients,
     number_factors: NDArray[np.float32]
-    number_optimiser: NDArray[np.int64]  # (2,) and the address and frame of their optimiser
+    number_optimiser: int  # and the frame of their optimiser
     sums: Sums
     learning: NDArray[Any]  # (1,) LEARNING
     job: NDArray[Any]  # (1,) JOB, of this thread
@@ -106,7 +106,7 @@ def _example() -> Trained:
     """A network of no size, for its types."""
     network, empty = MLP.of([1, 1]), np.zeros(1, np.float32)
     numbers = np.zeros((1, 1), np.float32), np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL))
-    counts = np.zeros(1, np.int64), np.zeros(2), np.zeros(2, np.int64)
+    counts = np.zeros(1, np.int64), np.zeros(2), 0
     return Trained(network.plan, network.workspace(), empty, *numbers, *counts, empty, empty)
 
 
@@ -179,7 +179,7 @@ def take_step(crew, trained, weight, timed):
             crew.outcome[FAULT] = 1.0
     else:
         trained.factors[SCALE] = np.float32(norm_scale(squares, learning.max_grad_norm))
-        call_unit(trained.optimiser[0], trained.optimiser[1], low, high, number)
+        call_unit(trained.optimiser, low, high, number)
         if thread == 0:
             trained.steps[0] = number
             trained.norms[0] += sqrt(squares)
@@ -211,7 +211,7 @@ def step_number(crew, which):
     """A step of the optimiser of a number, whose gradient is known."""
     crew.number_steps[which] += 1
     crew.number_factors[SCALE] = 1.0
-    call_unit(crew.number_optimiser[0], crew.number_optimiser[1], which, which + 1, crew.number_steps[which])
+    call_unit(crew.number_optimiser, which, which + 1, crew.number_steps[which])
 
 
 def find_means(crew, turns, first, stop, batch, timed):
@@ -239,8 +239,8 @@ def run_pass(crew, one, first, stop, most, timed):
         end = min(begin + size, stop)
         since = glance(timed)
         for u in range(one.first, one.stop):
-            call_unit(crew.units[u, 0], crew.units[u, 1], begin, end, 0)
-            since = lap(crew.counters, crew.units[u, 2], since, timed)
+            call_unit(crew.units[u, 0], begin, end, 0)
+            since = lap(crew.counters, crew.units[u, 1], since, timed)
     crew.sums.seen[one.number] += stop - first
 
 
@@ -277,7 +277,7 @@ def update(arguments, first, stop, number):
             told_of = done
             told = 0
             if one.first >= 0 and (one.kind != ONCE or crew.thread == 0):
-                told = call_unit(crew.units[one.first, 0], crew.units[one.first, 1], 0, 1, 0)
+                told = call_unit(crew.units[one.first, 0], 0, 1, 0)
             for m in range(len(sums.means)):
                 sums.single[m] = sums.means[m]
             if crew.thread == 0 and one.kind == ONCE and one.stop >= 0:

@@ -90,6 +90,7 @@ class BlockNetworks:
         self.learning = np.zeros(1, LEARNING)
         self.translator = learning_translator("learner")
         self._held: list[Any] = []  # what frames of others point to
+        self._packing = [self.packing(name, self._works[name, 0]) for name in self.parameters]
 
     def network(self, name: str) -> MLP:
         """The plan of a network."""
@@ -150,7 +151,7 @@ class BlockNetworks:
             partial=self._partial[name],
             steps=self.steps[name],
             norms=self.norms[name],
-            optimiser=np.array([optimiser.address, optimiser.frame.address]),
+            optimiser=optimiser.frame,
             target=np.zeros(0, np.float32) if target is None else self.parameters[target],
             target_packed=np.zeros(0, np.float32) if target is None else self._packed[target],
         )
@@ -172,8 +173,8 @@ class BlockNetworks:
 
     def pack(self) -> None:
         """Lay the parameters of all networks out anew, after something else than an update changed them."""
-        for name in self.parameters:
-            self.packing(name, self._works[name, 0])(0, 1)
+        for pack in self._packing:
+            pack(0, 1)
 
     def packing(self, name: str, work: Workspace) -> BoundUnit:
         """What lays the parameters of a network out in a workspace."""

@@ -153,14 +153,12 @@ class BlockProgram:
             meeting=self.meeting,
             meetings=np.zeros(1, np.int64),
             program=build.instructions(),
-            units=np.array(
-                [(unit.address, unit.frame.address, place) for unit, place in build.units] or [(0, 0, 0)], np.int64
-            ),
+            units=np.array([(unit.frame, place) for unit, place in build.units] or [(0, 0)], np.int64),
             networks=np.array([frame.address for frame in trained]),
             number_steps=networks.number_steps,
             number_gradients=networks.number_gradients,
             number_factors=networks.number_factors,
-            number_optimiser=np.array([optimiser.address, optimiser.frame.address]),
+            number_optimiser=optimiser.frame,
             sums=build.sums,
             learning=networks.learning,
             job=self.jobs[thread],
