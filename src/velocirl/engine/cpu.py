@@ -99,7 +99,7 @@ class CPUTarget:
         """A loop over this environment's functions as machine code, or the person's own line that prevents it."""
         try:
             return compile_loop(loop, arguments, self.translator, before=self._rehearse)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - numba fails in many ways
             explained = self._explain(error)
             raise explained from (error if debugging() and explained is not error else None)
 

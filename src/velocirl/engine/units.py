@@ -118,7 +118,7 @@ def compile_waiting() -> None:
         def machine_code(k: int) -> bytes:
             try:
                 return _compile(orders[k])
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - numba fails in many ways
                 failed.add(orders[k].key)
                 explained = orders[k].explain(error)
                 raise explained from (error if debugging() and explained is not error else None)

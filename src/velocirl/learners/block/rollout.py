@@ -376,4 +376,3 @@ class BlockRollout:
         add(self.phases, name, seconds)
         if name in self._meters:
             self._meters[name].add(seconds)
-
