@@ -23,6 +23,11 @@ def misspelt_field(state, params, action, rng):
     return 1.0, False
 
 
+def misspelt_field_that_is_written(state, params, action, rng):
+    state.postion = 1.0
+    return 1.0, False
+
+
 def reward_alone(state, params, action, rng):
     return 1.0
 
@@ -74,6 +79,7 @@ def wrong_in_a_helper(state, params, action, rng):
 
 WRONG_STEPS = [
     (misspelt_field, "no field 'postion'", "did you mean 'position'", 1),
+    (misspelt_field_that_is_written, "no field 'postion'", "did you mean 'position'", 1),
     (reward_alone, "returns 1.0", "return reward, terminated", 0),
     (number_as_flag, "terminated as 0", "return a bool", 0),
     (text_as_reward, "reward 'much'", "return a number", 0),

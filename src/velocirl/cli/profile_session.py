@@ -23,8 +23,8 @@ from velocirl.bench.profiling.watching import Training, watch_training
 from velocirl.cli.environment_files import Chosen
 from velocirl.cli.settings import Request
 from velocirl.cli.train import CHECKPOINTS, DEFAULT_TOTAL_STEPS, build, write_config
-from velocirl.engine.cpu import available_cores
 from velocirl.engine.directories import cache_directory
+from velocirl.engine.threads import available_cores
 from velocirl.runs.callback import Callback
 from velocirl.runs.directory import Plan, create_run
 from velocirl.runs.processor import processor

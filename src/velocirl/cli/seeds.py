@@ -18,7 +18,7 @@ from velocirl.cli.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.seeds_together import conduct_together
 from velocirl.cli.settings import Request
 from velocirl.cli.train import CONFIG, _plan, build, config_text
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.threads import available_cores
 from velocirl.runs.directory import is_held
 from velocirl.runs.groups import Group, create_group
 from velocirl.runs.seeds import Summary

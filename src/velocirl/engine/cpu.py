@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,8 @@ from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random
 from velocirl.engine.registers import as_rows
 from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.rounds import Rounds
-from velocirl.engine.threads import run_together
-from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.engine.threads import available_cores, run_together
+from velocirl.engine.units import BoundUnit, bind_unit, compile_waiting
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -51,6 +49,7 @@ class CPUTarget:
     def prepare(self) -> None:
         """Compile a step now, so that a fault in one of its functions shows here."""
         _ = self.advance_unit
+        compile_waiting()
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
@@ -94,30 +93,21 @@ class CPUTarget:
         return Rounds(self.advance_unit, self.ranges)
 
     def _bind(self, loop: Any, *arguments: Any) -> BoundUnit:
-        with self._told():
-            return bind_unit(loop, arguments, self.translator, self._rehearse)
+        return bind_unit(loop, arguments, self.translator, self._rehearse, explain=self._explain)
 
     def compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
         """A loop over this environment's functions as machine code, or the person's own line that prevents it."""
-        with self._told():
-            return compile_loop(loop, arguments, self.translator, before=self._rehearse)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What the compiler says is told as the person's own line."""
         try:
-            yield
-        except (DefinitionError, OSError):
-            raise
+            return compile_loop(loop, arguments, self.translator, before=self._rehearse)
         except Exception as error:  # noqa: BLE001 - numba fails in many ways
-            raise diagnose(self._environment, error) from (error if debugging() else None)
+            explained = self._explain(error)
+            raise explained from (error if debugging() and explained is not error else None)
+
+    def _explain(self, error: Exception) -> Exception:
+        """What the compiler says, as the person's own line; numba fails in many ways."""
+        return error if isinstance(error, (DefinitionError, OSError)) else diagnose(self._environment, error)
 
     def _rehearse(self) -> None:
         if not self._rehearsed:
             rehearse(self._environment, self.copies.params)
             self._rehearsed = True
-
-
-def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -29,7 +29,7 @@ def watch(arguments, first, stop, place):
     looks = 0
     while True:
         if mailbox_read(mailbox, WANTED) != done:
-            call_unit(unit[0], unit[1], first, stop, 0)
+            call_unit(unit, first, stop, 0)
             done += 1
             mailbox_write(mailbox, DONE, done)
             looks = 0
@@ -52,7 +52,7 @@ class Rounds:
         self._others: list[tuple[tuple[int, int], NDArray[np.int64], BoundUnit]] = []
         for share in others:
             mailbox = np.zeros(8, np.int64)  # a cache line
-            arguments = np.array([unit.address, unit.frame.address]), mailbox
+            arguments = unit.frame, mailbox
             translator = cpu_translator("rounds", double=True)
             self._others.append((share, mailbox, bind_unit(watch, arguments, translator, disjoint=False)))
         self._faults: list[BaseException] = []

@@ -15,6 +15,11 @@ LOOKS = 200  # times that a thread looks for the others at a meeting before it l
 SPACING = 8  # whole numbers in a line of the cache, so that no two threads write to the same one
 
 
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class _Threads:
     """Daemon threads of this process, each with an inbox of tasks; started when first needed."""
 

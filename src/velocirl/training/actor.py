@@ -27,7 +27,7 @@ LOOK, FORWARD, DRAW, BEST, COMMAND = range(5)
 class Choosing(NamedTuple):
     """The units of a choice, by their places."""
 
-    units: NDArray[np.int64]  # (5, 2) address and frame
+    units: NDArray[np.int64]  # (5,) their frames
 
 
 def choose(arguments, first, stop, place):
@@ -37,7 +37,7 @@ def choose(arguments, first, stop, place):
     for begin in range(first, stop, ROWS):
         end = min(begin + ROWS, stop)
         for which in (LOOK, FORWARD, chosen, COMMAND):
-            call_unit(units[which, 0], units[which, 1], begin, end, 0)
+            call_unit(units[which], begin, end, 0)
     return 0
 
 
@@ -51,8 +51,8 @@ class Actor(Acting):
         self._work = network.workspace()
         forward: Any = forward_unit(functions)
         self._forward = bind_unit(forward, (network.plan, self._work, 1), self._passes)
-        pack: Any = pack_unit(functions)
-        self._pack = bind_unit(pack, (network.plan, parameters, self._work), self._passes)
+        packing: Any = (network.plan, parameters, self._work.packed, 0, 1, 1)
+        self._pack = bind_unit(pack_unit, packing, self._passes)
         row = int(network.plan.layers[0]["source_row"])
         self._inputs = self._work.values[: ROWS * row].reshape(ROWS, row)[:, : network.inputs]
         super().__init__(*arguments)
@@ -79,7 +79,7 @@ class Actor(Acting):
         bind = compiled_by(self._translator)
         look, draw, best, command = self.parts(Local(self._inputs), Local(self._work.output), bind)
         self._bound = units = [look, self._forward, draw, best, command]
-        table = np.array([(unit.address, unit.frame.address) for unit in units])
+        table = np.array([unit.frame for unit in units])
         self._choose: BoundUnit = bind_unit(choose, (Choosing(table),), self._translator, disjoint=False)
 
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.cpu import available_cores
 from velocirl.engine.environment import Environment
+from velocirl.engine.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call

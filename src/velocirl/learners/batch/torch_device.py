@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from velocirl.engine.compiling import learning_translator
-from velocirl.engine.cpu import available_cores
 from velocirl.engine.environment import Environment
 from velocirl.engine.launching import Bound, CPULauncher, Work
+from velocirl.engine.threads import available_cores
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.batch.device_array import TYPES, DeviceArray

@@ -39,15 +39,15 @@ WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(10, 15)
 class Collecting(NamedTuple):
     """What one thread needs for a rollout."""
 
-    units: NDArray[np.int64]  # (UNITS, 2) address and frame; 0 where there is nothing to do
+    units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
     horizon: int
     counters: NDArray[np.int64]  # see `counters`
 
 
 def call(work, which, first, stop, place):
     """Call one of the units of a rollout, where there is one."""
-    if work.units[which, 0] != 0:
-        return call_unit(work.units[which, 0], work.units[which, 1], first, stop, place)
+    if work.units[which] != 0:
+        return call_unit(work.units[which], first, stop, place)
     return 0
 
 
@@ -194,6 +194,11 @@ class BlockCollector:
         self._networks = networks
         self._connect(networks)
 
+    def begin(self) -> None:
+        """Let all copies begin an episode."""
+        if self.host is None:
+            self.envs.reset()
+
     def refresh(self) -> None:
         """Act by the parameters of now."""
         if self._packed is not None:
@@ -247,9 +252,9 @@ class BlockCollector:
         for thread in range(len(self.ranges)):
             units = self._units(networks, sight, experience, thread)
             self._held.append(units)
-            table = np.zeros((UNITS, 2), np.int64)
+            table = np.zeros(UNITS, np.int64)
             for which, unit in units.items():
-                table[which] = unit.address, unit.frame.address
+                table[which] = unit.frame
             work = (Collecting(table, self.horizon, self.counters[thread]),)
 
             def bind(driver: Any, work: Any = work) -> BoundUnit:
@@ -259,8 +264,6 @@ class BlockCollector:
                 self._drivers.append(bind(collect))
             else:
                 self._sides.append((bind(decide_only), bind(record_only), bind(finish_only)))
-        if self.host is None:
-            self.envs.reset()
 
     def _units(self, networks: BlockNetworks, sight: Sight, experience: Any, thread: int) -> dict[int, BoundUnit]:
         task, rollout, cuts, log = self.task, self.rollout, self.cuts, self.log

@@ -13,15 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import add_kernel, learning_translator
+from velocirl.engine.compiling import learning_translator
 from velocirl.engine.frames import reader, type_of
 from velocirl.engine.threads import meet
 from velocirl.engine.translating import Translator
 from velocirl.engine.units import call_unit
 from velocirl.learners.counters import TIMING, glance, lap
 from velocirl.learners.phases import OPTIMISER, WAITING
-from velocirl.networks.mlp import MLP, Plan, Workspace
-from velocirl.networks.passes import clear, pack_panels, pack_part, pack_transposed, unpack
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Rule
 
@@ -30,11 +28,10 @@ PASS, CLEAR, MEAN, STEP, ONCE, STOP, FOLLOW = range(7)
 INSTRUCTION = np.dtype(
     [
         ("kind", np.int64),
-        ("first", np.int64),  # the first unit of a pass; the network of a step; the unit of a function, or -1
+        ("first", np.int64),  # the first unit of a pass; the network of a step; the unit of anything else, or -1
         ("stop", np.int64),  # the unit after the last; of a `once`, the number that it steps, or -1
-        ("number", np.int64),  # of a pass
+        ("number", np.int64),  # of a pass; of a target network, how many parameters it has
         ("period", np.int64),  # in which updates: every so many
-        ("share", np.float64),  # how far a target network moves
     ]
 )
 LEARNING = np.dtype([(name, np.float64) for name in ("learning_rate", "max_grad_norm", "max_grad_value")])
@@ -53,19 +50,17 @@ SCALE = FACTORS - 1  # the factor of an optimiser by which gradients are multipl
 
 
 class Trained(NamedTuple):
-    """A network as one thread steps it; `work` and `factors` are its own."""
+    """A network as one thread steps it, with the frames of the units that do so."""
 
-    plan: Plan
-    work: Workspace  # of which the gradient counts
-    parameters: NDArray[np.float32]
-    gradients: NDArray[np.float32]  # (threads, parameters)
-    factors: NDArray[np.float32]  # (FACTORS,) of the optimiser
+    size: int  # parameters
+    factors: NDArray[np.float32]  # (FACTORS,) of the optimiser, this thread's own
     partial: NDArray[np.float64]  # (threads, PARTIAL) sums of squares of the gradient
     steps: NDArray[np.int64]  # (1,) taken so far
     norms: NDArray[np.float64]  # (2,) of the gradients since they were read last, and how many
-    optimiser: NDArray[np.int64]  # (2,) its address and frame
-    target: NDArray[np.float32]  # the parameters that follow these; none where no target network does
-    target_packed: NDArray[np.float32]
+    unpack: int
+    reduce: int
+    optimise: int
+    pack: int
 
 
 class Sums(NamedTuple):
@@ -89,12 +84,12 @@ class Crew(NamedTuple):
     meeting: NDArray[np.int64]  # where the threads wait for each other,
     meetings: NDArray[np.int64]  # (1,) and how often this one has
     program: NDArray[Any]  # INSTRUCTION
-    units: NDArray[np.int64]  # (units, 3) address, frame, and where the time that it takes is counted
+    units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
     networks: NDArray[np.int64]  # (networks,) frames of `Trained`
     number_steps: NDArray[np.int64]  # (numbers,) taken so far,
     number_gradients: NDArray[np.float32]  # (1, numbers) their gradients,
     number_factors: NDArray[np.float32]
-    number_optimiser: NDArray[np.int64]  # (2,) and the address and frame of their optimiser
+    number_optimiser: int  # and the frame of their optimiser
     sums: Sums
     learning: NDArray[Any]  # (1,) LEARNING
     job: NDArray[Any]  # (1,) JOB, of this thread
@@ -104,10 +99,8 @@ class Crew(NamedTuple):
 
 def _example() -> Trained:
     """A network of no size, for its types."""
-    network, empty = MLP.of([1, 1]), np.zeros(1, np.float32)
-    numbers = np.zeros((1, 1), np.float32), np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL))
-    counts = np.zeros(1, np.int64), np.zeros(2), np.zeros(2, np.int64)
-    return Trained(network.plan, network.workspace(), empty, *numbers, *counts, empty, empty)
+    numbers = np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL)), np.zeros(1, np.int64), np.zeros(2)
+    return Trained(0, *numbers, 0, 0, 0, 0)
 
 
 _trained_at = reader(type_of((_example(),)))
@@ -126,10 +119,10 @@ def share_of(thread, threads, size):
     return low, (size if thread == threads - 1 else high)
 
 
-def reduce_share(gradients, threads, low, high, scale, limit, squares):
+def reduce_share(gradients, low, high, scale, limit, squares):
     """Add up the threads' gradients between two places, into the first row; `squares` become sums of their squares."""
     own = gradients[0, low:high]
-    for other in range(1, threads):
+    for other in range(1, len(gradients)):
         more = gradients[other, low:high]
         for p in range(len(own)):
             own[p] += more[p]
@@ -157,16 +150,15 @@ def move_share(parameters, target, low, high, share):
 
 def take_step(crew, trained, weight, timed):
     """A step of a network's optimiser, along the gradients of `weight` rows, taken by all threads together."""
-    thread, threads, counters, learning = crew.thread, crew.threads, crew.counters, crew.learning[0]
-    low, high = share_of(thread, threads, len(trained.parameters))
+    thread, threads, counters = crew.thread, crew.threads, crew.counters
+    low, high = share_of(thread, threads, trained.size)
     number = trained.steps[0] + 1
     since = glance(timed)
-    unpack(trained.plan, trained.work, trained.gradients[thread])
+    call_unit(trained.unpack, 0, 1, 0)
     since = lap(counters, OPTIMISER, since, timed)
     together(crew)
     since = lap(counters, WAITING, since, timed)
-    scale, limit = np.float32(1.0 / weight), np.float32(learning.max_grad_value)
-    reduce_share(trained.gradients, threads, low, high, scale, limit, trained.partial[thread])
+    call_unit(trained.reduce, low, high, weight)
     since = lap(counters, OPTIMISER, since, timed)
     together(crew)
     since = lap(counters, WAITING, since, timed)
@@ -178,8 +170,8 @@ def take_step(crew, trained, weight, timed):
         if thread == 0:
             crew.outcome[FAULT] = 1.0
     else:
-        trained.factors[SCALE] = np.float32(norm_scale(squares, learning.max_grad_norm))
-        call_unit(trained.optimiser[0], trained.optimiser[1], low, high, number)
+        trained.factors[SCALE] = np.float32(norm_scale(squares, crew.learning[0].max_grad_norm))
+        call_unit(trained.optimise, low, high, number)
         if thread == 0:
             trained.steps[0] = number
             trained.norms[0] += sqrt(squares)
@@ -187,21 +179,21 @@ def take_step(crew, trained, weight, timed):
     since = lap(counters, OPTIMISER, since, timed)
     together(crew)
     since = lap(counters, WAITING, since, timed)
-    pack_part(trained.plan, trained.parameters, trained.work.packed, thread, threads, True)
+    call_unit(trained.pack, 0, 1, 0)
     since = lap(counters, OPTIMISER, since, timed)
     together(crew)
     lap(counters, WAITING, since, timed)
 
 
-def update_target(crew, trained, share, timed):
-    """Let the target network of a network come closer to it."""
-    low, high = share_of(crew.thread, crew.threads, len(trained.parameters))
+def update_target(crew, one, timed):
+    """Let a target network come closer to its network: one unit moves its parameters, the next one packs them."""
+    low, high = share_of(crew.thread, crew.threads, one.number)
     since = glance(timed)
-    move_share(trained.parameters, trained.target, low, high, np.float32(share))
+    call_unit(crew.units[one.first, 0], low, high, 0)
     since = lap(crew.counters, OPTIMISER, since, timed)
     together(crew)
     since = lap(crew.counters, WAITING, since, timed)
-    pack_part(trained.plan, trained.target, trained.target_packed, crew.thread, crew.threads, False)
+    call_unit(crew.units[one.first + 1, 0], 0, 1, 0)
     since = lap(crew.counters, OPTIMISER, since, timed)
     together(crew)
     lap(crew.counters, WAITING, since, timed)
@@ -211,7 +203,7 @@ def step_number(crew, which):
     """A step of the optimiser of a number, whose gradient is known."""
     crew.number_steps[which] += 1
     crew.number_factors[SCALE] = 1.0
-    call_unit(crew.number_optimiser[0], crew.number_optimiser[1], which, which + 1, crew.number_steps[which])
+    call_unit(crew.number_optimiser, which, which + 1, crew.number_steps[which])
 
 
 def find_means(crew, turns, first, stop, batch, timed):
@@ -239,8 +231,8 @@ def run_pass(crew, one, first, stop, most, timed):
         end = min(begin + size, stop)
         since = glance(timed)
         for u in range(one.first, one.stop):
-            call_unit(crew.units[u, 0], crew.units[u, 1], begin, end, 0)
-            since = lap(crew.counters, crew.units[u, 2], since, timed)
+            call_unit(crew.units[u, 0], begin, end, 0)
+            since = lap(crew.counters, crew.units[u, 1], since, timed)
     crew.sums.seen[one.number] += stop - first
 
 
@@ -265,19 +257,18 @@ def update(arguments, first, stop, number):
             done = one.number + 1
         elif one.kind == CLEAR:
             if crew.job[0].begins:
-                trained = _trained_at(crew.networks[one.first])[0]
-                clear(trained.plan, trained.work)
+                call_unit(crew.units[one.first, 0], 0, 1, 0)
         elif one.kind == STEP:
             if crew.job[0].weight > 0:
                 take_step(crew, _trained_at(crew.networks[one.first])[0], crew.job[0].weight, timed)
         elif one.kind == FOLLOW:
-            update_target(crew, _trained_at(crew.networks[one.first])[0], one.share, timed)
+            update_target(crew, one, timed)
         else:  # a function of means
             find_means(crew, turns, told_of, done, batch, timed)
             told_of = done
             told = 0
             if one.first >= 0 and (one.kind != ONCE or crew.thread == 0):
-                told = call_unit(crew.units[one.first, 0], crew.units[one.first, 1], 0, 1, 0)
+                told = call_unit(crew.units[one.first, 0], 0, 1, 0)
             for m in range(len(sums.means)):
                 sums.single[m] = sums.means[m]
             if crew.thread == 0 and one.kind == ONCE and one.stop >= 0:
@@ -293,16 +284,24 @@ def update(arguments, first, stop, number):
     return 0
 
 
-# What is called, not inlined, knowing that its arrays do not overlap; a driver's own are those of other threads.
-KERNELS = (pack_panels, pack_transposed, unpack, clear, reduce_share, move_share)
-
-
 def driver_translator() -> Translator:
     """A translator for drivers."""
-    translator = learning_translator("driver")
-    for kernel in KERNELS:
-        add_kernel(translator, kernel)  # pyright: ignore[reportArgumentType]
-    return translator
+    return learning_translator("driver")
+
+
+def reduce_unit(arguments, low, high, weight):
+    """See `reduce_share`: of gradients that are sums over so many rows."""
+    gradients, squares, learning = arguments
+    scale, limit = np.float32(1.0 / weight), np.float32(learning[0].max_grad_value)
+    reduce_share(gradients, low, high, scale, limit, squares)
+    return 0
+
+
+def follow_unit(arguments, low, high, place):  # noqa: ARG001 - as every unit
+    """See `move_share`."""
+    parameters, target, share = arguments
+    move_share(parameters, target, low, high, np.float32(share))
+    return 0
 
 
 def optimiser_unit(rule: Rule) -> Any:

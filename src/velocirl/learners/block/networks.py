@@ -13,12 +13,12 @@ from velocirl.engine.compiling import learning_translator
 from velocirl.engine.frames import Frame
 from velocirl.engine.translating import Translator
 from velocirl.engine.units import BoundUnit, bind_unit
-from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, optimiser_unit
+from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, follow_unit, optimiser_unit, reduce_unit
 from velocirl.learners.task import Task
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, Workspace
 from velocirl.networks.native import add_passes
-from velocirl.networks.passes import Passes, passes
+from velocirl.networks.passes import Passes, clear, pack_part, passes, unpack
 from velocirl.optim.optimisers import FACTORS, Optimiser
 
 
@@ -46,16 +46,25 @@ def backward_unit(functions: Passes) -> Callable[..., Any]:
     return run
 
 
-def pack_unit(functions: Passes) -> Callable[..., Any]:
-    """`run(arguments, first, stop, place)`: lay all parameters out for the products."""
-    pack = functions.pack
+def pack_unit(arguments, first, stop, place):  # noqa: ARG001
+    """A thread's part of laying parameters out for the products, with `both` also for those of backward passes."""
+    plan, parameters, packed, thread, threads, both = arguments
+    pack_part(plan, parameters, packed, thread, threads, both != 0)
+    return 0
 
-    def run(arguments, first, stop, place):  # noqa: ARG001
-        plan, parameters, work = arguments
-        pack(plan, parameters, work)
-        return 0
 
-    return run
+def unpack_unit(arguments, first, stop, place):  # noqa: ARG001
+    """The gradient of a thread as one flat vector."""
+    plan, work, gradient = arguments
+    unpack(plan, work, gradient)
+    return 0
+
+
+def clear_unit(arguments, first, stop, place):  # noqa: ARG001
+    """Set the gradient of a thread to zero."""
+    plan, work = arguments
+    clear(plan, work)
+    return 0
 
 
 class BlockNetworks:
@@ -90,6 +99,7 @@ class BlockNetworks:
         self.learning = np.zeros(1, LEARNING)
         self.translator = learning_translator("learner")
         self._held: list[Any] = []  # what frames of others point to
+        self._packing = [self.packing(name, packed) for name, packed in self._packed.items()]
 
     def network(self, name: str) -> MLP:
         """The plan of a network."""
@@ -138,24 +148,28 @@ class BlockNetworks:
 
     def trained(self, name: str, thread: int) -> Frame:
         """A network as a thread steps it."""
-        task, factors = self.task, np.zeros(FACTORS, np.float32)
-        target = next((one for one, source in task.targets.items() if source == name), None)
-        optimiser = self._bind_optimiser(self.parameters[name], self._gradients[name], self.moments[name], factors)
-        trained = Trained(
-            plan=self.network(name).plan,
-            work=self._works[name, thread],
-            parameters=self.parameters[name],
-            gradients=self._gradients[name],
-            factors=factors,
-            partial=self._partial[name],
-            steps=self.steps[name],
-            norms=self.norms[name],
-            optimiser=np.array([optimiser.address, optimiser.frame.address]),
-            target=np.zeros(0, np.float32) if target is None else self.parameters[target],
-            target_packed=np.zeros(0, np.float32) if target is None else self._packed[target],
+        factors, partial = np.zeros(FACTORS, np.float32), self._partial[name]
+        parameters, gradients = self.parameters[name], self._gradients[name]
+        plan, work = self.network(name).plan, self._works[name, thread]
+        units = (
+            self.bind(unpack_unit, plan, work, gradients[thread], name=name),
+            self.bind(reduce_unit, gradients, partial[thread], self.learning),
+            self._bind_optimiser(parameters, gradients, self.moments[name], factors),
+            self.packing(name, work.packed, thread, self.threads),
         )
-        self._held.append(optimiser)
-        return Frame((trained,))
+        self._held.append(units)
+        frames = [unit.frame for unit in units]
+        return Frame((Trained(len(parameters), factors, partial, self.steps[name], self.norms[name], *frames),))
+
+    def clearing(self, name: str, thread: int) -> BoundUnit:
+        """What sets the gradient of a thread to zero."""
+        return self.bind(clear_unit, self.network(name).plan, self._works[name, thread], name=name)
+
+    def following(self, target: str, share: float, thread: int) -> tuple[BoundUnit, BoundUnit]:
+        """What lets a target network come closer to its network, and packs it."""
+        source, own = self.parameters[self.task.targets[target]], self.parameters[target]
+        pack = self.packing(target, self._packed[target], thread, self.threads, both=False)
+        return self.bind(follow_unit, source, own, float(share)), pack
 
     @cached_property
     def number_optimiser(self) -> BoundUnit:
@@ -172,13 +186,15 @@ class BlockNetworks:
 
     def pack(self) -> None:
         """Lay the parameters of all networks out anew, after something else than an update changed them."""
-        for name in self.parameters:
-            self.packing(name, self._works[name, 0])(0, 1)
+        for pack in self._packing:
+            pack(0, 1)
 
-    def packing(self, name: str, work: Workspace) -> BoundUnit:
-        """What lays the parameters of a network out in a workspace."""
-        functions = self.functions(name)
-        return self.bind(pack_unit(functions), self.network(name).plan, self.parameters[name], work, name=name)
+    def packing(
+        self, name: str, packed: NDArray[np.float32], thread: int = 0, threads: int = 1, *, both: bool = True
+    ) -> BoundUnit:
+        """What lays a thread's part of the parameters of a network out."""
+        plan, parameters = self.network(name).plan, self.parameters[name]
+        return self.bind(pack_unit, plan, parameters, packed, thread, threads, int(both), name=name)
 
     @cached_property
     def _passes(self) -> dict[str, tuple[Passes, Translator]]:
@@ -220,9 +236,8 @@ class PackedCopy:
 
     def __init__(self, networks: BlockNetworks) -> None:
         name = networks.task.acting
-        work = networks.network(name).workspace()
-        self.packed = work.packed
-        self._pack = networks.packing(name, work)
+        self.packed = networks.network(name).workspace().packed
+        self._pack = networks.packing(name, self.packed)
 
     def refresh(self) -> None:
         """Take the parameters of now."""

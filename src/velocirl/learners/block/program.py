@@ -153,14 +153,12 @@ class BlockProgram:
             meeting=self.meeting,
             meetings=np.zeros(1, np.int64),
             program=build.instructions(),
-            units=np.array(
-                [(unit.address, unit.frame.address, place) for unit, place in build.units] or [(0, 0, 0)], np.int64
-            ),
+            units=np.array([(unit.frame, place) for unit, place in build.units] or [(0, 0)], np.int64),
             networks=np.array([frame.address for frame in trained]),
             number_steps=networks.number_steps,
             number_gradients=networks.number_gradients,
             number_factors=networks.number_factors,
-            number_optimiser=np.array([optimiser.address, optimiser.frame.address]),
+            number_optimiser=optimiser.frame,
             sums=build.sums,
             learning=networks.learning,
             job=self.jobs[thread],
@@ -202,21 +200,25 @@ class _Building:
             if isinstance(one, Pass):
                 fresh = [name for name in self._with_gradients(one) if name not in begun]
                 begun.update(fresh)
-                rows += [(driver.CLEAR, task.trained.index(name), 0, 0, period, 0.0) for name in fresh]
+                for name in fresh:
+                    rows.append((driver.CLEAR, len(self.units), 0, 0, period))
+                    self._add(self._networks.clearing(name, self._thread), phases.BACKWARD)
                 first = len(self.units)
                 fetch = self._rows.fetch
                 if number == 0 and fetch is not None:
                     self._add(self._networks.bind(row_loop(fetch[0]), *fetch[1]), phases.GATHER)
                 self._add_pass(one)
-                rows.append((driver.PASS, first, len(self.units), number, period, 0.0))
+                rows.append((driver.PASS, first, len(self.units), number, period))
                 number += 1
                 continue
-            stage, unit, more, share = one.stage, -1, -1, 0.0
+            stage, unit, more, size = one.stage, -1, -1, 0
             if isinstance(stage, Step):
                 kind, unit = driver.STEP, task.trained.index(stage.network)
                 begun.discard(stage.network)
             elif isinstance(stage, Follow):
-                kind, unit, share = driver.FOLLOW, task.trained.index(stage.source), getattr(config, stage.share)
+                kind, unit, size = driver.FOLLOW, len(self.units), len(self._networks.parameters[stage.target])
+                for each in self._networks.following(stage.target, getattr(config, stage.share), self._thread):
+                    self._add(each, phases.OPTIMISER)
             else:
                 kind = {Mean: driver.MEAN, Once: driver.ONCE, Stop: driver.STOP}[type(stage)]
                 if one.call is not None:
@@ -225,7 +227,7 @@ class _Building:
                     if isinstance(stage, Once) and stage.steps is not None:
                         more = task.numbers.index(stage.steps)
                     self._add_once(one.call, stage, more)
-            rows.append((kind, unit, more, 0, period, share))
+            rows.append((kind, unit, more, size, period))
         return np.array(rows, INSTRUCTION)
 
     def _with_gradients(self, part: Pass) -> list[str]:

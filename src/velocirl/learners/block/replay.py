@@ -64,8 +64,8 @@ LOOK, RANDOM, FORWARD, ACT, COMMAND, REMEMBER, ENTER, DRAW, REVISE, ADVANCE, UNI
 class Stepping(NamedTuple):
     """What the drivers of steps and batches need; the units are those of thread 0, who steps."""
 
-    units: NDArray[np.int64]  # (UNITS, 2) address and frame
-    update: NDArray[np.int64]  # (2,) of the thread
+    units: NDArray[np.int64]  # (UNITS,) their frames
+    update: int  # the frame of the thread's
     counts: NDArray[np.int64]  # of the ring
     capacity: int
     copies: int
@@ -78,7 +78,7 @@ class Stepping(NamedTuple):
 
 def call(stepping, which, first, stop):
     """Call one of the units of a step."""
-    return call_unit(stepping.units[which, 0], stepping.units[which, 1], first, stop, 0)
+    return call_unit(stepping.units[which], first, stop, 0)
 
 
 def decide(stepping, step, t):
@@ -125,7 +125,7 @@ def learn(crew, stepping, step, due):
         since = lap(counters, SAMPLE, since, timed)
         together(crew)
         lap(counters, WAITING, since, timed)
-        call_unit(stepping.update[0], stepping.update[1], first, stop, number)
+        call_unit(stepping.update, first, stop, number)
         since = glance(timed)
         if thread == 0 and crew.outcome[FAULT] == 0.0:
             call(stepping, REVISE, 0, batch)
@@ -271,6 +271,8 @@ class BlockReplay:
         for job in self.program.jobs:
             job["batch"], job["begins"], job["weight"] = config.batch_size, 1, config.batch_size
         self._connect()
+        if self._host is None:
+            self.envs.reset()
         self.take()
 
     def iterate(self, schedule: Pace, steps: int) -> Report:
@@ -389,9 +391,9 @@ class BlockReplay:
         if self._host is None:
             target: Any = self.envs.target
             units[ADVANCE] = target.advance_unit
-        table = np.zeros((UNITS, 2), np.int64)
+        table = np.zeros(UNITS, np.int64)
         for which, unit in units.items():
-            table[which] = unit.address, unit.frame.address
+            table[which] = unit.frame
         self._held = units
         crews = [self._stepping(table, unit) for unit in self.program.updates]
         pairs = list(zip(self.program.crews, crews, strict=True))
@@ -403,7 +405,6 @@ class BlockReplay:
         self._bind_learning = lambda: [bind(learn_only, *pair) for pair in pairs]
         if self._host is None:
             self._drivers = [bind(run_fleet, *pair) for pair in pairs]
-            self.envs.reset()
         else:
             self._decide, self._record = bind(decide_only, crews[0]), bind(record_only, crews[0])
             self._drivers = self._learning_drivers
@@ -415,7 +416,7 @@ class BlockReplay:
     def _stepping(self, table: NDArray[np.int64], unit: BoundUnit) -> Stepping:
         return Stepping(
             units=table,
-            update=np.array([unit.address, unit.frame.address]),
+            update=unit.frame,
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
             copies=self.task.config.num_envs,

@@ -48,9 +48,9 @@ from velocirl.optim.optimisers import optimiser_from
 class Epochs(NamedTuple):
     """What one thread needs to go through a rollout several times."""
 
-    update: NDArray[np.int64]  # (2,) address and frame of the update,
-    before: NDArray[np.int64]  # (2,) of what all rows go through before each epoch, or zeros,
-    columns: NDArray[np.int64]  # (functions, 2) and of functions over columns in time after that
+    update: int  # the frame of the update,
+    before: int  # of what all rows go through before each epoch, or 0,
+    columns: NDArray[np.int64]  # (functions,) and of functions over columns in time after that
     schedule: NDArray[Any]  # (1,) SCHEDULE
     sizes: NDArray[np.int64]  # (threads,) how many units each thread draws from
     units: NDArray[np.int32]  # what is drawn together: single samples, or copies
@@ -85,9 +85,9 @@ def reestimate(own, counters):
     since = glance(True)
     for sample in range(len(own.order)):
         own.order[sample] = place_of(own, sample)
-    call_unit(own.before[0], own.before[1], 0, len(own.order), 0)
+    call_unit(own.before, 0, len(own.order), 0)
     for k in range(len(own.columns)):
-        call_unit(own.columns[k, 0], own.columns[k, 1], own.first_copy, own.first_copy + own.copies, 0)
+        call_unit(own.columns[k], own.first_copy, own.first_copy + own.copies, 0)
     lap(counters, ESTIMATE, since, True)
 
 
@@ -109,7 +109,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
     for u in range(len(own.units)):
         own.units[u] = u
     for _ in range(schedule.epochs):
-        if own.before[0] != 0:
+        if own.before != 0:
             reestimate(own, counters)
         since = glance(True)
         shuffle(own, unit)
@@ -132,7 +132,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             start(counters, UPDATE, timed)
             own.minibatches[0] += 1
             own.minibatches[1] += 1
-            call_unit(own.update[0], own.update[1], low, high, own.minibatches[1])
+            call_unit(own.update, low, high, own.minibatches[1])
             if not last:
                 together(crew)  # before anyone adds to what others may still read
             if last:
@@ -191,6 +191,7 @@ class BlockRollout:
             "update": Meter(self.phases, "update/forward", self._count_update),
         }
         self._batch = config.num_envs * config.horizon
+        self.collector.begin()
         self.take()
 
     def iterate(self, schedule: Schedule, steps: int) -> Report | None:
@@ -299,9 +300,9 @@ class BlockRollout:
         update = self.program.updates[thread]
         before = None if self._before is None else self._before.updates[thread]
         own = Epochs(
-            update=_words(update),
-            before=np.zeros(2, np.int64) if before is None else _words(before),
-            columns=np.array([_words(one) for one in columns], np.int64).reshape(-1, 2),
+            update=update.frame,
+            before=0 if before is None else before.frame,
+            columns=np.array([one.frame for one in columns], np.int64),
             schedule=self._schedule,
             sizes=self._sizes,
             units=np.zeros(len(self._orders[thread]) // unit, np.int32),
@@ -375,7 +376,3 @@ class BlockRollout:
         add(self.phases, name, seconds)
         if name in self._meters:
             self._meters[name].add(seconds)
-
-
-def _words(unit: BoundUnit) -> NDArray[np.int64]:
-    return np.array([unit.address, unit.frame.address])
