@@ -1,4 +1,4 @@
-"""A Gymnasium environment that tells what happened in it, and mishaps on demand, for the tests of tabular machines."""
+"""A Gymnasium environment that tells what happened in it, and mishaps on demand, for the tests of tabular learners."""
 
 import os
 import signal

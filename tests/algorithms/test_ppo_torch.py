@@ -130,7 +130,8 @@ def test_a_torch_learner_goes_on_as_a_native_one(name, tmp_path):
     np.testing.assert_allclose(outputs(back, seen), outputs(native, seen), atol=1e-6)
     back.prepare()
     for key, array in native.arrays().items():
-        assert back.arrays()[key].tobytes() == array.tobytes(), key
+        counted = slice(-1, None) if key == "learner.minibatches" else ...  # those of the run
+        assert back.arrays()[key][counted].tobytes() == array[counted].tobytes(), key
     back.learn(BATCH)
     assert back.metrics["train/n_updates"] > native.metrics["train/n_updates"]
 

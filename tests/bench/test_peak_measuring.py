@@ -13,7 +13,7 @@ from velocirl.bench import peak_measuring
 from velocirl.bench.comparison import UnavailableError
 from velocirl.bench.peak_measuring import measure_peaks
 from velocirl.bench.peers.process import Peer
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.threads import available_cores
 from velocirl.runs.processor import output_of
 
 

@@ -48,25 +48,36 @@ environment = Environment(
 """
 
 
+@pytest.fixture(scope="session")
+def keep_runs_at():
+    """The variables by which runs are kept in a directory, while the compile cache stays the user's own."""
+    together = bool(os.environ.get("VELOCIRL_HOME")) or sys.platform == "darwin"
+    cache, homes = directories.cache_directory(), []
+
+    def keep_runs_at(path):
+        if not together:
+            return {"XDG_DATA_HOME": str(path)}
+        homes.append(path / "velocirl" / "compiled")
+        homes[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
+        for home in homes[-2:-1]:  # what was compiled there is not lost
+            share(home, cache)
+        share(cache, homes[-1])
+        return {"XDG_DATA_HOME": str(path), "VELOCIRL_HOME": str(path / "velocirl")}
+
+    return keep_runs_at
+
+
 @pytest.fixture(autouse=True)
-def data_home(tmp_path, monkeypatch):
-    """Runs are kept here, while the compile cache stays the user's own."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    if not os.environ.get("VELOCIRL_HOME") and sys.platform != "darwin":
-        yield tmp_path / "data" / "velocirl"
-        return
-    cache = directories.cache_directory()  # the two lie together: what was compiled goes there and back
-    monkeypatch.setenv("VELOCIRL_HOME", str(tmp_path / "data" / "velocirl"))
-    own = directories.cache_directory()
-    share(cache, own)
-    yield tmp_path / "data" / "velocirl"
-    if own.is_dir():
-        share(own, cache)
+def data_home(tmp_path, monkeypatch, keep_runs_at):
+    """Runs are kept here."""
+    for name, value in keep_runs_at(tmp_path / "data").items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "data" / "velocirl"
 
 
 def share(source, target):
     """Let a directory have what another one has, too."""
-    for path in source.iterdir():
+    for path in source.iterdir() if source.is_dir() else ():
         if not path.name.startswith("."):  # nor what is still being written
             with suppress(FileExistsError, FileNotFoundError):
                 link(path, target / path.name)

@@ -61,24 +61,24 @@ def no_pictures_in_processes(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, keep_runs_at):
     """A group of three, its home, and the events that its training printed."""
     home = tmp_path_factory.mktemp("home")
     options = {"num-envs": 8, "horizon": 16, "minibatch-size": 64, "epochs": 1, "seed": 3, "total-steps": 1280}
     small = [word for name, value in options.items() for word in (f"--{name}", value)]
     arguments = ["train", "CartPole-v1", *small, "--seeds", "3"]
-    process = start(
-        COMMAND, *arguments, "--run-dir", home / "group", "--json", env={**os.environ, "XDG_DATA_HOME": str(home)}
-    )
-    printed, complaints = process.communicate(timeout=120)
+    environment = {**os.environ, **keep_runs_at(home)}
+    process = start(COMMAND, *arguments, "--run-dir", home / "group", "--json", env=environment)
+    printed, complaints = process.communicate(timeout=240)
     assert (process.returncode, complaints) == (0, "")
     return home, open_group(home / "group"), [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.fixture
-def group(trained, monkeypatch):
+def group(trained, monkeypatch, keep_runs_at):
     home, group, _ = trained
-    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    for name, value in keep_runs_at(home).items():
+        monkeypatch.setenv(name, value)
     return group
 
 
@@ -190,7 +190,7 @@ def test_one_that_fails_is_named_the_others_go_on_and_resume_tries_it_again(
     arguments = ["train", my_pole, *small, "--total-steps", "256", "--seeds", "3", "--run-dir", where]
     one_core = {min(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else None
     process = start(command, *arguments, preexec_fn=(lambda: os.sched_setaffinity(0, one_core)) if one_core else None)
-    printed, complaints = process.communicate(timeout=120)
+    printed, complaints = process.communicate(timeout=240)
     assert process.returncode == 1
     assert complaints.startswith(f"error: seed 4: {my_pole}:")
     assert complaints.endswith(": RuntimeError: this seed is unlucky\n")

@@ -67,9 +67,9 @@ def test_help_shows_pairs_and_their_defaults():
     parser = Parser("train ENV")
     add_settings(parser, Tables)
     text = " ".join(parser.format_help().split())
-    assert "--params NAME=X [NAME=X ...] Fields of the environment. (none)" in text
-    assert "--counts NAME=N [NAME=N ...] counts (a=1 b=2)" in text
-    assert "--network TEXT A name, or a name for each part. (none)" in text
+    assert "--params NAME=X [NAME=X ...] Fields of the environment --counts" in text
+    assert "--counts NAME=N [NAME=N ...] counts (default: a=1 b=2) --network" in text
+    assert "--network TEXT A name, or a name for each part --hidden" in text
 
 
 @pytest.mark.parametrize(

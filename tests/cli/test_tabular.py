@@ -38,7 +38,9 @@ def test_every_setting_is_an_option_with_its_meaning(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for name in TabularConfig.__dataclass_fields__:
         assert f"--{name.replace('_', '-')} " in text.replace(",", " "), name
-    assert "--exploration epsilon_greedy|softmax|ucb How actions are chosen in training. (epsilon_greedy)" in text
+    assert (
+        "--exploration epsilon_greedy|softmax|ucb How actions are chosen in training (default: epsilon_greedy)" in text
+    )
     assert "--runtime serial|threads|processes|mpi|mpi-async|cuda" in text
 
 

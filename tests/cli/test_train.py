@@ -91,13 +91,15 @@ def test_help_lists_every_setting_with_its_default_and_what_it_is(algorithm, cap
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     texts = descriptions(algorithm.Config)
-    assert texts["num_envs"] == "Copies of the environment that are stepped together."
+    assert texts["num_envs"] == "Number of environment copies stepped together."
     for field in dataclasses.fields(algorithm.Config):
         option = f"--{field.name.replace('_', '-')}"
         (place,) = [i for i, line in enumerate(lines) if re.match(rf"  {option}[ ,]", line)]
-        shown = {"True": "on", "False": "off", "None": "none", "(64, 64)": "64 64"}
-        assert f"{texts.get(field.name, '')} (" in (text := " ".join(lines[place : place + 2]))
-        assert f"({shown.get(str(field.default), field.default)})" in text
+        text = re.sub(r"\s+", " ", " ".join(lines[place : place + 2]))
+        default = {"True": "on", "False": "off", "(64, 64)": "64 64"}.get(str(field.default), field.default)
+        what = texts[field.name] if texts[field.name].endswith("...") else texts[field.name].removesuffix(".")
+        assert f" {what}{'' if default is None else f' (default: {default})'}" in text
+        assert default is not None or "(default:" not in lines[place]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from velocirl import PPO
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.cli.main import main
 from velocirl.cli.settings import read_request
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.threads import available_cores
 from velocirl.runs.directory import open_run
 
 GRID = ["GridWorld-v0", "--algorithm", "q-learning"]
@@ -82,7 +82,9 @@ def test_what_is_given_is_not_tuned(here, my_pole, capsys, small):
     assert values["environment"] == f"{my_pole}:MyPole-v0"
     assert (values["num_envs"], values["gamma"], values["gae_lambda"]) == (8, 0.9, 0.8)  # given, and the preset's
     assert 1 <= values["threads"] <= available_cores()
-    agent = PPO("CartPole-v1", **{name: value for name, value in values.items() if name in PPO.Config.__annotations__})
+    agent = PPO(
+        "CartPole-v1", **{name: value for name, value in values.items() if name in PPO.Config.__dataclass_fields__}
+    )
     assert agent.config.horizon == 16
 
 

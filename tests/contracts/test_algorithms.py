@@ -17,15 +17,17 @@ from choosing import slow_but
 
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
-from velocirl.algorithms import load_algorithms
+from velocirl.algorithms import algorithm_modules, load_algorithms
 from velocirl.runs import memory_files
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.agent import TabularAgent
-from velocirl.training.agent import ALGORITHMS, Agent
+from velocirl.training import agent as agents
+from velocirl.training.agent import Agent
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 load_algorithms()
 
+ALGORITHMS = {name: kind for name, kind in agents.ALGORITHMS.items() if kind.__module__ in algorithm_modules().values()}
 REMEMBERING = {"num_envs": 8, "learning_starts": 100, "train_every": 16, "batch_size": 16, "buffer_size": 1000,
                "hidden": (16, 16), "threads": 1}  # fmt: skip
 COLLECTING = {"num_envs": 8, "horizon": 32, "hidden": (16, 16), "threads": 1}
@@ -166,6 +168,11 @@ def whole():
         return agents[case]
 
     return trained
+
+
+def test_every_class_of_an_algorithm_is_found_by_its_name():
+    assert {kind.__name__: kind.__module__ for kind in ALGORITHMS.values()} == algorithm_modules()
+    assert set(SPECIAL) <= set(ALGORITHMS)
 
 
 @every_algorithm

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from velocirl.algorithms import load_algorithms
+from velocirl.algorithms import algorithm_modules, load_algorithms
 from velocirl.buffers.records import GOES_ON, TERMINATED
 from velocirl.training.agent import ALGORITHMS
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
@@ -21,7 +21,8 @@ SMALL = {
     "cpu": {"learning_starts": 100, "batch_size": 16, "buffer_size": 1001},
     "python": {"learning_starts": 64, "batch_size": 8, "buffer_size": 201},
 }
-NAMES = sorted(name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicyAgent))
+OURS = {name: kind for name, kind in ALGORITHMS.items() if kind.__module__ in algorithm_modules().values()}
+NAMES = sorted(name for name, kind in OURS.items() if issubclass(kind, OffPolicyAgent))
 ALPHA = 0.6
 
 

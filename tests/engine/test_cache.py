@@ -198,7 +198,7 @@ def foreign(path):
         ),
     ],
 )
-def test_a_directory_through_which_others_could_hand_us_code_is_refused(home, spoil, fault):
+def test_a_directory_through_which_others_could_hand_us_code_is_refused(home, forgetful, spoil, fault):
     home.mkdir()
     spoil(home / "compiled")
     with pytest.raises(PermissionError, match=rf"the compile cache {home}/compiled {fault}.*set VELOCIRL_HOME"):
@@ -206,7 +206,7 @@ def test_a_directory_through_which_others_could_hand_us_code_is_refused(home, sp
     assert list((home / "compiled").iterdir()) == []
 
 
-def test_a_home_that_is_a_file_is_refused_by_name(home):
+def test_a_home_that_is_a_file_is_refused_by_name(home, forgetful):
     home.write_text("not a directory")
     with pytest.raises(OSError, match=str(home)):
         velocirl.make_vec("Counter-v0", 1)
@@ -262,14 +262,14 @@ def forgetful(monkeypatch):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """The names of the units that were really compiled."""
-    names, compile_unit = [], units._compile
+    """The names of the units that had to be compiled."""
+    names, order = [], units._Order
 
-    def counted(function, *arguments):
+    def noted(key, function, *more):
         names.append(function.__name__)
-        return compile_unit(function, *arguments)
+        return order(key, function, *more)
 
-    monkeypatch.setattr(units, "_compile", counted)
+    monkeypatch.setattr(units, "_Order", noted)
     return names
 
 

@@ -132,14 +132,14 @@ def compiling(units, monkeypatch):
 
 
 def agents():
-    from velocirl.algorithms import load_algorithms
+    from velocirl.algorithms import algorithm_modules, load_algorithms
     from velocirl.training.agent import ALGORITHMS
     from velocirl.training.deep_agent import DeepAgent
     from velocirl.training.off_policy import NoisyConfig
 
     load_algorithms()
     for name, kind in sorted(ALGORITHMS.items()):
-        if issubclass(kind, DeepAgent):
+        if issubclass(kind, DeepAgent) and kind.__module__ in algorithm_modules().values():
             environment = "Pendulum-v1" if issubclass(kind.Config, NoisyConfig) else "CartPole-v1"
             marks = () if name in ("ppo", "sac") else pytest.mark.slow
             yield pytest.param(kind, environment, id=name, marks=marks)

@@ -1,5 +1,6 @@
 """Frames: arguments as words of memory, read back by compiled functions as they were."""
 
+import ctypes
 import struct
 from typing import Any, NamedTuple
 
@@ -119,8 +120,11 @@ def test_the_type_of_an_array_of_a_gpu_that_is_not_numpys_is_what_its_interface_
     assert dtype_of(OnDevice(np.zeros(3, PAIR))) == PAIR
 
 
-def test_a_frame_has_room_behind_its_words_for_what_a_call_gives_back():
+def test_before_the_words_of_a_frame_lies_its_code_and_behind_them_is_room_for_what_a_call_gives_back():
     frame = Frame((1, 2))
     assert (frame.result, frame.exception) == (frame.address + 16, frame.address + 24)
-    np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 1).from_address(frame.result))[0] = 77
+    memory = (ctypes.c_int64 * 5).from_address(frame.address - 8)
+    frame.enter(99)
+    assert list(memory) == [99, 1, 2, 0, 0]
+    memory[3] = 77
     assert frame.given_back == 77

@@ -1,12 +1,11 @@
-"""Units: called by address from Python and from compiled functions, compiled once, and telling what went wrong."""
+"""Units: called by address from Python and from compiled functions, compiled once and late, telling what went wrong."""
 
 import numpy as np
 import pytest
 
 from velocirl.engine import units
 from velocirl.engine.compiling import cpu_translator, learning_translator
-from velocirl.engine.frames import type_of
-from velocirl.engine.units import bind_unit, call_unit, unit_address
+from velocirl.engine.units import bind_unit, call_unit, compile_waiting
 
 
 def multiples(arguments, first, stop, place):
@@ -23,7 +22,7 @@ def drive(arguments, first, stop, place):
     (unit,) = arguments
     done = 0
     for i in range(first, stop):
-        done += call_unit(unit[0], unit[1], i, i + 1, place)
+        done += call_unit(unit, i, i + 1, place)
     return done
 
 
@@ -66,7 +65,7 @@ def test_what_a_unit_raises_is_raised_and_the_next_call_is_as_if_nothing_had_bee
 
 
 def test_a_compiled_function_calls_a_unit_by_its_address(unit, numbers):
-    driver = bind_unit(drive, (np.array([unit.address, unit.frame.address]),), translator(), disjoint=False)
+    driver = bind_unit(drive, (unit.frame,), translator(), disjoint=False)
     assert driver(0, 10, 10) == 10
     np.testing.assert_array_equal(numbers[:10], np.arange(10, dtype=np.float32))
     with pytest.raises(ValueError, match="thirteen"):
@@ -75,10 +74,10 @@ def test_a_compiled_function_calls_a_unit_by_its_address(unit, numbers):
 
 
 def test_a_unit_of_known_content_is_compiled_once(unit, monkeypatch):
+    unit(0, 1)
     monkeypatch.setattr(units, "_compile", None)
     asked = []
     other = bind_unit(multiples, (np.zeros(3, np.float32),), translator(), before=lambda: asked.append(1))
-    assert other.address == unit.address
     assert asked == []
     assert other(1, 2, 1) == 1
 
@@ -88,20 +87,70 @@ def test_other_types_precisions_and_manners_are_other_units(monkeypatch):
     keys = []
     monkeypatch.setattr(units, "_LOADED", {})
     monkeypatch.setattr(units, "find_code", lambda name: keys.append(name) or b"")
-    monkeypatch.setattr(units.llvm.ObjectFileRef, "from_data", lambda code: None)
-    engine = units.cpu_target.target_context.codegen()._engine._ee
-    monkeypatch.setattr(engine, "add_object_file", lambda code: None, raising=False)
-    monkeypatch.setattr(engine, "finalize_object", lambda: None, raising=False)
-    monkeypatch.setattr(engine, "get_function_address", lambda name: len(keys), raising=False)
+    monkeypatch.setattr(units, "_load", lambda key, code: units._LOADED.setdefault(key, 1))
     kinds = [np.zeros(3, np.float32), np.zeros((3, 3), np.float32), np.zeros(3), np.zeros((3, 3), np.float32)[:, 0]]
     ways = [translator(), translator(double=True), learning_translator("test")]
     for kind in kinds:
         for way in ways:
             for disjoint in (True, False):
-                unit_address(multiples, type_of((kind,)), way, disjoint=disjoint)
+                bind_unit(multiples, (kind,), way, disjoint=disjoint)
     assert len(set(keys)) == len(kinds) * len(ways) * 2
-    unit_address(multiples, type_of((np.zeros(70, np.float32),)), cpu_translator("another", double=False))
+    bind_unit(multiples, (np.zeros(70, np.float32),), cpu_translator("another", double=False))
     assert len(keys) == len(kinds) * len(ways) * 2
+
+
+@pytest.fixture
+def nothing_known(monkeypatch):
+    """As in a new process with an empty cache."""
+    compile_waiting()  # what others have left
+    monkeypatch.setattr(units, "_LOADED", {})
+    monkeypatch.setattr(units, "find_code", lambda name: None)
+    monkeypatch.setattr(units, "keep_code", lambda name, code: None)
+
+
+def adding(amount):
+    def add(arguments, first, stop, place):
+        for i in range(first, stop):
+            arguments[0][i] += amount
+        return 0
+
+    return add
+
+
+def test_all_that_were_bound_are_compiled_together_when_the_first_is_called(nothing_known, monkeypatch):
+    shared, share_out = [], units.share_out
+    monkeypatch.setattr(units, "share_out", lambda work, count, most: shared.append(count) or share_out(work, count, 2))
+    numbers = np.zeros(4)
+    bound = [bind_unit(adding(amount), (numbers,), translator()) for amount in (1.0, 10.0, 100.0, 1.0)]
+    assert shared == []
+    for unit in bound:
+        unit(0, 2)
+    assert shared == [3]  # two are the same
+    assert numbers.tolist() == [112.0, 112.0, 0.0, 0.0]
+
+
+def test_what_nobody_holds_any_more_is_not_compiled(nothing_known, monkeypatch):
+    bind_unit(adding(1.0), (np.zeros(4),), translator())
+    monkeypatch.setattr(units, "_compile", None)
+    compile_waiting()
+
+
+def not_compilable(arguments, first, stop, place):
+    return {"a": 1}["b" if first else 0]
+
+
+def test_what_cannot_be_compiled_is_explained_once_and_the_others_are_there(nothing_known):
+    numbers = np.zeros(4)
+    wrong = bind_unit(not_compilable, (numbers,), translator(), explain=lambda error: TypeError("explained"))
+    right = bind_unit(adding(1.0), (numbers,), translator())
+    driver = bind_unit(drive, (wrong.frame,), translator(), disjoint=False)
+    with pytest.raises(TypeError, match="explained"):
+        wrong(0, 1)
+    right(0, 4)
+    assert numbers.tolist() == [1.0] * 4
+    for unit in (wrong, driver):
+        with pytest.raises(RuntimeError, match="could not be compiled: see the first error"):
+            unit(0, 1)
 
 
 def test_constants_have_the_precision_of_the_unit():
@@ -120,4 +169,4 @@ def test_arrays_that_overlap_are_seen_to_where_they_may():
 def test_a_unit_keeps_what_its_arguments_lie_in():
     unit = bind_unit(multiples, (np.zeros(20, np.float32),), translator())
     unit(0, 5, 10)
-    assert unit.frame.arguments[0][:5].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert unit._frame.arguments[0][:5].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]

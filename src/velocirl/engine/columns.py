@@ -16,6 +16,8 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
+NUMBERS = "numbers"  # the only field of a record that stands for a row of numbers
+
 
 class Local(NamedTuple):
     """A row for each row of the block."""
@@ -57,7 +59,10 @@ class Ringed(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """A record of zeros each time, of the type of these; what a function adds up in it stays in registers."""
+    """A record of zeros each time, of the type of these; what a function adds up in it stays in registers.
+
+    Where the record has a single field, that field itself: a row of numbers to work with.
+    """
 
     rows: NDArray[Any]
 
@@ -81,7 +86,8 @@ def _row(column: Any, i: int, r: int, place: int) -> Any:
     if isinstance(column, Ringed):
         return column.rows[column.counts[0] + i]
     if isinstance(column, Fresh):
-        return np.zeros(1, column.rows.dtype)[0]
+        fresh = np.zeros(1, column.rows.dtype)[0]
+        return fresh[NUMBERS] if column.rows.dtype.names == (NUMBERS,) else fresh
     return column[i]
 
 
@@ -109,7 +115,7 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
                     places = [builder.udiv(index, builder.extract_value(column, 1))]
                 held = builder.extract_value(column, 0) if word is not None else column
                 if word is Fresh:
-                    made.append(_fresh(context, builder, array.dtype))
+                    made.append(_fresh(context, builder, array.dtype, populate_array))
                     continue
                 made.append(_take(context, builder, array, held, places, populate_array))
             return context.make_tuple(builder, result, made)
@@ -127,6 +133,8 @@ def _kind(column: Any) -> tuple[Any, Any]:
 
 
 def _row_type(array: Any, word: Any) -> Any:
+    if word is Fresh and _only(array.dtype) is not None:
+        return types.Array(_only(array.dtype).dtype, 1, "C")
     left = array.ndim - (2 if word is Timed else 1)
     return array.dtype if left == 0 else types.Array(array.dtype, left, "C" if array.layout == "C" else "A")
 
@@ -138,13 +146,24 @@ def _element(context: Any, builder: Any, array: Any, value: Any, place: Any) -> 
     return context.cast(builder, found, array.dtype, types.int64)
 
 
-def _fresh(context: Any, builder: Any, record: Any) -> Any:
-    """A record of zeros on the stack."""
+def _only(record: Any) -> Any:
+    """The type of the numbers of a record that has nothing else."""
+    return record.typeof(NUMBERS) if list(record.fields) == [NUMBERS] else None
+
+
+def _fresh(context: Any, builder: Any, record: Any, populate_array: Any) -> Any:
+    """A record of zeros on the stack, or its numbers."""
     size = ir.ArrayType(ir.IntType(8), record.size)
     room = cgutils.alloca_once(builder, size)
     room.align = 8
     builder.store(ir.Constant(size, None), room)
-    return builder.bitcast(room, context.get_value_type(record))
+    if (numbers := _only(record)) is None:
+        return builder.bitcast(room, context.get_value_type(record))
+    row = context.make_array(types.Array(numbers.dtype, 1, "C"))(context, builder)
+    width, itemsize = (ir.Constant(ir.IntType(64), one) for one in (numbers.nitems, numbers.dtype.bitwidth // 8))
+    data = builder.bitcast(room, row.data.type)
+    populate_array(row, data=data, shape=[width], strides=[itemsize], itemsize=itemsize, meminfo=None, parent=None)
+    return row._getvalue()
 
 
 def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any], populate_array: Any) -> Any:

@@ -20,7 +20,7 @@ from numba import types
 from numba.core import cgutils, serialize
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
 
 from velocirl.engine.cache import find_code, keep_code

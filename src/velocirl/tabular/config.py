@@ -45,6 +45,7 @@ class TableConfig:
     params: dict[str, float] | None = None
     """Parameters of the environment that differ from its own, for all copies."""
     seed: int | None = None
+    """Seed of all random numbers. Drawn at random if not given."""
 
     def __post_init__(self) -> None:
         for name in ("num_envs", "workers"):

@@ -130,7 +130,7 @@ def test_the_gradient_of_a_batch_is_that_of_autograd(changes, device):
     learner, ring, networks = agent.learner, agent.learner.ring, agent.learner.networks
     ring.draw()
     learner.program.run(stepping=False)
-    drawn = {name: np.array(one) for name, one in ring.drawn._asdict().items()}
+    drawn = {name: ring.device.fetch(one) for name, one in ring.drawn._asdict().items()}
     observed = {
         "inputs": ring.rows["observation"][drawn["places"]],
         "following": ring.rows["next_observation"][drawn["lasts"]],
@@ -148,13 +148,13 @@ def test_the_gradient_of_a_batch_is_that_of_autograd(changes, device):
     chosen = values[every, torch.from_numpy(ring.rows["action"][drawn["places"], 0]).long()]
     weights = torch.ones(16)
     if changes:
-        leaves = np.array(ring.tree).reshape(-1)[drawn["places"]]
+        leaves = ring.device.fetch(ring.tree).reshape(-1)[drawn["places"]]
         beta = 0.4 + 0.6 * agent.steps / 10**6
         weights = torch.from_numpy((leaves.min() / leaves) ** beta)
         assert weights.min() < 0.99
     loss = 0.5 * (weights * (chosen - goal.detach()) ** 2).mean()
     loss.backward()
-    found = np.array(networks.networks["values"].gradient)
+    found = ring.device.fetch(networks.networks["values"].gradient)
     np.testing.assert_allclose(found, parameters.grad, rtol=1e-3, atol=1e-5)
 
 
@@ -169,7 +169,7 @@ def test_several_steps_end_with_an_episode_and_at_the_newest_group(length, devic
     seen = set()
     for _ in range(50):
         ring.draw()
-        places, lasts, drawn = (np.array(one) for one in (ring.drawn.places, ring.drawn.lasts, ring.drawn.rows))
+        places, lasts, drawn = map(ring.device.fetch, (ring.drawn.places, ring.drawn.lasts, ring.drawn.rows))
         first, after = rows["observation"][places, 0], rows["next_observation"][lasts, 0]
         steps = after - first
         whole = (steps == 3) | (after == end) | (after == newest[places % 4] + 1)
@@ -187,7 +187,7 @@ def test_several_steps_end_with_an_episode_and_at_the_newest_group(length, devic
 @both
 def test_the_oldest_make_room(device):
     agent, _ = finished(steps=1000, learning_starts=2000, **device)
-    assert np.array(agent.learner.ring.counts).tolist() == [200, 400, 1000]
+    assert agent.learner.ring.counts.tolist() == [200, 400, 1000]
     first = rows_of(agent)["observation"][:, 0].reshape(100, 4)
     assert (first == first[:, :1]).all()  # copies count in step with each other
 
@@ -202,7 +202,7 @@ def test_records_are_drawn_in_proportion_to_their_priorities(device):
     counts, rounds = np.zeros(400), 4000 if device is TORCH else 1000
     for _ in range(rounds):
         learner.ring.draw()
-        np.add.at(counts, np.array(learner.ring.drawn.places), 1)
+        np.add.at(counts, learner.device.fetch(learner.ring.drawn.places), 1)
     expected = priorities / priorities.sum() * rounds * 16
     assert np.abs(counts - expected).max() < 6 * np.sqrt(expected.max())
     assert np.corrcoef(counts, expected)[0, 1] > 1 - 20 / rounds
@@ -222,8 +222,8 @@ def test_errors_become_priorities(device):
     native = PrioritisedReplayBuffer(400, ring.rows.dtype, 0, alpha=0.6)
     native.add(np.array(ring.rows))
     native.update(places, errors)
-    np.testing.assert_allclose(np.array(ring.tree), native.tree, rtol=1e-6)
-    np.testing.assert_allclose(np.array(ring.greatest), native.greatest, rtol=1e-6)
+    np.testing.assert_allclose(ring.device.fetch(ring.tree), native.tree, rtol=1e-6)
+    np.testing.assert_allclose(ring.device.fetch(ring.greatest), native.greatest, rtol=1e-6)
 
 
 @both
@@ -235,7 +235,7 @@ def test_new_records_have_the_greatest_priority(device):
     agent.goal = Goal(1000, 4)
     agent.config = agent.config.__class__(**{**agent.config.__dict__, "learning_starts": 10**6})
     agent.iterate()
-    leaves = np.array(ring.tree).reshape(-1)[: ring.capacity]
+    leaves = ring.device.fetch(ring.tree).reshape(-1)[: ring.capacity]
     np.testing.assert_array_equal(leaves[200:204], np.float32(greatest))
     assert float(ring.tree[-1, 0]) == pytest.approx(leaves.sum(), rel=1e-6)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from velocirl.buffers.records import WIDE as OBSERVATIONS
-from velocirl.engine.columns import Fresh, Grouped, Shared, rows_at
+from velocirl.engine.columns import NUMBERS, Fresh, Grouped, Shared, rows_at
 from velocirl.engine.launching import Work, by_row
 from velocirl.learners.batch.minibatches import Memory
 from velocirl.learners.batch.networks import (
@@ -55,16 +55,26 @@ class Sums(NamedTuple):
     metric: Any  # (slots,) int64, to which metric a slot counts
 
 
-def scale_row(i, r, t, gradient, rows, clock):  # noqa: ARG001 - every function of an index has the same first arguments
+def share_of(i, rows, clock):
     """The share of a sample in the mean gradient of its batch."""
-    row, share = gradient[i], np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)
+    return np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)
+
+
+def whole(i, rows, clock):  # noqa: ARG001 - in the place of the function above
+    """A gradient that is handed on as it is."""
+    return np.float32(1.0)
+
+
+def scale_row(i, r, t, gradient, rows, clock):  # noqa: ARG001 - every function of an index has the same first arguments
+    """Of a gradient that several functions write, the share of a sample."""
+    row, share = gradient[i], share_of(i, rows, clock)
     for k in range(len(row)):
         row[k] *= share
 
 
 def scale_rows(i, r, t, gradient, rows, clock):  # noqa: ARG001
     """The same where a sample has several rows."""
-    share = np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)
+    share = share_of(i, rows, clock)
     for q in range(gradient.shape[1]):
         row = gradient[i, q]
         for k in range(len(row)):
@@ -314,6 +324,17 @@ class BatchProgram:
     def _add_call(self, call: Call, following: tuple[Any, ...]) -> None:
         columns = tuple(self._column(name, call) for name in call.arguments)
         head = self._task.head if call.takes_head else None
+        alone = self._written_at_once(call)
+        if alone is not None:
+            gradient, scales, place = self._gradients[alone], self._scales(alone, following), f"{alone}{GRADIENT}"
+            columns = list(columns)
+            columns[call.arguments.index(place)] = Fresh(self.device.records((1,), _numbers_type(gradient.shape[-1])))
+            places = call.arguments.index("metrics"), call.arguments.index(place)
+            function = writing(call.function, head, *places, share_of if scales else whole)
+            self._sequence.for_rows(
+                Work(function, (self._metrics_of(call), gradient, self._count, self.clock, *columns))
+            )
+            return
         if call.metrics:
             added = self._metrics_of(call)
             function = adding(call.function, head, call.arguments.index("metrics"))
@@ -321,13 +342,26 @@ class BatchProgram:
         else:
             self._sequence.for_rows(Work(by_row(call.function, head), columns))
         for name in call.gradients:
-            later = [one for one in following if isinstance(one, Call) and name in one.gradients]
-            into = next((one.into for one in following if isinstance(one, Backward) and one.name == name), None)
-            if not later and into is None:  # the last to write it
+            if self._scales(name, following):
                 gradient, per = self._gradients[name], self._per[name]
                 rows = self.agents * self._count
                 function, array = (scale_row, gradient) if per == 1 else (scale_rows, gradient.reshape(rows, per, -1))
                 self._sequence.for_rows(Work(function, (array, self._count, self.clock)))
+
+    def _scales(self, name: str, following: tuple[Any, ...]) -> bool:
+        """Whether this call is the last to write a gradient, of parameters."""
+        later = [one for one in following if isinstance(one, Call) and name in one.gradients]
+        into = next((one.into for one in following if isinstance(one, Backward) and one.name == name), None)
+        return not later and into is None
+
+    def _written_at_once(self, call: Call) -> str | None:
+        """The gradient that this call alone writes, in one row: that is done in registers, and kept once."""
+        if not call.metrics or len(call.gradients) != 1 or self._per[call.gradients[0]] != 1:
+            return None
+        name = call.gradients[0]
+        stages = [part for step in self.program.steps if isinstance(step, Pass) for part in step.stages]
+        writers = [one for one in stages if isinstance(one, Call) and name in one.gradients]
+        return name if len(writers) == 1 else None
 
     def _add_sum(self, call: Call, slot: int) -> None:
         added, sums = self._added[id(call)], self.sums.sums[:, slot : slot + len(call.metrics)]
@@ -423,6 +457,32 @@ def adding(function: Callable[..., Any], head: Any, place: int) -> Callable[...,
     return made
 
 
+def writing(
+    function: Callable[..., Any], head: Any, metrics: int, gradient: int, share: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`run(i, r, t, added, into, rows, clock, *columns)`: the same of one that also writes a gradient, all of it."""
+
+    def keep(i, added, into, rows, clock, arguments):
+        added[i] = arguments[metrics]
+        scale, own, row = share(i, rows, clock), arguments[gradient], into[i]
+        for k in range(len(own)):
+            row[k] = own[k] * scale
+
+    def run(i, r, t, added, into, rows, clock, *columns):
+        arguments = rows_at(columns, i, r, t)
+        function(*arguments)
+        keep(i, added, into, rows, clock, arguments)
+
+    def run_with_head(i, r, t, added, into, rows, clock, *columns):
+        arguments = rows_at(columns, i, r, t)
+        function(head, *arguments)
+        keep(i, added, into, rows, clock, arguments)
+
+    made = run if head is None else run_with_head
+    made.__name__ = function.__name__
+    return made
+
+
 def then_for(function: Callable[..., Any]) -> Callable[..., Any]:
     """`then(s, r, t, given, clock, *columns)`: a function of means that derives more of them."""
 
@@ -460,6 +520,10 @@ def stop_for(function: Callable[..., Any]) -> Callable[..., Any]:
             clock.counts[s, STOPPED] = 1
 
     return stop
+
+
+def _numbers_type(width: int) -> np.dtype[Any]:
+    return np.dtype([(NUMBERS, SINGLE, (width,))])
 
 
 def _several(column: Any) -> Any:
