@@ -116,8 +116,8 @@ BUGS = (
     Bug(
         "vtrace computed once and then left",
         "learners/block/rollout.py",
-        "        if own.before[0] != 0:\n",
-        "        if own.before[0] != 0 and own.units[0] == 0 and own.units[1] == 1:\n",
+        "        if own.before != 0:\n",
+        "        if own.before != 0 and own.units[0] == 0 and own.units[1] == 1:\n",
         (f"{BLOCK}::test_vtrace_follows_the_policy",),
     ),
     Bug(
@@ -224,7 +224,7 @@ BUGS = (
         "loss scale depends on the number of threads",
         "learners/block/driver.py",
         "scale, limit = np.float32(1.0 / weight), ",
-        "scale, limit = np.float32(threads / weight), ",
+        "scale, limit = np.float32(len(gradients) / weight), ",
         (f"{BLOCK}::test_the_gradient_does_not_depend_on_the_number_of_threads",),
     ),
     Bug(
@@ -265,7 +265,7 @@ BUGS = (
     Bug(
         "threads go on with old parameters",
         "learners/block/driver.py",
-        "    pack_part(trained.plan, trained.parameters, trained.work.packed, thread, threads, True)\n",
+        "    call_unit(trained.pack, 0, 1, 0)\n",
         "",
         (TEN_UPDATES,),
     ),
@@ -412,8 +412,8 @@ BUGS = (
     Bug(
         "loss of a batch not divided by its rows",
         "learners/batch/program.py",
-        "row, share = gradient[i], np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)\n",
-        "row, share = gradient[i], np.float32(clock.numbers[i // rows, LOSS_SCALE])\n",
+        "    return np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)\n",
+        "    return np.float32(clock.numbers[i // rows, LOSS_SCALE])\n",
         (f"{PROGRAM}::test_the_loss_of_a_minibatch[categorical-False]",),
     ),
     Bug(

@@ -141,8 +141,8 @@ def actions(head, output, mask, exploration, count):
 
 
 def test_it_acts_by_the_means_of_quantiles():
-    """The second action has the highest mean, the first the highest quantile, the third the highest median."""
-    output = np.array([-9.0, -9, 0, 9, 1, 1, 2, 2, -5, 1.9, 2, 2])
+    """The second action has the highest mean, the first the highest quantile, the third the highest of the lowest."""
+    output = np.array([-9.0, -9, 0, 9, 0, 1, 2, 3, 1, 1, 1.2, 1.3])
     free, mask = np.ones(1, np.int8), np.array([1, 0, 1], np.int8)
     assert set(actions(head_of(False), output, free, 0.0, 5)) == {1}
     assert set(actions(head_of(True), output, mask, 0.0, 5)) == {2}

@@ -193,4 +193,29 @@ def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any],
     return row._getvalue()
 
 
-COMPILED = {rows_at: compiled_rows_at(intrinsic, populate_array)}
+def keep_row(rows, i, row):
+    """Write a record of numbers into a row."""
+    rows[i] = row
+
+
+def compiled_keep_row(intrinsic: Any) -> Any:
+    """`keep_row` for a compiler, number by number; numba's own copies byte by byte where it knows of no alignment."""
+
+    @intrinsic
+    def keep_row_compiled(typing_context: Any, rows: Any, i: Any, row: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            held = context.make_array(rows)(context, builder, arguments[0])
+            place = builder.gep(builder.bitcast(held.data, ir.IntType(8).as_pointer()),
+                                [builder.mul(builder.extract_value(held.strides, 0), arguments[1])])  # fmt: skip
+            numbers = [builder.bitcast(one, ir.FloatType().as_pointer()) for one in (place, arguments[2])]
+            for k in range(row.size // 4):
+                into, source = (builder.gep(one, [ir.Constant(ir.IntType(64), k)]) for one in numbers)
+                builder.store(builder.load(source), into)
+            return context.get_dummy_value()
+
+        return types.void(rows, types.int64, row), generate
+
+    return keep_row_compiled
+
+
+COMPILED = {rows_at: compiled_rows_at(intrinsic, populate_array), keep_row: compiled_keep_row(intrinsic)}

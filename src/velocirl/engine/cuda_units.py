@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from velocirl.engine.cache import find_code, keep_code
-from velocirl.engine.columns import compiled_rows_at, rows_at
+from velocirl.engine.columns import compiled_keep_row, compiled_rows_at, keep_row, rows_at
 from velocirl.engine.cuda_kernels import cuda, cuda_translator, types
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fingerprint import fingerprint
@@ -54,6 +54,7 @@ def unit_translator(name: str, *, double: bool) -> Translator:
     """A translator for functions of units."""
     translator = cuda_translator(name, double=double)
     translator.adopt(rows_at, compiled_rows_at(intrinsic, arrays.populate_array))
+    translator.adopt(keep_row, compiled_keep_row(intrinsic))
     return translator
 
 

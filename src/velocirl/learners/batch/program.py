@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from velocirl.buffers.records import WIDE as OBSERVATIONS
-from velocirl.engine.columns import NUMBERS, Fresh, Grouped, Shared, rows_at
+from velocirl.engine.columns import NUMBERS, Fresh, Grouped, Shared, keep_row, rows_at
 from velocirl.engine.launching import Work, by_row
 from velocirl.learners.batch.minibatches import Memory
 from velocirl.learners.batch.networks import (
@@ -169,7 +169,9 @@ class BatchProgram:
         names = program.metrics
         self.metrics = names
         self._metric = np.array([names.index(name) for _, name in slots] or [0], np.int64)
-        self._added = {id(call): zeros(total, len(call.metrics)) for call in program.calls if call.metrics}
+        self._added = {
+            id(call): zeros(total, len(call.metrics), dtype=DOUBLE) for call in program.calls if call.metrics
+        }
         passes = max(len(program.passes), 1)
         self.sums = Sums(
             sums=zeros(self.agents, max(len(slots), 1), dtype=DOUBLE),
@@ -414,7 +416,7 @@ class BatchProgram:
         return array if per == 1 else array.reshape(self.agents * self._count, per, -1)
 
     def _metrics_of(self, call: Call) -> Any:
-        return self.device.as_records(self._added[id(call)], call.metrics, SINGLE)
+        return self.device.as_records(self._added[id(call)], call.metrics, DOUBLE)
 
     def _once_column(self, name: str) -> Any:
         if name == "means":
@@ -445,12 +447,12 @@ def adding(function: Callable[..., Any], head: Any, place: int) -> Callable[...,
     def run(i, r, t, added, *columns):
         arguments = rows_at(columns, i, r, t)
         function(*arguments)
-        added[i] = arguments[place]
+        keep_row(added, i, arguments[place])
 
     def run_with_head(i, r, t, added, *columns):
         arguments = rows_at(columns, i, r, t)
         function(head, *arguments)
-        added[i] = arguments[place]
+        keep_row(added, i, arguments[place])
 
     made = run if head is None else run_with_head
     made.__name__ = function.__name__
@@ -463,7 +465,7 @@ def writing(
     """`run(i, r, t, added, into, rows, clock, *columns)`: the same of one that also writes a gradient, all of it."""
 
     def keep(i, added, into, rows, clock, arguments):
-        added[i] = arguments[metrics]
+        keep_row(added, i, arguments[metrics])
         scale, own, row = share(i, rows, clock), arguments[gradient], into[i]
         for k in range(len(own)):
             row[k] = own[k] * scale

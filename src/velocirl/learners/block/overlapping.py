@@ -36,8 +36,9 @@ class OverlappingRollout(BlockRollout):
 
     @property
     def learning_threads(self) -> int:
-        """One core is for Python."""
-        return max(self.task.config.threads - 1, 1)
+        """One core is for Python; each of the others gets a share of the copies."""
+        copies = self.task.config.num_envs
+        return -(-copies // -(-copies // max(self.task.config.threads - 1, 1)))
 
     def drain(self) -> None:
         """Wait until nothing is under way; what a rollout raised comes with the next iteration."""
