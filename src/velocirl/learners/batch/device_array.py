@@ -95,7 +95,7 @@ class DeviceArray:
     def store(self, host: NDArray[Any]) -> None:
         """Replace what it holds."""
         given = np.array(np.broadcast_to(host, self.shape), self.dtype)
-        self.bytes().copy_(torch.from_numpy(given.reshape(-1).view(np.uint8)))
+        self.bytes().copy_(torch.from_numpy(given.reshape(-1).view(np.uint8)), non_blocking=True)
 
     def fetch(self) -> NDArray[Any]:
         """What it holds, on the host."""

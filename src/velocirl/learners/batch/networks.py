@@ -271,7 +271,7 @@ class BatchNetworks:
         slots = self._optimiser.slots
         host = self.device.fetch(learnt.moments)
         flat = moments.swapaxes(0, 1) if self._together else moments
-        host[:slots] = flat.reshape(slots, -1)
+        host[:slots] = flat.reshape(slots, host.shape[1])
         self.device.store(learnt.moments, host)
 
     def _by_agent(self, moments: NDArray[Any], size: int) -> NDArray[Any]:

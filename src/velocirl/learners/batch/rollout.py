@@ -108,6 +108,7 @@ class BatchRollout(BatchLearner):
                 self._fetch_rollout()
             self._start()
             for kind in self._kinds():
+                self._drawing.rewind(0)
                 self._update_with(*kind)
             self._learn(schedule)
             self._gather()

@@ -211,7 +211,7 @@ class CUDADevice(TorchCPUDevice):
     def write(self, array: Any, host: NDArray[Any]) -> None:
         """The same as `store`, without waiting for what is under way."""
         if isinstance(array, torch.Tensor):
-            array.detach().copy_(torch.from_numpy(np.array(host)))
+            array.detach().copy_(torch.from_numpy(np.array(host)), non_blocking=True)
         elif isinstance(array, DeviceArray):
             array.store(host)
         else:  # an array of numba's: of a fleet
