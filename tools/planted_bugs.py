@@ -26,7 +26,7 @@ BUFFERS, RECORDING = "tests/buffers/test_returns.py", "tests/learners/test_recor
 PPO, DQN, SAC, QUANTILES, DISCRETE = (
     f"tests/algorithms/test_{name}.py" for name in ("ppo", "dqn", "sac", "qr_dqn", "discrete_sac")
 )
-LEARNING = "tests/algorithms/test_dqn_learning.py"
+LEARNING, PPO_LEARNING = (f"tests/algorithms/test_{name}_learning.py" for name in ("dqn", "ppo"))
 AGENT, ACTOR, EVALUATION, CALLBACKS = (
     f"tests/training/test_{name}.py" for name in ("agent", "actor", "evaluation", "callbacks")
 )
@@ -260,7 +260,7 @@ BUGS = (
         "learners/block/rollout.py",
         "            if batch == 0:\n",
         "            if batch < 0:\n",
-        (f"{BLOCK}::test_a_minibatch_of_one_sample[2]",),
+        (f"{PPO_LEARNING}::test_a_minibatch_of_which_no_thread_has_a_sample_is_none",),
     ),
     Bug(
         "threads go on with old parameters",
@@ -613,7 +613,7 @@ BUGS = (
         "algorithms/online/td3.py",
         'forward("target_actor", "next_observation")',
         'forward("actor", "next_observation", name="target_actor")',
-        (f"{TWINS}::test_updates_are_those_of_torch[td3]",),
+        ("tests/algorithms/test_td3.py::test_the_next_action_is_that_of_the_target_actor",),
     ),
     Bug(
         "double without the second network",

@@ -79,6 +79,16 @@ def test_the_next_action_is_smoothed_by_clipped_noise(smoothing, limit):
     np.testing.assert_allclose(rows["next_action"], np.clip(np.tanh(output) + noise, -1, 1), atol=1e-7)
 
 
+def test_the_next_action_is_that_of_the_target_actor():
+    small = {"num_envs": 2, "hidden": (8,), "batch_size": 8, "learning_starts": 16, "buffer_size": 100, "seed": 1}
+    agent = TD3("Pendulum-v1", **small, smoothing=0.0, device="python").learn(16)
+    agent.learner.networks.networks["target_actor"].parameters[-1] = 9.0  # its only bias: the action is 1
+    agent.learn(2)
+    assert agent.metrics["train/n_updates"] == 2
+    assert agent.learner.ring.drawn.rows["next_action"].min() > 0.99
+    assert np.abs(agent.learner.ring.drawn.rows["new_action"]).max() < 0.9
+
+
 def actions_of(correlation, exploration, steps=6000):
     row, rng, noise, actions = transitions(TD3, squashed_value(1, 0.1))[1][0], stream(1), np.zeros(1), np.zeros(steps)
     settings = numbers(noise_correlation=correlation)

@@ -76,13 +76,19 @@ class Sums(NamedTuple):
     single: NDArray[np.float32]  # the same
 
 
-class Crew(NamedTuple):
-    """What one thread works with in an update."""
+class Team(NamedTuple):
+    """Which of the threads this is."""
 
     thread: int
     threads: int
-    meeting: NDArray[np.int64]  # where the threads wait for each other,
+    board: NDArray[np.int64]  # where they wait for each other,
     meetings: NDArray[np.int64]  # (1,) and how often this one has
+
+
+class Crew(NamedTuple):
+    """What one thread works with in an update."""
+
+    team: Team
     program: NDArray[Any]  # INSTRUCTION
     units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
     networks: NDArray[np.int64]  # (networks,) frames of `Trained`
@@ -106,10 +112,16 @@ def _example() -> Trained:
 _trained_at = reader(type_of((_example(),)))
 
 
-def together(crew):
+def together(team):
     """Wait for the other threads."""
-    crew.meetings[0] += 1
-    meet(crew.meeting, crew.thread, crew.threads, crew.meetings[0])
+    team.meetings[0] += 1
+    meet(team.board, team.thread, team.threads, team.meetings[0])
+
+
+def wait(team, counters, since, timed):
+    """The same, on the clock."""
+    together(team)
+    return lap(counters, WAITING, since, timed)
 
 
 def share_of(thread, threads, size):
@@ -148,55 +160,48 @@ def move_share(parameters, target, low, high, share):
         slow[p] = share * online[p] + rest * slow[p]
 
 
-def take_step(crew, trained, weight, timed):
+def take_step(team, counters, learning, outcome, trained, weight, timed):
     """A step of a network's optimiser, along the gradients of `weight` rows, taken by all threads together."""
-    thread, threads, counters = crew.thread, crew.threads, crew.counters
-    low, high = share_of(thread, threads, trained.size)
+    low, high = share_of(team.thread, team.threads, trained.size)
     number = trained.steps[0] + 1
     since = glance(timed)
     call_unit(trained.unpack, 0, 1, 0)
     since = lap(counters, OPTIMISER, since, timed)
-    together(crew)
-    since = lap(counters, WAITING, since, timed)
+    since = wait(team, counters, since, timed)
     call_unit(trained.reduce, low, high, weight)
     since = lap(counters, OPTIMISER, since, timed)
-    together(crew)
-    since = lap(counters, WAITING, since, timed)
+    since = wait(team, counters, since, timed)
     squares = np.float64(0)
-    for other in range(threads):
+    for other in range(team.threads):
         for k in range(PARTIAL):
             squares += trained.partial[other, k]
     if squares * 0 != 0:
-        if thread == 0:
-            crew.outcome[FAULT] = 1.0
+        if team.thread == 0:
+            outcome[FAULT] = 1.0
     else:
-        trained.factors[SCALE] = np.float32(norm_scale(squares, crew.learning[0].max_grad_norm))
+        trained.factors[SCALE] = np.float32(norm_scale(squares, learning[0].max_grad_norm))
         call_unit(trained.optimise, low, high, number)
-        if thread == 0:
+        if team.thread == 0:
             trained.steps[0] = number
             trained.norms[0] += sqrt(squares)
             trained.norms[1] += 1.0
     since = lap(counters, OPTIMISER, since, timed)
-    together(crew)
-    since = lap(counters, WAITING, since, timed)
+    since = wait(team, counters, since, timed)
     call_unit(trained.pack, 0, 1, 0)
     since = lap(counters, OPTIMISER, since, timed)
-    together(crew)
-    lap(counters, WAITING, since, timed)
+    wait(team, counters, since, timed)
 
 
-def update_target(crew, one, timed):
+def update_target(team, counters, units, one, timed):
     """Let a target network come closer to its network: one unit moves its parameters, the next one packs them."""
-    low, high = share_of(crew.thread, crew.threads, one.number)
+    low, high = share_of(team.thread, team.threads, one.number)
     since = glance(timed)
-    call_unit(crew.units[one.first, 0], low, high, 0)
-    since = lap(crew.counters, OPTIMISER, since, timed)
-    together(crew)
-    since = lap(crew.counters, WAITING, since, timed)
-    call_unit(crew.units[one.first + 1, 0], 0, 1, 0)
-    since = lap(crew.counters, OPTIMISER, since, timed)
-    together(crew)
-    lap(crew.counters, WAITING, since, timed)
+    call_unit(units[one.first, 0], low, high, 0)
+    since = lap(counters, OPTIMISER, since, timed)
+    since = wait(team, counters, since, timed)
+    call_unit(units[one.first + 1, 0], 0, 1, 0)
+    since = lap(counters, OPTIMISER, since, timed)
+    wait(team, counters, since, timed)
 
 
 def step_number(crew, which):
@@ -206,23 +211,21 @@ def step_number(crew, which):
     call_unit(crew.number_optimiser, which, which + 1, crew.number_steps[which])
 
 
-def find_means(crew, turns, first, stop, batch, timed):
+def find_means(team, counters, sums, turns, first, stop, batch, timed):
     """What functions have added to metrics in passes from `first` to `stop`, as means over the batch."""
-    sums = crew.sums
     for s in range(len(sums.own)):
-        sums.slots[turns, crew.thread, s] = sums.own[s]
+        sums.slots[turns, team.thread, s] = sums.own[s]
     since = glance(timed)
-    together(crew)
-    lap(crew.counters, WAITING, since, timed)
+    wait(team, counters, since, timed)
     for s in range(len(sums.metric)):
         if sums.of_pass[s] >= first and sums.of_pass[s] < stop:
             total = np.float64(0)
-            for other in range(crew.threads):
+            for other in range(team.threads):
                 total += sums.slots[turns, other, s]
             sums.means[sums.metric[s]] += total / batch
 
 
-def run_pass(crew, one, first, stop, most, timed):
+def run_pass(units, counters, seen, one, first, stop, most, timed):
     """Take a thread's rows block by block through the units of a pass."""
     # Equal blocks: a small rest would load all the weights for little.
     blocks = max((stop - first + most - 1) // most, 1)
@@ -231,54 +234,54 @@ def run_pass(crew, one, first, stop, most, timed):
         end = min(begin + size, stop)
         since = glance(timed)
         for u in range(one.first, one.stop):
-            call_unit(crew.units[u, 0], begin, end, 0)
-            since = lap(crew.counters, crew.units[u, 1], since, timed)
-    crew.sums.seen[one.number] += stop - first
+            call_unit(units[u, 0], begin, end, 0)
+            since = lap(counters, units[u, 1], since, timed)
+    seen[one.number] += stop - first
 
 
 def update(arguments, first, stop, number):
     """One update of the run, by all threads: rows from `first` to `stop` are this thread's part of a batch."""
     crew = arguments[0]
     turns, batch = number & 1, crew.job[0].batch
-    sums = crew.sums
+    team, counters, sums = crew.team, crew.counters, crew.sums
     for s in range(len(sums.own)):
         sums.own[s] = 0.0
     for m in range(len(sums.means)):
         sums.means[m] = 0.0
     sums.means[len(sums.means) - 1] = batch
-    timed = crew.counters[TIMING] != 0
+    timed = counters[TIMING] != 0
     done, told_of = 0, 0  # passes that were run, and those whose means are known
     for k in range(len(crew.program)):
         one = crew.program[k]
         if number % one.period != 0 or crew.outcome[FAULT] != 0.0 or crew.outcome[STOPPED] != 0.0:
             continue
         if one.kind == PASS:
-            run_pass(crew, one, first, stop, crew.job[0].most, timed)
+            run_pass(crew.units, counters, sums.seen, one, first, stop, crew.job[0].most, timed)
             done = one.number + 1
         elif one.kind == CLEAR:
             if crew.job[0].begins:
                 call_unit(crew.units[one.first, 0], 0, 1, 0)
         elif one.kind == STEP:
             if crew.job[0].weight > 0:
-                take_step(crew, _trained_at(crew.networks[one.first])[0], crew.job[0].weight, timed)
+                trained = _trained_at(crew.networks[one.first])[0]
+                take_step(team, counters, crew.learning, crew.outcome, trained, crew.job[0].weight, timed)
         elif one.kind == FOLLOW:
-            update_target(crew, one, timed)
+            update_target(team, counters, crew.units, one, timed)
         else:  # a function of means
-            find_means(crew, turns, told_of, done, batch, timed)
+            find_means(team, counters, sums, turns, told_of, done, batch, timed)
             told_of = done
             told = 0
-            if one.first >= 0 and (one.kind != ONCE or crew.thread == 0):
+            if one.first >= 0 and (one.kind != ONCE or team.thread == 0):
                 told = call_unit(crew.units[one.first, 0], 0, 1, 0)
             for m in range(len(sums.means)):
                 sums.single[m] = sums.means[m]
-            if crew.thread == 0 and one.kind == ONCE and one.stop >= 0:
+            if team.thread == 0 and one.kind == ONCE and one.stop >= 0:
                 step_number(crew, one.stop)
-            if crew.thread == 0 and one.kind == STOP and told != 0:
+            if team.thread == 0 and one.kind == STOP and told != 0:
                 crew.outcome[STOPPED] = 1.0
             if one.kind != MEAN:  # all see what came of it before anyone goes on
                 since = glance(timed)
-                together(crew)
-                lap(crew.counters, WAITING, since, timed)
+                wait(team, counters, since, timed)
     for s in range(len(sums.own)):
         sums.totals[s] += sums.own[s]
     return 0

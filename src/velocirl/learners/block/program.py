@@ -18,7 +18,7 @@ from velocirl.engine.threads import SPACING
 from velocirl.engine.units import BoundUnit, bind_unit
 from velocirl.learners import phases
 from velocirl.learners.block import driver
-from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, driver_translator, update
+from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
 from velocirl.learners.counters import allocate
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
@@ -131,7 +131,7 @@ class BlockProgram:
         """Before a driver is called."""
         self.meeting[:] = 0
         for crew in self.crews:
-            crew.meetings[:] = 0
+            crew.team.meetings[:] = 0
 
     def means(self) -> dict[str, float]:
         """The mean of each metric over all rows seen since this was asked last; NaN where none was."""
@@ -148,10 +148,7 @@ class BlockProgram:
         self._held += [build, trained]
         optimiser = networks.number_optimiser
         return Crew(
-            thread=thread,
-            threads=self.threads,
-            meeting=self.meeting,
-            meetings=np.zeros(1, np.int64),
+            team=Team(thread, self.threads, self.meeting, np.zeros(1, np.int64)),
             program=build.instructions(),
             units=np.array([(unit.frame, place) for unit, place in build.units] or [(0, 0)], np.int64),
             networks=np.array([frame.address for frame in trained]),

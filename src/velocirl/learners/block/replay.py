@@ -24,7 +24,7 @@ from velocirl.engine.indexing import index_loop, row_loop
 from velocirl.engine.threads import run_together
 from velocirl.engine.units import BoundUnit, bind_unit, call_unit
 from velocirl.learners.acting import acting, random_action
-from velocirl.learners.block.driver import FAULT, driver_translator, together
+from velocirl.learners.block.driver import FAULT, driver_translator, together, wait
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.commands import command_for
@@ -107,9 +107,10 @@ def record(stepping):
 
 def learn(crew, stepping, step, due):
     """So many updates after a step of all copies, at which the run has taken `step` steps; called by each thread."""
-    thread, counters = crew.thread, crew.counters
+    team, counters = crew.team, crew.counters
+    thread = team.thread
     batch = crew.job[0].batch
-    first, stop = batch * thread // crew.threads, batch * (thread + 1) // crew.threads
+    first, stop = batch * thread // team.threads, batch * (thread + 1) // team.threads
     number = stepping.updates[0]
     timed, since = False, 0
     for _ in range(due):
@@ -123,8 +124,7 @@ def learn(crew, stepping, step, due):
             stepping.beta[0] = beta_at(step, stepping.pace[0])
             call(stepping, DRAW, 0, batch)
         since = lap(counters, SAMPLE, since, timed)
-        together(crew)
-        lap(counters, WAITING, since, timed)
+        wait(team, counters, since, timed)
         call_unit(stepping.update, first, stop, number)
         since = glance(timed)
         if thread == 0 and crew.outcome[FAULT] == 0.0:
@@ -132,7 +132,7 @@ def learn(crew, stepping, step, due):
             stepping.updates[0] = number
         since = lap(counters, SAMPLE, since, timed)
     # The others read the number of updates when they come here again, which must be after this.
-    together(crew)
+    together(team)
     lap(counters, WAITING, since, timed)
 
 
@@ -142,7 +142,7 @@ def run_fleet(arguments, first, stop, place):  # noqa: ARG001 - as every unit
     counters, begun = crew.counters, glance(True)
     learnt, step = counters[LEARNING], first
     for t in range(stop):
-        if crew.thread == 0:
+        if crew.team.thread == 0:
             timed = turn(counters, ROUND, EVERY_ROUND)
             since = start(counters, ROUND, timed)
             decide(stepping, step, t)

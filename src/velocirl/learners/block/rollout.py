@@ -116,7 +116,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         lap(counters, SHUFFLE, since, True)
         gathered, weight = 0, 0
         for m in range(minibatches):
-            batch = batch_of(own, crew.threads, m, minibatches, unit)
+            batch = batch_of(own, crew.team.threads, m, minibatches, unit)
             if batch == 0:
                 continue
             low = len(own.units) * m // minibatches * unit
@@ -134,7 +134,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             own.minibatches[1] += 1
             call_unit(own.update, low, high, own.minibatches[1])
             if not last:
-                together(crew)  # before anyone adds to what others may still read
+                together(crew.team)  # before anyone adds to what others may still read
             if last:
                 gathered, weight = 0, 0
             if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
@@ -142,7 +142,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
             break
     since = glance(True)
-    together(crew)
+    together(crew.team)
     lap(counters, LAST_WAIT, since, True)
     lap(counters, WHOLE, begun, True)
     return 0
