@@ -13,13 +13,14 @@ import pytest
 
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.rank_based import RankReplayBuffer
-from velocirl.buffers.replay import ReplayBuffer, transition_type
+from velocirl.buffers.records import Act, transition_type
+from velocirl.buffers.replay import ReplayBuffer
 from velocirl.runs import memory_files
 from velocirl.runs.checkpoints import Checkpoints, NoCheckpointError
 from velocirl.runs.memory_files import forget, read_checkpoint
 from velocirl.runs.state_file import DamagedStateError, read_state
 
-TYPE = transition_type(3, 1, "int32", 2)
+TYPE = transition_type(3, Act(1, "int32", 2))
 KINDS = [ReplayBuffer, PrioritisedReplayBuffer, RankReplayBuffer]
 
 
@@ -187,12 +188,13 @@ def test_a_full_disk_leaves_earlier_checkpoints(checkpoints, monkeypatch):
 SAVING = """
     import sys
     import numpy as np
-    from velocirl.buffers.replay import ReplayBuffer, transition_type
+    from velocirl.buffers.records import Act, transition_type
+    from velocirl.buffers.replay import ReplayBuffer
     from velocirl.runs import memory_files
     from velocirl.runs.checkpoints import Checkpoints, NoCheckpointError
 
     memory_files.LARGE = 1
-    kind = transition_type(3, 1, "int32", 2)
+    kind = transition_type(3, Act(1, "int32", 2))
     buffer = ReplayBuffer(5000, kind, 0)
     checkpoints = Checkpoints(sys.argv[1], keep=2)
     try:
