@@ -104,6 +104,7 @@ environment = Environment(
         },
         "qr-dqn": {
             "total_steps": 100_000,
+            "train_every": 1,
             "batch_size": 128,
             "learning_rate": 1e-3,
             "learning_rate_schedule": "linear",
