@@ -346,6 +346,7 @@ def test_the_median_of_all_seeds_is_taken_with_one_of_them_anew():
     assert [call() for _ in range(3)] == [2.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_cartpole_is_solved_with_the_settings_of_the_benchmark(monkeypatch):
     assert 0 < cuda_ppo.seconds_to_solve(0, device="cpu") < 60
     monkeypatch.setattr(cuda_ppo, "MOST_STEPS", 40_000)

@@ -32,6 +32,7 @@ def repeat_five_bits(seed):
     return learnt("Memory-v0", 150_000, seed, params={"length": 5}, horizon=12, minibatch_size=384)
 
 
+@pytest.mark.slow
 def test_a_convolutional_policy_catches():
     assert catch_by_looking(seed=0) >= 0.9
 

@@ -63,6 +63,7 @@ def assert_same_state(found, expected):
             assert found.arrays[name][field].tobytes() == array[field].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "share"),
     [
