@@ -411,14 +411,14 @@ BUGS = (
     ),
     Bug(
         "loss of a batch not divided by its rows",
-        "learners/batch/program.py",
+        "learners/batch/functions.py",
         "    return np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)\n",
         "    return np.float32(clock.numbers[i // rows, LOSS_SCALE])\n",
         (f"{PROGRAM}::test_the_loss_of_a_minibatch[categorical-False]",),
     ),
     Bug(
         "divergence does not stop a batch",
-        "learners/batch/program.py",
+        "learners/batch/functions.py",
         "            clock.counts[s, STOPPED] = 1\n",
         "            clock.counts[s, STOPPED] = 0\n",
         (f"{PROGRAM}::test_what_is_counted_and_where_an_update_stops",),
@@ -631,7 +631,7 @@ BUGS = (
     ),
     Bug(
         "priorities not updated",
-        "learners/block/replay.py",
+        "learners/block/stepping.py",
         "            call(stepping, REVISE, 0, batch)\n",
         "",
         (f"{MEMORIES}::test_errors_become_priorities[dqn-cpu]",),

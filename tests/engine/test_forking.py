@@ -60,11 +60,16 @@ def failing(k):
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_what_cannot_be_done_at_all_is_raised_here_and_no_fork_is_left(processes):
+def test_what_cannot_be_done_at_all_is_raised_here_and_no_fork_is_left(monkeypatch, processes):
+    forks = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: forks.append(fork()) or forks[-1])
     with pytest.raises(ValueError, match="seven"):
         share_out(failing, 20, processes)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(forks) == processes - 1
+    for process in forks:
+        with pytest.raises(ChildProcessError):  # ended and waited for
+            os.waitpid(process, os.WNOHANG)
 
 
 def test_where_forks_are_not_safe_there_are_none(monkeypatch):

@@ -163,13 +163,6 @@ class ContentCache(FunctionCache):
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return sig, codegen.magic_tuple()
 
-    def holds(self, signature: Any, codegen: Any) -> bool:
-        """Whether a function compiled for these types is there; it is not loaded."""
-        try:
-            return self._index_key(signature, codegen) in self._cache_file._load_index()
-        except Exception:  # noqa: BLE001 - a damaged file fails in any way
-            return False
-
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function from disk, or None after telling that it has to be compiled."""
         try:
@@ -203,10 +196,6 @@ class NoCache(NullCache):
 
     def __init__(self, on_miss: Callable[[], None]) -> None:
         self._on_miss = on_miss
-
-    def holds(self, signature: Any, codegen: Any) -> bool:  # noqa: ARG002
-        """Nothing is there."""
-        return False
 
     def load_overload(self, sig: Any, target_context: Any) -> None:  # noqa: ARG002
         """Nothing, after telling that it has to be compiled."""

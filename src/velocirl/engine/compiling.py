@@ -98,14 +98,6 @@ def compile_loop(
     return _LOADED[place].overloads[signature].entry_point
 
 
-def is_compiled(function: FunctionType, arguments: tuple[Any, ...], translator: Translator) -> bool:
-    """Whether `compile_loop` would find this loop in the disk cache."""
-    signature = tuple(numba.typeof(argument) for argument in arguments)
-    cache = open_cache(function, fingerprint(function, translator.double, translator.manner), lambda: None)
-    codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
-    return cache.holds(signature, codegen)
-
-
 def named(function: FunctionType, translator: Translator) -> FunctionType:
     """A translated function whose machine code is named after its content.
 

@@ -14,6 +14,16 @@ from velocirl.engine.columns import Grouped, Indexed, Shared
 from velocirl.engine.launching import Work, by_row
 from velocirl.engine.records import with_attributes
 from velocirl.learners.batch.device import PythonDevice
+from velocirl.learners.batch.functions import (
+    Sums,
+    begin_batch,
+    find_means,
+    load_element,
+    load_row,
+    load_several,
+    stop_for,
+    tally,
+)  # fmt: skip
 from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import (
     COUNTS,
@@ -26,18 +36,7 @@ from velocirl.learners.batch.networks import (
     STOPPED,
     Clock,
 )  # fmt: skip
-from velocirl.learners.batch.program import (
-    BatchProgram,
-    Rows,
-    Sums,
-    begin_batch,
-    find_means,
-    load_element,
-    load_row,
-    load_several,
-    stop_for,
-    tally,
-)  # fmt: skip
+from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.rollout import begin_update
 from velocirl.learners.batch.torch_device import TorchCPUDevice
 from velocirl.learners.fields import fields_of

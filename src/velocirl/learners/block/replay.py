@@ -5,7 +5,7 @@ Thread 0 steps the copies, remembers and draws the batches; the others wait unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -14,222 +14,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.making import make_buffer
-from velocirl.buffers.n_step import cut_off, follow
+from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.records import drawn_type, narrow, transition_type
-from velocirl.buffers.replay import Selection, written
+from velocirl.buffers.replay import Selection
 from velocirl.engine import random
 from velocirl.engine.clock import now
 from velocirl.engine.columns import Indexed, Local, Ringed, Shared
 from velocirl.engine.indexing import index_loop, row_loop
 from velocirl.engine.threads import run_together
-from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.units import BoundUnit, bind_unit
 from velocirl.learners.acting import acting, random_action
-from velocirl.learners.block.driver import FAULT, driver_translator, together, wait
+from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.block.program import BlockProgram, Rows
+from velocirl.learners.block.stepping import (
+    ACT,
+    ADVANCE,
+    COMMAND,
+    DRAW,
+    ENTER,
+    FORWARD,
+    LOOK,
+    RANDOM,
+    REMEMBER,
+    REVISE,
+    UNITS,
+    Stepping,
+    decide_only,
+    drawing,
+    entering,
+    fetch,
+    learn_only,
+    record_only,
+    revising,
+    run_fleet,
+)  # fmt: skip
 from velocirl.learners.commands import command_for
-from velocirl.learners.counters import TIMED, TIMING, Meter, clear, glance, lap, read, start, turn
+from velocirl.learners.counters import TIMED, Meter, clear, read
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.faults import check_faults, check_update, fitting_all
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report, latest
-from velocirl.learners.pace import PACE, Pace, beta_at, exploration_at, updates_due
+from velocirl.learners.pace import PACE, Pace, updates_due
 from velocirl.learners.phases import (
     BUFFER,
     ENVIRONMENT,
-    EVERY_ROUND,
-    EVERY_UPDATE,
     LEARNING,
     POLICY,
     ROLLOUT_COUNTS,
     ROUND,
-    SAMPLE,
     STEPPING,
-    UPDATE,
     UPDATE_COUNTS,
-    WAITING,
     add,
     add_parts,
 )  # fmt: skip
-from velocirl.learners.recording import STEP, Log, Ring, Sight, look, remember
+from velocirl.learners.recording import Log, Ring, Sight, look, remember
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.vector.native import FleetVectorEnv
-
-# The units of a step and of a batch, by their places.
-LOOK, RANDOM, FORWARD, ACT, COMMAND, REMEMBER, ENTER, DRAW, REVISE, ADVANCE, UNITS = range(11)
-
-
-class Stepping(NamedTuple):
-    """What the drivers of steps and batches need; the units are those of thread 0, who steps."""
-
-    units: NDArray[np.int64]  # (UNITS,) their frames
-    update: int  # the frame of the thread's
-    counts: NDArray[np.int64]  # of the ring
-    capacity: int
-    copies: int
-    clock: NDArray[np.int64]  # of which STEP counts the steps of the iteration
-    exploration: NDArray[np.float32]  # (1,)
-    beta: NDArray[np.float64]  # (1,)
-    updates: NDArray[np.int64]  # (1,) of the run
-    pace: NDArray[Any]  # (1,) PACE
-
-
-def call(stepping, which, first, stop):
-    """Call one of the units of a step."""
-    return call_unit(stepping.units[which], first, stop, 0)
-
-
-def decide(stepping, step, t):
-    """All copies look, and act: at random before learning starts, which asks no network."""
-    pace = stepping.pace[0]
-    stepping.clock[STEP] = t
-    stepping.exploration[0] = exploration_at(step, pace)
-    for begin in range(0, stepping.copies, ROWS):
-        end = min(begin + ROWS, stepping.copies)
-        call(stepping, LOOK, begin, end)
-        if step < pace.learning_starts:
-            call(stepping, RANDOM, begin, end)
-        else:
-            call(stepping, FORWARD, begin, end)
-            call(stepping, ACT, begin, end)
-        call(stepping, COMMAND, begin, end)
-
-
-def record(stepping):
-    """Complete the records of a step."""
-    first, copies = stepping.counts[0], stepping.copies
-    call(stepping, REMEMBER, 0, copies)
-    written(stepping.counts, stepping.capacity, copies)
-    call(stepping, ENTER, first, first + copies)
-
-
-def learn(crew, stepping, step, due):
-    """So many updates after a step of all copies, at which the run has taken `step` steps; called by each thread."""
-    team, counters = crew.team, crew.counters
-    thread = team.thread
-    batch = crew.job[0].batch
-    first, stop = batch * thread // team.threads, batch * (thread + 1) // team.threads
-    number = stepping.updates[0]
-    timed, since = False, 0
-    for _ in range(due):
-        if crew.outcome[FAULT] != 0.0:
-            break
-        number += 1
-        timed = turn(counters, UPDATE, EVERY_UPDATE)
-        counters[TIMING] = timed
-        since = start(counters, UPDATE, timed)
-        if thread == 0:
-            stepping.beta[0] = beta_at(step, stepping.pace[0])
-            call(stepping, DRAW, 0, batch)
-        since = lap(counters, SAMPLE, since, timed)
-        wait(team, counters, since, timed)
-        call_unit(stepping.update, first, stop, number)
-        since = glance(timed)
-        if thread == 0 and crew.outcome[FAULT] == 0.0:
-            call(stepping, REVISE, 0, batch)
-            stepping.updates[0] = number
-        since = lap(counters, SAMPLE, since, timed)
-    # The others read the number of updates when they come here again, which must be after this.
-    together(team)
-    lap(counters, WAITING, since, timed)
-
-
-def run_fleet(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """An iteration of one thread: `stop` steps of all copies after the first so many of the run."""
-    crew, stepping = arguments
-    counters, begun = crew.counters, glance(True)
-    learnt, step = counters[LEARNING], first
-    for t in range(stop):
-        if crew.team.thread == 0:
-            timed = turn(counters, ROUND, EVERY_ROUND)
-            since = start(counters, ROUND, timed)
-            decide(stepping, step, t)
-            since = lap(counters, POLICY, since, timed)
-            call(stepping, ADVANCE, 0, stepping.copies)
-            since = lap(counters, ENVIRONMENT, since, timed)
-            record(stepping)
-            lap(counters, BUFFER, since, timed)
-        step += stepping.copies
-        due = updates_due(step, stepping.copies, stepping.pace[0])
-        if due > 0:
-            since = glance(True)
-            learn(crew, stepping, step, due)
-            lap(counters, LEARNING, since, True)
-    # What was not learning was stepping: that takes no look at the clock in each round.
-    lap(counters, STEPPING, begun + counters[LEARNING] - learnt, True)
-    return 0
-
-
-def decide_only(arguments, first, stop, place):  # noqa: ARG001
-    """The side of a step that comes before the environment's, where that steps in Python: step number `place`."""
-    decide(arguments[0], first, place)
-    return 0
-
-
-def record_only(arguments, first, stop, place):  # noqa: ARG001
-    """The side of a step that comes after the environment's."""
-    record(arguments[0])
-    return 0
-
-
-def learn_only(arguments, first, stop, place):  # noqa: ARG001
-    """`stop` updates of one thread, at which the run has taken `first` steps."""
-    learn(arguments[0], arguments[1], first, stop)
-    return 0
-
-
-def drawing(select: Callable[..., Any]) -> Callable[..., Any]:
-    """`draw(arguments, first, stop, place)`: random records for a batch, and what followed them."""
-
-    def draw(arguments, first, stop, place):  # noqa: ARG001
-        book, counts, rng, beta, rows, copies, n_step, gamma, batch = arguments
-        select(book, counts, rng, beta[0], batch.places, batch.weights)
-        for b in range(first, stop):
-            reward, discount, last = follow(rows, counts, copies, batch.places[b], n_step, gamma)
-            batch.rewards[b] = reward
-            batch.discounts[b] = discount
-            batch.lasts[b] = last
-        return 0
-
-    return draw
-
-
-def entering(enter: Callable[..., Any]) -> Callable[..., Any]:
-    """`enter(arguments, first, stop, place)`: records were written to these places."""
-
-    def run(arguments, first, stop, place):  # noqa: ARG001
-        book, counts = arguments
-        enter(book, counts, first, stop - first)
-        return 0
-
-    return run
-
-
-def revising(revise: Callable[..., Any]) -> Callable[..., Any]:
-    """`revise(arguments, first, stop, place)`: what the update found of the records of a batch."""
-
-    def run(arguments, first, stop, place):  # noqa: ARG001
-        book, counts, batch, drawn = arguments
-        for b in range(first, stop):
-            batch.errors[b] = drawn[b].error
-        revise(book, counts, batch.places, batch.errors)
-        return 0
-
-    return run
-
-
-def fetch(row, stored, last, reward, discount, weight):
-    """A record that was drawn becomes a row of the batch."""
-    row.reward = reward
-    row.discount = discount
-    row.weight = weight
-    for k in range(len(row.action)):
-        row.action[k] = stored.action[k]
-    for k in range(len(row.mask)):
-        row.mask[k] = stored.mask[k]
-        row.next_mask[k] = last.next_mask[k]
 
 
 class Batch(NamedTuple):
