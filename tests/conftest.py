@@ -19,10 +19,13 @@ import pytest
 
 import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
-from velocirl.engine import registry
+from velocirl.engine import registry, units
 
 hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
 hypothesis.settings.load_profile("velocirl")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a worker, and what a fork compiles its parent cannot share
+    units.MOST_PROCESSES = 1
 
 
 def pytest_collection_modifyitems(items):

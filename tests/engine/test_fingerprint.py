@@ -191,7 +191,7 @@ def test_it_is_the_same_in_every_process(tmp_path, run_script):
 )
 def test_what_stands_in_compiled_code_for_what_a_function_names_is_part_of_every_fingerprint(translator):
     """An intrinsic, or our own sine for that of math, is not found from the function that names the other one."""
-    stand_ins = [python_function(compiled) for compiled in translator._done.values()]
+    stand_ins = [python_function(compiled) for compiled in translator.known.values()]
     assert stand_ins
     hashed = {Path(fingerprints.__file__).with_name(f"{name}.py") for name in fingerprints._COMPILER}
     assert {Path(one.__code__.co_filename) for one in stand_ins} <= hashed

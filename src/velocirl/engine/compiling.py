@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
+from numba import types
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -19,7 +21,7 @@ from velocirl.engine.cache import open_cache
 from velocirl.engine.fingerprint import fingerprint
 from velocirl.engine.linking import linked_once
 from velocirl.engine.precision import single_precision
-from velocirl.engine.translating import Translator
+from velocirl.engine.translating import Shared, Translator
 
 # No fast-math flag, not even fused multiply-add: with any of them the vector body of a loop and its scalar rest round
 # differently, and a copy's life would depend on how many others there are. The numpy error model leaves out the test
@@ -47,25 +49,45 @@ class DisjointArguments(Compiler):
 
 def cpu_translator(name: str, *, double: bool) -> Translator:
     """A translator to functions that numba inlines into the loops that call them."""
-    substitutes = {**registers.COMPILED, **clock.COMPILED}
-    compiled = numba.njit(**INLINED, **COUNTED)
-    translator = Translator(name, double=double, compiled=compiled, substitutes=substitutes)
-    translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))
-    if not double:
-        translator.substitute(math.sin, elementary.sin)
-        translator.substitute(math.cos, elementary.cos)
-    return translator
+    kind = _strict(double)
+    return Translator(name, double=double, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared)
 
 
 def learning_translator(name: str) -> Translator:
     """A translator for what networks, losses and optimisers are made of: single precision, fused multiply-add."""
-    substitutes = {**registers.COMPILED, **clock.COMPILED, **columns.COMPILED, **products.COMPILED}
-    compiled = numba.njit(**INLINED, **LEARNING)
-    translator = Translator(name, double=False, compiled=compiled, substitutes=substitutes, manner="learning")
-    translator.adopt(registers.row, numba.njit(inline="always")(registers.row_compiled))
-    for function in ("sin", "cos", "exp", "expm1", "log", "tanh", "erf"):
+    kind = _learning()
+    return Translator(
+        name, double=False, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared, manner="learning"
+    )
+
+
+class _Kind(NamedTuple):
+    """What all translators of a kind have in common."""
+
+    compiled: Any
+    substitutes: dict[Any, Any]
+    shared: Shared
+
+
+@cache
+def _strict(double: bool) -> _Kind:
+    known = {**registers.COMPILED, **clock.COMPILED}
+    return _kind(numba.njit(**INLINED, **COUNTED), known, () if double else ("sin", "cos"), double)
+
+
+@cache
+def _learning() -> _Kind:
+    known = {**registers.COMPILED, **clock.COMPILED, **columns.COMPILED, **products.COMPILED}
+    real = ("sin", "cos", "exp", "expm1", "log", "tanh", "erf")
+    return _kind(numba.njit(**INLINED, **LEARNING), known, real, False)
+
+
+def _kind(compiled: Any, known: dict[Any, Any], real: Iterable[str], double: bool) -> _Kind:
+    substitutes = {**known, registers.row: numba.njit(inline="always")(registers.row_compiled)}
+    translator = Translator("elementary", double=double, compiled=compiled, substitutes=substitutes)
+    for function in real:
         translator.substitute(getattr(math, function), getattr(elementary, function))
-    return translator
+    return _Kind(compiled, translator.known, Shared())
 
 
 def add_kernel(translator: Translator, function: FunctionType, *, disjoint: bool = True) -> Any:
@@ -125,18 +147,21 @@ def compiler_settings(double: bool) -> Iterator[None]:
     Without the garbage collector, too, which would take an eighth of the time and find next to nothing.
     """
     codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
-    before, collecting = (codegen._opt_level, codegen._loopvect), gc.isenabled()
-    gc.disable()
-    # Without this, numba runs a weaker pass first, which moves loads into branches and so prevents vectorisation.
-    codegen._opt_level, codegen._loopvect = 3, True
-    try:
-        with global_compiler_lock, linked_once(codegen):
-            if double:
+    with global_compiler_lock:
+        before, collecting = (codegen._opt_level, codegen._loopvect), gc.isenabled()
+        gc.disable()
+        # Without this, numba runs a weaker pass first, which moves loads into branches and so prevents vectorisation.
+        codegen._opt_level, codegen._loopvect = 3, True
+        # Numba takes a record for any other one that begins with the same fields. Functions are shared by units, and
+        # would read one environment's state as if it were another's.
+        record: Any = types.Record
+        convert, record.can_convert_to = record.can_convert_to, lambda *_: None
+        rule = nullcontext() if double else single_precision(cpu_target.typing_context, types)
+        try:
+            with linked_once(codegen), rule:
                 yield
-            else:
-                with single_precision(cpu_target.typing_context, numba.types):
-                    yield
-    finally:
-        codegen._opt_level, codegen._loopvect = before
-        if collecting:
-            gc.enable()
+        finally:
+            codegen._opt_level, codegen._loopvect = before
+            record.can_convert_to = convert
+            if collecting:
+                gc.enable()

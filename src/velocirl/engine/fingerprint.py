@@ -62,16 +62,19 @@ def attributes_used(code: CodeType, name: str) -> set[str]:
 
 def names_reached(*functions: FunctionType) -> frozenset[str]:
     """The names that functions, and all functions that they may call, look up."""
-    seen: set[FunctionType] = set()
-    names: set[str] = set()
+    return frozenset().union(*(names_used(function.__code__) for function in functions_reached(*functions)))
+
+
+def functions_reached(*functions: FunctionType) -> set[FunctionType]:
+    """Functions, and all functions that they may call."""
+    reached: set[FunctionType] = set()
     waiting: list[Any] = list(functions)
     while waiting:
         function = python_function(waiting.pop())
-        if function is None or function in seen:
+        if function is None or function in reached:
             continue
-        seen.add(function)
+        reached.add(function)
         used = names_used(function.__code__)
-        names |= used
         held = [cell.cell_contents for cell in function.__closure__ or ()]
         held += [function.__globals__[name] for name in used & function.__globals__.keys()]
         for value in held:
@@ -79,7 +82,7 @@ def names_reached(*functions: FunctionType) -> frozenset[str]:
                 waiting += [vars(value)[name] for name in used & vars(value).keys()]
             else:
                 waiting += value if isinstance(value, tuple) else [value]
-    return frozenset(names)
+    return reached
 
 
 def python_function(value: Any) -> FunctionType | None:

@@ -7,6 +7,7 @@ compiled ones wherever a function refers to them, in globals, closures, defaults
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -14,9 +15,33 @@ from typing import Any
 import numpy as np
 
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.fingerprint import attributes_used, names_used
+from velocirl.engine.fingerprint import attributes_used, fingerprint, functions_reached, names_used
 from velocirl.engine.precision import single
 from velocirl.engine.records import FieldType
+
+MOST_SHARED = 4096  # functions that stay compiled in memory
+
+
+class Shared:
+    """Functions that this process has compiled before, by content, for all translators that are made alike.
+
+    Many units call the same helpers, and typing these anew for each takes longer than all else.
+    """
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[str, Any] = OrderedDict()
+
+    def find(self, key: str) -> Any:
+        """What was compiled, or None."""
+        if key in self._compiled:
+            self._compiled.move_to_end(key)
+        return self._compiled.get(key)
+
+    def keep(self, key: str, compiled: Any) -> None:
+        """Remember it until there are too many that were used later."""
+        self._compiled[key] = compiled
+        if len(self._compiled) > MOST_SHARED:
+            self._compiled.popitem(last=False)
 
 
 class Translator:
@@ -30,31 +55,49 @@ class Translator:
         compiled: Callable[[FunctionType], Any],
         substitutes: Mapping[Any, Any],
         manner: str = "",
+        shared: Shared | None = None,
     ) -> None:
         self.name = name  # of the environment, for messages
         self.double = double
         self.manner = manner  # what distinguishes its results from those of another translator, for the cache
         self._compiled = compiled  # the target's decorator for scalar functions
-        self._done = dict(substitutes)
+        self.known = dict(substitutes)  # the compiled forms of functions
+        self._shared = shared
+        self._adopted: set[Any] = set()  # what only this translator knows in this form, and nobody else may share
         self._namespaces: dict[Any, ModuleType] = {}
         self._open: list[ModuleType] = []  # modules being translated, which may refer to each other
 
     def substitute(self, called: Any, function: FunctionType) -> None:
         """Let a compiled function that calls `called` call the compiled form of `function` instead."""
-        self._done[called] = self.scalar(function)
+        self.known[called] = self.scalar(function)
 
     def adopt(self, function: Any, compiled: Any) -> None:
         """Let a compiled function that calls `function` call this compiled form of it."""
-        self._done[function] = compiled
+        self.known[function] = compiled
+        self._adopted.add(function)
 
     def scalar(self, function: FunctionType) -> Any:
         """The compiled form of a scalar function."""
-        if function not in self._done:
+        if function in self.known:
+            return self.known[function]
+        key = self._shared_key(function)
+        compiled = self._shared.find(key) if self._shared is not None and key else None
+        if compiled is None:
             namespace: dict[str, Any] = {}
-            # The compiled function is known before its globals are translated, so that it may call itself.
-            self._done[function] = self._compiled(self._shell(function, namespace))
+            compiled = self._compiled(self._shell(function, namespace))
+            self.known[function] = compiled  # before its globals are translated, so that it may call itself
             self._fill(namespace, function)
-        return self._done[function]
+            if self._shared is not None and key:
+                self._shared.keep(key, compiled)
+        self.known[function] = compiled
+        return compiled
+
+    def _shared_key(self, function: FunctionType) -> str | None:
+        """Under what others may share a function; None where it may call what was adopted here."""
+        if self._shared is None or not self._adopted.isdisjoint(functions_reached(function)):
+            return None
+        code = function.__code__  # the place, since messages name it
+        return f"{fingerprint(function)} {code.co_filename}:{code.co_firstlineno}"
 
     def loop(self, function: FunctionType) -> FunctionType:
         """A function that calls compiled functions, itself still to be compiled by the target."""
@@ -90,8 +133,8 @@ class Translator:
         """A constant or callable that a function refers to, as the compiled function should see it."""
         if isinstance(value, FieldType):
             return value.scalar
-        if callable(value) and value in self._done:
-            return self._done[value]
+        if callable(value) and value in self.known:
+            return self.known[value]
         if isinstance(value, FunctionType):
             return self.scalar(value)
         if isinstance(value, ModuleType):

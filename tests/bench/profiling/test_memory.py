@@ -1,5 +1,6 @@
 """Memory over time: planted leaks are found, and what is none is not taken for one."""
 
+import mmap
 import time
 
 import numpy as np
@@ -80,7 +81,8 @@ def test_the_memory_of_a_process_is_seen(leaking):
     with MemorySampler(lambda: steps, every=0.004) as sampler:
         end = time.perf_counter() + 0.6
         while time.perf_counter() < end:
-            piece = np.ones(2**17)  # a mebibyte that is touched
+            piece = mmap.mmap(-1, 2**20)  # of the system's own, since a heap may have had it to spare
+            piece.write(bytes(2**20))
             if leaking:
                 kept.append(piece)
             steps += 1000
