@@ -21,6 +21,6 @@ def _cuda_available():
         return False
     import torch
 
-    import velocirl.engine.cuda as engine
+    import velocirl.engine.targets.cuda as engine
 
     return bool(engine.cuda.is_available()) and torch.cuda.is_available()

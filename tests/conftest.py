@@ -19,7 +19,8 @@ import pytest
 
 import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
-from velocirl.engine import registry, units
+from velocirl.engine import registry
+from velocirl.engine.compiler import units
 
 hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
 hypothesis.settings.load_profile("velocirl")
@@ -40,7 +41,7 @@ def cuda_is_available():
         return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from velocirl.engine.cuda import cuda
+        from velocirl.engine.targets.cuda import cuda
 
         return cuda.is_available()
 

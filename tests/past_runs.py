@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import QUICK, THOROUGH
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.units import STEPS

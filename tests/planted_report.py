@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from velocirl.bench.comparison import difference, ratio, value
-from velocirl.bench.cost import Cost
 from velocirl.bench.history.rows import points_of
 from velocirl.bench.history.runs import History
 from velocirl.bench.judging import judge
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.cost import Cost
+from velocirl.bench.machine.facts import Machine
+from velocirl.bench.machine.peaks import Peak, Peaks
 from velocirl.bench.measuring import THOROUGH
-from velocirl.bench.peaks import Peak, Peaks
 from velocirl.bench.regression import Thresholds, compare
 from velocirl.bench.results import Finding, Measured, Report, Result
 from velocirl.bench.statistics import Estimate

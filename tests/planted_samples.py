@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import THOROUGH
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.units import STEPS

@@ -31,7 +31,7 @@ import numpy as np
 
 from velocirl import Discrete, Environment, int32, random, record
 from velocirl.bench.files import with_section, write_whole
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.targets.cpu import available_cores
 from velocirl.runs.processor import processor
 
 BEGIN, END = "<!-- mpi:begin -->", "<!-- mpi:end -->"

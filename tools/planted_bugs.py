@@ -702,10 +702,10 @@ BUGS = (
     ),
     Bug(
         "compiled products drift from plain ones",
-        "engine/products.py",
+        "engine/compiler/products.py",
         "                done = blocks\n",
         "                done = emit.whole(0)\n",
-        ("tests/engine/test_products.py::test_any_product[compiled]",),
+        ("tests/engine/compiler/test_products.py::test_any_product[compiled]",),
     ),
 )
 

@@ -13,8 +13,8 @@ import gymnasium
 
 import velocirl
 from velocirl.bench import Comparison, Timed, benchmark
-from velocirl.bench.suite.gae import random_rollout, velocirl_gae
-from velocirl.bench.suite.ppo import Work, settings
+from velocirl.bench.suite.training.gae import random_rollout, velocirl_gae
+from velocirl.bench.suite.training.ppo import Work, settings
 from velocirl.bench.units import STEPS
 
 PLANTED = float(os.environ.get("VELOCIRL_PLANTED", "0"))

@@ -150,7 +150,7 @@ def test_another_process_finds_everything_compiled():
     """What one process compiles has the fingerprint of what another looks for, for networks of any width."""
     small = "hidden=({},), shared=True, activation='tanh', num_envs=8, horizon=8, seed=0, device='cpu', threads=1"
     script = "import velocirl\n{}velocirl.PPO('CartPole-v1', {}).learn(64).predict([0.0] * 4)\n"
-    refuse = "from velocirl.engine import units; units._compile = None\n"
+    refuse = "from velocirl.engine.compiler import units; units._compile = None\n"
     for before, width in (("", 24), (refuse, 40)):
         subprocess.run([sys.executable, "-c", script.format(before, small.format(width))], check=True)
 

@@ -5,7 +5,7 @@ import pytest
 from velocirl.bench.comparison import UnavailableError
 from velocirl.bench.measuring import QUICK
 from velocirl.bench.registry import find_benchmarks
-from velocirl.bench.suite import cuda_replay
+from velocirl.bench.suite.cuda import cuda_replay
 
 torch = pytest.importorskip("torch")
 

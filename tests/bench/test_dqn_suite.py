@@ -6,7 +6,7 @@ import pytest
 from velocirl.bench.measuring import QUICK
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import find_benchmarks
-from velocirl.bench.suite import dqn
+from velocirl.bench.suite.training import dqn
 
 
 def test_what_is_claimed():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from velocirl.bench.measuring import QUICK
-from velocirl.bench.suite import network, update_parts
+from velocirl.bench.suite.training import network, update_parts
 from velocirl.networks.mlp import MLP
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from velocirl.bench.comparison import UnavailableError
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import QUICK
 from velocirl.bench.peers import process
 from velocirl.bench.peers.process import SERVING, Peer
@@ -16,7 +16,7 @@ from velocirl.bench.processes import run_python
 from velocirl.bench.registry import Benchmark, find_benchmarks
 from velocirl.bench.results import NOT_MEASURED
 from velocirl.bench.session import run_benchmarks
-from velocirl.bench.suite import gae, policy_latency, ppo, solving
+from velocirl.bench.suite.training import gae, policy_latency, ppo, solving
 
 SMALL = ppo.Work(num_envs=16, horizon=8, epochs=2, minibatch_size=32)
 

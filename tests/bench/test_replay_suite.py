@@ -6,7 +6,7 @@ import pytest
 
 from velocirl.bench.measuring import QUICK
 from velocirl.bench.registry import find_benchmarks
-from velocirl.bench.suite import replay
+from velocirl.bench.suite.training import replay
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.rank_based import RankReplayBuffer
 

@@ -4,10 +4,11 @@ import statistics
 
 import pytest
 
-from velocirl.bench import resident
 from velocirl.bench.comparison import UnavailableError
-from velocirl.bench.resident import told, told_in_turns, told_once
-from velocirl.bench.suite import runs_memory, single
+from velocirl.bench.machine import resident
+from velocirl.bench.machine.resident import told, told_in_turns, told_once
+from velocirl.bench.suite.fleets import single
+from velocirl.bench.suite.training import runs_memory
 
 pytestmark = pytest.mark.skipif(not resident.PEAK.exists(), reason="only Linux tells the memory of a process")
 

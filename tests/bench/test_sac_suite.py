@@ -1,7 +1,7 @@
 """The benchmarks of SAC: that everybody does the work that is measured."""
 
 from velocirl.bench.registry import find_benchmarks
-from velocirl.bench.suite import sac
+from velocirl.bench.suite.training import sac
 
 
 def test_what_is_claimed():

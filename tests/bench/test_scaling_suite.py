@@ -4,8 +4,10 @@ import pytest
 
 from velocirl.bench.comparison import UnavailableError
 from velocirl.bench.measuring import QUICK
-from velocirl.bench.suite import compiling, device_sizes, scaling
-from velocirl.bench.suite.cuda_ppo import require_cuda
+from velocirl.bench.suite.cuda import device_sizes
+from velocirl.bench.suite.cuda.cuda_ppo import require_cuda
+from velocirl.bench.suite.fleets import scaling
+from velocirl.bench.suite.starting import compiling
 
 
 def has_device():

@@ -3,9 +3,9 @@ import pytest
 
 from velocirl.bench import Comparison, Cost, Counted, Timed, UnavailableError, benchmark, ratio, registry, value
 from velocirl.bench import suite as suite_package
-from velocirl.bench.machine import Machine, this_machine
+from velocirl.bench.machine.facts import Machine, this_machine
+from velocirl.bench.machine.peaks import Peak, Peaks, Share
 from velocirl.bench.measuring import QUICK, Settings
-from velocirl.bench.peaks import Peak, Peaks, Share
 from velocirl.bench.registry import Benchmark, find_benchmarks
 from velocirl.bench.results import NOT_MEASURED
 from velocirl.bench.session import run_benchmarks

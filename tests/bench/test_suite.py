@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from velocirl.bench.comparison import Comparison, as_comparison
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import QUICK, Counted, Settings, Timed
 from velocirl.bench.registry import CATEGORIES, SUITE, Benchmark, find_benchmarks
 from velocirl.bench.session import run_benchmarks
@@ -84,7 +84,7 @@ def test_without_facts_nothing_is_added():
 
 
 def test_training_tells_its_phases(monkeypatch):
-    from velocirl.bench.suite import ppo
+    from velocirl.bench.suite.training import ppo
 
     monkeypatch.setattr(ppo, "FOUR_EPOCHS", ppo.Work(num_envs=16, horizon=8, epochs=2, minibatch_size=32))
 

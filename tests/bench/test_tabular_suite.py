@@ -11,7 +11,7 @@ from velocirl.bench.measuring import QUICK
 from velocirl.bench.peers import list_q_learning, numpy_q_learning
 from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import find_benchmarks
-from velocirl.bench.suite import tabular, tabular_scaling, tabular_tables
+from velocirl.bench.suite.tables import tabular, tabular_scaling, tabular_tables
 
 EVERYTHING = np.array([oracle.cells_of(code) for code in range(oracle.CODES)])
 PEERS = {

@@ -13,16 +13,17 @@ import pytest
 from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.bench import samplers
 from velocirl.bench.comparison import Comparison, UnavailableError, value
-from velocirl.bench.cost import Cost
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.cost import Cost
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import QUICK, THOROUGH, Timed
 from velocirl.bench.peers.process import SERVING, Peer, PeerError, reason
 from velocirl.bench.processes import run_python
 from velocirl.bench.registry import Benchmark, find_benchmarks
 from velocirl.bench.results import NOT_MEASURED
 from velocirl.bench.session import run_benchmarks
-from velocirl.bench.suite import cuda_ppo, ppo, precision, torch_ppo
-from velocirl.bench.suite.ppo import Work
+from velocirl.bench.suite.cuda import cuda_ppo
+from velocirl.bench.suite.training import ppo, precision, torch_ppo
+from velocirl.bench.suite.training.ppo import Work
 from velocirl.bench.units import STEPS
 from velocirl.training.config import build_config
 

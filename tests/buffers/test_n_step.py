@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from velocirl.buffers.n_step import cut_off, follow
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED, Act, transition_type
 from velocirl.buffers.replay import FILLED, PLACE, written
-from velocirl.engine.compiling import compile_loop, cpu_translator, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator, learning_translator
 from velocirl.engine.records import with_attributes
 
 TYPE = transition_type(1, Act(1, "int32", 2))

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from velocirl.buffers.records import Act, transition_type
 from velocirl.buffers.replay import FILLED, PLACE, TOTAL, ReplayBuffer, draw_place, written
-from velocirl.engine.compiling import compile_loop, cpu_translator, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator, learning_translator
 from velocirl.engine.random import streams
 
 TYPE = transition_type(2, Act(1, "int32", 3))

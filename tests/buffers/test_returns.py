@@ -9,11 +9,11 @@ from hypothesis import strategies as some
 
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.buffers.returns import add_spread, gae, scale_rewards, vtrace
-from velocirl.engine.columns import Shared
-from velocirl.engine.compiling import learning_translator
-from velocirl.engine.indexing import row_loop
+from velocirl.engine.compiler.columns import Shared
+from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.compiler.units import bind_unit
 from velocirl.engine.records import with_attributes
-from velocirl.engine.units import bind_unit
+from velocirl.engine.targets.indexing import row_loop
 
 FIELDS = ("reward", "value", "current_value", "final_value", "ratio", "advantage", "target")
 STEP = np.dtype([*((name, np.float32) for name in FIELDS), ("ended", np.int8)], align=True)

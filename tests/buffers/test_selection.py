@@ -7,7 +7,7 @@ from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.rank_based import RankReplayBuffer
 from velocirl.buffers.records import Act, transition_type
 from velocirl.buffers.replay import PLACE, ReplayBuffer, written
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 
 TYPE = transition_type(1, Act(1, "int32", 0))
 BATCH, COPIES = 64, 4

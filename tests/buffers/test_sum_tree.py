@@ -16,7 +16,7 @@ from velocirl.buffers.sum_tree import (
     put_range,
     total_of,
 )
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 
 SINGLE = 2.0**-24  # the relative error of rounding to single precision
 numbers = some.one_of(some.just(0.0), some.floats(2.0**-10, 2.0**20, width=32))

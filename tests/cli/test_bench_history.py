@@ -10,7 +10,7 @@ from rich.console import Console
 
 from velocirl.bench.history import runs as history_module
 from velocirl.bench.history.runs import History, default_path
-from velocirl.cli import bench_history as command
+from velocirl.cli.bench import history as command
 from velocirl.cli.main import main
 from velocirl.runs.curve import BLANK
 

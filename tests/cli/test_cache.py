@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from velocirl.cli.main import main
-from velocirl.engine.cache import find_code, keep_code
+from velocirl.engine.compiler.cache import find_code, keep_code
 from velocirl.engine.directories import cache_directory
 
 KEPT = {"one.unit": 3000, "two.unit": 1000, "three.ltoir": 500}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from velocirl.cli.main import main
-from velocirl.engine import units
+from velocirl.engine.compiler import units
 from velocirl.training.agent import ALGORITHMS
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from velocirl import __version__
-from velocirl.cli.doctor_probes import OWN_EXTRAS, in_child, install, probes
+from velocirl.cli.doctor.probes import OWN_EXTRAS, in_child, install, probes
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from velocirl.cli.main import main; main()", "doctor"]
 NAMES = [probe.name for probe in probes()]

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from velocirl.cli import monitor as module
 from velocirl.cli.main import main
-from velocirl.cli.monitor import as_json, look, watch
-from velocirl.cli.monitor_picture import show, show_lines, show_live
+from velocirl.cli.monitor import command as module
+from velocirl.cli.monitor.command import as_json, look, watch
+from velocirl.cli.monitor.picture import show, show_lines, show_live
 from velocirl.monitor.heartbeat_file import NAME, HeartbeatState, Sample, read_heartbeat, write_heartbeat
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.runs.directory import Plan, create_run, open_run

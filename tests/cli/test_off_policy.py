@@ -13,7 +13,7 @@ from same_runs import timeless
 
 from velocirl.buffers.replay_storage import allocate_rows
 from velocirl.cli.main import main
-from velocirl.cli.seeds import _side_by_side
+from velocirl.cli.train.seeds import _side_by_side
 from velocirl.runs import memory_files
 from velocirl.runs.directory import open_run
 from velocirl.runs.groups import open_group

@@ -9,9 +9,9 @@ import pytest
 
 from velocirl.bench.profiling import flame, lines, trials
 from velocirl.bench.profiling.tree import PYTHON
-from velocirl.cli import profile_session
 from velocirl.cli.main import main
-from velocirl.cli.profile import claim
+from velocirl.cli.profile import session as profile_session
+from velocirl.cli.profile.command import claim
 from velocirl.runs.directory import list_runs, open_run
 
 

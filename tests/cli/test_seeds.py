@@ -15,8 +15,8 @@ from rich.console import Console
 from scipy import stats
 
 from velocirl.cli.main import main
-from velocirl.cli.seed_processes import SeedProcess
-from velocirl.cli.seeds_display import SeedsDisplay
+from velocirl.cli.train.seed_processes import SeedProcess
+from velocirl.cli.train.seeds_display import SeedsDisplay
 from velocirl.runs.directory import open_run
 from velocirl.runs.groups import open_group
 from velocirl.runs.metrics import STEP

@@ -10,11 +10,11 @@ from tic_tac_toe_oracle import code_of, exact
 
 import velocirl
 from velocirl import Discrete, Environment, MultiDiscrete, int32, record
-from velocirl.cli import table_picture
 from velocirl.cli.main import main
-from velocirl.cli.table_board import read_board
-from velocirl.cli.table_grid import find_grid
-from velocirl.cli.table_picture import make_picture, show_picture
+from velocirl.cli.table import picture as table_picture
+from velocirl.cli.table.board import read_board
+from velocirl.cli.table.grid import find_grid
+from velocirl.cli.table.picture import make_picture, show_picture
 from velocirl.training.source import Source
 
 WAYS = {"↑": (-1, 0), "→": (0, 1), "↓": (1, 0), "←": (0, -1)}

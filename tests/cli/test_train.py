@@ -15,7 +15,7 @@ from velocirl.cli.environment_files import choose
 from velocirl.cli.main import main
 from velocirl.cli.parsing import whole_number
 from velocirl.cli.settings import as_toml, descriptions, read_request
-from velocirl.cli.train import _plan, build, solved_at
+from velocirl.cli.train.command import _plan, build, solved_at
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.runs.directory import list_runs, open_run
 from velocirl.runs.metrics import STEP

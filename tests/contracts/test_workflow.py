@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from velocirl.bench.reading import read_report
-from velocirl.cli.bench_command import bench_parser
+from velocirl.cli.bench.options import bench_parser
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())

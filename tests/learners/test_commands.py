@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from velocirl.engine.columns import Shared
-from velocirl.engine.compiling import learning_translator
-from velocirl.engine.launching import CPULauncher, PythonLauncher, Work, by_row
+from velocirl.engine.compiler.columns import Shared
+from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.records import with_attributes
+from velocirl.engine.targets.launching import CPULauncher, PythonLauncher, Work, by_row
 from velocirl.learners.commands import command_for
 
 INF = np.inf

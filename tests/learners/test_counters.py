@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from velocirl.engine.clock import now
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.learners import counters
 from velocirl.learners.counters import ALWAYS, FIRST_KIND, PLACES, ROW, SECOND_KIND, WHOLE, Count
 

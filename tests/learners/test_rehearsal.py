@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from velocirl import DQN, PPO, DefinitionError
+from velocirl import DQN, PPO, DefinitionError, float32
+from velocirl.learners.fields import Action
 from velocirl.learners.stages import backward, column, each, every, follow, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Number, TargetNetwork
 
@@ -260,6 +261,23 @@ def adds_loss(values, metrics):
 
 def derives_what_nobody_declared(means):
     means.half = 0.5 * means.loss
+
+
+class AsManyAsNothing:
+    error: float32
+    candidates: Action["sample"]  # noqa: F821 - the name of a setting
+
+
+class Words:
+    error: "str"
+
+
+@pytest.mark.parametrize(
+    ("scratch", "advice"), [(AsManyAsNothing, "no setting 'sample'"), (Words, "write float32, int32")]
+)
+def test_fields_that_cannot_be(scratch, advice):
+    with pytest.raises(DefinitionError, match=f"field .* of {scratch.__name__} .*{advice}"):
+        made(Scratch=scratch)
 
 
 def test_means_that_nobody_declared():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from velocirl.engine import compiling
-from velocirl.engine.cache import NoCache
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler import compiling
+from velocirl.engine.compiler.cache import NoCache
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.networks.activations import ACTIVATIONS, activation_from
 
 ORACLES = {

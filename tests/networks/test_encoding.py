@@ -5,8 +5,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from velocirl.engine.compiling import compile_loop, learning_translator
-from velocirl.engine.registers import as_rows, row
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.registers import as_rows, row
 from velocirl.networks.encoding import LIMIT, Part, encoding_for
 from velocirl.networks.observations import raw_space, write_raw
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from velocirl.engine import random
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.networks.heads import categorical, gaussian, head_for, multi_discrete
 
 HEADS = {

@@ -9,9 +9,9 @@ from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.mlp import MLP, Chain, Segment
 from velocirl.networks.numpy_mlp import NumpyMLP
-from velocirl.networks.torch_activations import activation_module
-from velocirl.networks.torch_mlp import TorchMLP
-from velocirl.networks.torch_network import TorchNetwork
+from velocirl.networks.torch.activations import activation_module
+from velocirl.networks.torch.mlp import TorchMLP
+from velocirl.networks.torch.network import TorchNetwork
 
 NETWORKS = {
     "no hidden layer": (7, (Chain((), (Segment(0, 3, 0.5), Segment(3, 1))),)),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from velocirl.engine import random
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.networks.squashed import log_squash_slope, squash, squashed_gaussian, squashed_value, within_reach
 
 FAR = np.array([-80.0, -20.0, -9.0, -3.0, -0.1, 0.0, 0.1, 3.0, 9.0, 20.0, 80.0])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.optim.clipping import clip_value, norm_scale
 
 numbers = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=12)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba.core.caching import NullCache
 
-from velocirl.engine.compiling import _load, compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import _load, compile_loop, cpu_translator
 from velocirl.optim.clipping import norm_scale
 from velocirl.optim.flat import FlatOptimiser, step_loop
 from velocirl.optim.optimisers import FACTORS, SGD, Adam, AdamW, RMSProp

@@ -1,7 +1,7 @@
 """Measuring speed, start-up and memory, against peers in the same run. A new benchmark is one decorated function."""
 
 from velocirl.bench.comparison import Comparison, UnavailableError, difference, ratio, value
-from velocirl.bench.cost import Cost
+from velocirl.bench.machine.cost import Cost
 from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.performance import PerformanceBenchmark
 from velocirl.bench.registry import benchmark

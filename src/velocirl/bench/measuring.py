@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from velocirl.bench.cost import Cost
+from velocirl.bench.machine.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def synchronise() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    engine: Any = sys.modules.get("velocirl.engine.cuda")
+    engine: Any = sys.modules.get("velocirl.engine.targets.cuda")
     if engine is not None and engine.cuda.is_available():
         engine.cuda.synchronize()
 

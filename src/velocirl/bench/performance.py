@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from velocirl.bench.files import write_whole
-from velocirl.bench.machine import Machine, this_machine
+from velocirl.bench.machine.facts import Machine, this_machine
 from velocirl.bench.measuring import THOROUGH, Settings, Timed, measure, synchronise
 from velocirl.bench.reports.terminal import show_result
 from velocirl.bench.results import Measured, Report, Result

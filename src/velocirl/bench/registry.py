@@ -88,8 +88,8 @@ def find_benchmarks(words: Iterable[str] = (), *, everything: bool = False) -> l
     A word is a category, the name of a benchmark, that of a file of the suite, or the path of a file of one's own.
     Without words these are the standard ones, or `everything`.
     """
-    for module in pkgutil.iter_modules(importlib.import_module(SUITE).__path__):
-        importlib.import_module(f"{SUITE}.{module.name}")
+    for module in pkgutil.walk_packages(importlib.import_module(SUITE).__path__, f"{SUITE}."):
+        importlib.import_module(module.name)
     words = list(words)
     chosen: set[str] = set()
     for word in words:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.bench.company import ALONE, TOO_MUCH
+from velocirl.bench.machine.company import ALONE, TOO_MUCH
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate, spread
 from velocirl.bench.units import Unit

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from velocirl.bench.company import NOTABLE
-from velocirl.bench.cost import Cost
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.company import NOTABLE
+from velocirl.bench.machine.cost import Cost
+from velocirl.bench.machine.facts import Machine
+from velocirl.bench.machine.peaks import Peaks, Share, share_of_peak
 from velocirl.bench.measuring import Settings
-from velocirl.bench.peaks import Peaks, Share, share_of_peak
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM, Estimate, estimate, spread
 from velocirl.bench.units import Unit
 

@@ -10,11 +10,11 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from velocirl.bench.arithmetic import fleet_bytes
 from velocirl.bench.comparison import UnavailableError
-from velocirl.bench.cost import Cost
+from velocirl.bench.machine.arithmetic import fleet_bytes
+from velocirl.bench.machine.cost import Cost
 from velocirl.bench.measuring import Sampler, Settings, Timed
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.targets.cpu import available_cores
 from velocirl.vector.native import FleetVectorEnv
 
 ACTION_ARRAYS = 16  # enough that no branch predictor learns them by heart

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from velocirl.bench.company import Company
 from velocirl.bench.comparison import Comparison, UnavailableError, as_comparison
 from velocirl.bench.judging import judge
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.company import Company
+from velocirl.bench.machine.facts import Machine
+from velocirl.bench.machine.peaks import Peaks
+from velocirl.bench.machine.reference import Reference
 from velocirl.bench.measuring import Sampler, Settings, measure
-from velocirl.bench.peaks import Peaks
-from velocirl.bench.reference import Reference
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.units import NUMBER

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.replay_storage import allocate_rows
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.random import integer, streams
 
 PLACE, FILLED, TOTAL = 0, 1, 2  # of the counts: where the next record goes, how many there are, how many ever came

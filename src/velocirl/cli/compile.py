@@ -10,7 +10,7 @@ from velocirl.cli.console import make_console
 from velocirl.cli.environment_files import choose
 from velocirl.cli.parsing import Parser, one_of
 from velocirl.cli.settings import DEFAULT_ALGORITHM
-from velocirl.engine.cache import entries
+from velocirl.engine.compiler.cache import entries
 from velocirl.training.agent import ALGORITHMS, algorithm_from
 
 ALL = "all"

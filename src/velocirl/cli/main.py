@@ -17,7 +17,7 @@ from velocirl.runs.directory import RunBusyError
 from velocirl.runs.recording import RecordingError
 
 DESCRIPTION = "Write scalars, run fleets: reinforcement learning from plain Python functions, compiled."
-COMMANDS = {  # each a function of that name in a module of that name, imported when it is called
+COMMANDS = {  # each a function of that name in a file of that name, or in a folder's command.py
     "train": "train an agent",
     "resume": "continue a run as if it had never stopped",
     "monitor": "watch a run from another terminal",
@@ -70,7 +70,10 @@ def _run(arguments: list[str]) -> None:
     name, *rest = arguments
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}{nearest(name, COMMANDS)}")
-    getattr(importlib.import_module(f"velocirl.cli.{name}"), name)(rest)
+    module = importlib.import_module(f"velocirl.cli.{name}")
+    if hasattr(module, "__path__"):  # a folder
+        module = importlib.import_module(f"velocirl.cli.{name}.command")
+    getattr(module, name)(rest)
 
 
 def _help() -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from velocirl.cli.models import add_model, find_table
 from velocirl.cli.parsing import Parser, one_of
-from velocirl.cli.table_board import EMPTY, GAME, MINE, SHOWN, STYLES, THEIRS, winner
+from velocirl.cli.table.board import EMPTY, GAME, MINE, SHOWN, STYLES, THEIRS, winner
 from velocirl.tabular.agent import TabularAgent
 
 if TYPE_CHECKING:

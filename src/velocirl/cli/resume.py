@@ -12,7 +12,7 @@ import msgspec
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
-from velocirl.cli.train import conduct, write_config
+from velocirl.cli.train.command import conduct, write_config
 from velocirl.runs.checkpoints import Checkpoint, Checkpoints
 from velocirl.runs.directory import Run, RunDescription, RunNotFoundError, list_runs, open_run
 from velocirl.runs.groups import Group, find_group, is_group, open_group
@@ -35,7 +35,7 @@ def resume(arguments: Sequence[str]) -> None:
 def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> None:
     run = find(given.get("run"))
     if isinstance(run, Group):
-        from velocirl.cli.seeds import resume_seeds
+        from velocirl.cli.train.seeds import resume_seeds
 
         shown = {"as_json": "json" in given, "quiet": "quiet" in given}
         resume_seeds(run, total_steps=given.get("total_steps"), env=given.get("env"), **shown)

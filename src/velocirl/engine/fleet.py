@@ -55,7 +55,7 @@ def make_target(
     threads = None if threads is None else _positive(environment, "threads", threads)
     if device not in TARGETS:
         raise ValueError(f"{environment.id}: device must be one of {', '.join(TARGETS)}, got {device!r}")
-    target = getattr(importlib.import_module(f"velocirl.engine.{device}"), TARGETS[device])
+    target = getattr(importlib.import_module(f"velocirl.engine.targets.{device}"), TARGETS[device])
     return target(environment, allocate(environment, count, params or {}), threads)
 
 

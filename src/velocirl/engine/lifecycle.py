@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from velocirl.engine.registers import load, row, store
+from velocirl.engine.compiler.registers import load, row, store
 from velocirl.engine.sampling import sampler
 
 if TYPE_CHECKING:

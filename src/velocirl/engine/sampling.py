@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from velocirl.engine import random
-from velocirl.engine.registers import row
+from velocirl.engine.compiler.registers import row
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.engine.columns import rows_at
+from velocirl.engine.compiler.columns import rows_at
 from velocirl.learners.program import Call
 from velocirl.learners.recording import FAULT_IN_POLICY, STEP, not_finite, tell
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.clock import now
+from velocirl.engine.compiler.clock import now
 
 # Part of what is compiled: without counting, loops are as if there were no counters (see tools/counter_overhead.py).
 COUNTING = os.environ.get("VELOCIRL_COUNTERS", "1") != "0"

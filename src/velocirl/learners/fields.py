@@ -10,6 +10,7 @@ They are declared as an environment declares its state, as a class of annotation
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from velocirl.buffers.records import Field
 from velocirl.engine.errors import DefinitionError
+from velocirl.engine.naming import nearest
 from velocirl.engine.records import FieldType
 from velocirl.networks.heads import Head
 
@@ -45,7 +47,15 @@ def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
     found = []
     for name, kind in inspect.get_annotations(declared, eval_str=True).items():
         if isinstance(kind, ActionType):
-            rows = getattr(config, kind.rows) if isinstance(kind.rows, str) else kind.rows
+            rows = kind.rows
+            if isinstance(rows, str):
+                if not hasattr(config, rows):
+                    known = [setting.name for setting in dataclasses.fields(config)]
+                    raise DefinitionError(
+                        f"{declared.__module__}: field {name!r} of {declared.__qualname__} is an Action[{rows!r}], and"
+                        f" Config has no setting {rows!r}{nearest(rows, known)}"
+                    )
+                rows = getattr(config, rows)
             shape = (head.action_size,) if rows is None else (rows, head.action_size)
             found.append(Field(name, head.action_dtype, shape))
         elif isinstance(kind, FieldType):

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from velocirl.engine.registers import as_rows
+from velocirl.engine.compiler.registers import as_rows
 from velocirl.learners.experience import Experience
 from velocirl.learners.recording import Outcome
 from velocirl.networks.heads import Head

@@ -13,8 +13,8 @@ from itertools import compress, product
 from math import nan
 from typing import Any
 
+from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.fingerprint import names_reached
 from velocirl.engine.naming import nearest
 from velocirl.learners.stages import (
     Backward,

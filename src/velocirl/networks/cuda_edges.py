@@ -15,8 +15,8 @@ import torch
 from numba import float32
 from torch import Tensor
 
-from velocirl.engine.cuda_kernels import cuda
-from velocirl.engine.cuda_units import Relauncher, unit_translator
+from velocirl.engine.targets.cuda_kernels import cuda
+from velocirl.engine.targets.cuda_units import Relauncher, unit_translator
 from velocirl.networks.activations import Activation
 
 NARROW = 8  # numbers that a first layer may read, or a last one give

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.products import PANEL, padded
+from velocirl.engine.compiler.products import PANEL, padded
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 

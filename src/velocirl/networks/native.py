@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import add_kernel, compile_loop, learning_translator
-from velocirl.engine.products import multiply
-from velocirl.engine.translating import Translator
+from velocirl.engine.compiler.compiling import add_kernel, compile_loop, learning_translator
+from velocirl.engine.compiler.products import multiply
+from velocirl.engine.compiler.translating import Translator
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, ROWS
 from velocirl.networks.passes import Passes, passes

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from velocirl.engine.products import PANEL, multiply, padded
+from velocirl.engine.compiler.products import PANEL, multiply, padded
 from velocirl.networks.activations import Activation
 
 SQUARE = 16  # columns that are transposed together

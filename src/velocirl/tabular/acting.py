@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
-from velocirl.engine.registers import as_rows, row
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.registers import as_rows, row
 from velocirl.engine.sampling import draw_legal
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.clock import now
-from velocirl.engine.compiling import add_kernel, compile_loop, learning_translator
-from velocirl.engine.registers import as_rows, fetch_add
+from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.compiling import add_kernel, compile_loop, learning_translator
+from velocirl.engine.compiler.registers import as_rows, fetch_add
 from velocirl.learners.counters import TIMED, TIMING, WHOLE
 from velocirl.learners.faults import fitting_all
 from velocirl.learners.host import HostRows

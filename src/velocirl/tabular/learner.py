@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.compiling import add_kernel, learning_translator
-from velocirl.engine.cpu import CPUTarget
+from velocirl.engine.compiler.compiling import add_kernel, learning_translator
+from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.fleet import aligned, aligned_zeros
-from velocirl.engine.registers import as_rows
-from velocirl.engine.threads import SPACING, run_together
+from velocirl.engine.targets.cpu import CPUTarget
+from velocirl.engine.targets.threads import SPACING, run_together
 from velocirl.learners.counters import Meter, allocate, clear, read
 from velocirl.learners.faults import fault_of_rollout, fitting_all
 from velocirl.learners.phases import add, add_parts

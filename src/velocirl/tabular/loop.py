@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
+from velocirl.engine.compiler.registers import fetch_add, mailbox_read, row
 from velocirl.engine.lifecycle import Lifecycle
-from velocirl.engine.registers import fetch_add, mailbox_read, row
 from velocirl.learners.counters import (
     ALWAYS,
     FIRST_KIND,

@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from velocirl.engine.columns import Shared
-from velocirl.engine.indexing import row_loop
-from velocirl.engine.translating import Translator
-from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.engine.compiler.columns import Shared
+from velocirl.engine.compiler.translating import Translator
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.targets.indexing import row_loop
 from velocirl.learners.commands import command_for
 from velocirl.learners.normalising import RunningMoments
 from velocirl.networks.encoding import Encoding, encode

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.columns import Local
-from velocirl.engine.compiling import learning_translator
-from velocirl.engine.launching import Work, by_row
-from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.compiler.columns import Local
+from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.block.networks import forward_unit, pack_unit
 from velocirl.networks.activations import activation_from

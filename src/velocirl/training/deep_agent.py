@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
+from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.environment import Environment
-from velocirl.engine.fingerprint import names_reached
 from velocirl.learners.faults import fitting_all
 from velocirl.learners.fields import fields_of
 from velocirl.learners.learner import Learner, Report
@@ -327,7 +327,7 @@ class DeepAgent(Agent):
         style = {"activation": config.activation, "initialiser": config.initialiser}
         if widths is not None:
             return native_network(self.encoding.inputs + extra, groups, widths, together=together, **style)
-        from velocirl.networks import torch_building  # needs torch
+        from velocirl.networks.torch import building as torch_building  # needs torch
 
         more = {"extra": extra, "compiled": config.compile}
         if module is not None:

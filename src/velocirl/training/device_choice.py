@@ -39,7 +39,7 @@ def no_cuda() -> str | None:
     for package, extra in (("torch", "torch"), ("numba_cuda", "cuda")):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed (velocirl[{extra}])"
-    from velocirl.engine.cuda_kernels import cuda
+    from velocirl.engine.targets.cuda_kernels import cuda
 
     if not cuda.is_available():
         return "there is no CUDA device"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gymnasium.spaces import Box, Discrete
 
-from velocirl.engine.threads import available_cores
+from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, exploration_at
 from velocirl.learners.task import Task

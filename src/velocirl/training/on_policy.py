@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.threads import available_cores
+from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call

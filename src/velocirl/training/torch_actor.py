@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import learning_translator
-from velocirl.networks.torch_building import TorchBuilt
-from velocirl.networks.torch_network import TorchNetwork
+from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.networks.torch.building import TorchBuilt
+from velocirl.networks.torch.network import TorchNetwork
 from velocirl.training.acting import Acting, compiled_by
 
 BUFFER = "network.buffer."

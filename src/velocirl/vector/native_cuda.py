@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from velocirl.engine import cuda as engine
 from velocirl.engine.actions import ActionGate
 from velocirl.engine.fleet import SAVED, seed_copies
 from velocirl.engine.lifecycle import Copies
+from velocirl.engine.targets import cuda as engine
 from velocirl.vector.native import FleetVectorEnv, Infos
 
 

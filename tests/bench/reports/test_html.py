@@ -15,8 +15,8 @@ from planted_report import (
     result,
 )
 
-from velocirl.bench.cost import Cost
 from velocirl.bench.history.runs import History
+from velocirl.bench.machine.cost import Cost
 from velocirl.bench.reading import read_report
 from velocirl.bench.reports.html import html_report, write_html
 from velocirl.bench.reports.html.key_figures import gauge, key_figure_section

@@ -4,7 +4,7 @@ import re
 import pytest
 from planted_report import MACHINE, measured, planted_baseline, planted_changes, planted_report, result
 
-from velocirl.bench.cost import Cost
+from velocirl.bench.machine.cost import Cost
 from velocirl.bench.reports.recommendations import WEIGHTS, recommend
 from velocirl.bench.units import MEGABYTES, ROWS, SECONDS, STEPS
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from velocirl.bench.comparison import ratio
 from velocirl.bench.files import require_writable, write_whole
 from velocirl.bench.judging import judge
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import THOROUGH
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.reports.markdown import BEGIN, END, write_section

@@ -1,7 +1,7 @@
 import pytest
 from planted_report import PEAKS, measured, planted_report, result
 
-from velocirl.bench.cost import Cost
+from velocirl.bench.machine.cost import Cost
 from velocirl.bench.reports.roofline import points, share_in, units_per_second
 from velocirl.bench.results import Measured
 from velocirl.bench.units import ROWS, SECONDS, STEPS

@@ -3,7 +3,7 @@ import math
 
 from planted_tuning import measured, trial
 
-from velocirl.bench.machine import this_machine
+from velocirl.bench.machine.facts import this_machine
 from velocirl.bench.tuning.choosing import choose
 from velocirl.bench.tuning.document import document_of
 from velocirl.bench.tuning.evidence import goal_of

@@ -6,7 +6,7 @@ from scipy import stats
 
 from velocirl.buffers.records import TERMINATED, TRUNCATED
 from velocirl.engine import random
-from velocirl.engine.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.records import with_attributes
 from velocirl.learners.batch.minibatches import Extent, choose, draw, draw_keys, find_start, load_state, shuffled
 from velocirl.learners.batch.networks import COUNTS, FAULT, MINIBATCH, NUMBERS, STOPPED, Clock

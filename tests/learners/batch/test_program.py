@@ -10,9 +10,9 @@ import torch
 from velocirl.algorithms.online import ppo
 from velocirl.buffers.records import TERMINATED, TRUNCATED, Act, narrow, rollout_type
 from velocirl.buffers.returns import add_spread, gae, scale_rewards
-from velocirl.engine.columns import Grouped, Indexed, Shared
-from velocirl.engine.launching import Work, by_row
+from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
 from velocirl.engine.records import with_attributes
+from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.batch.functions import (
     Sums,

@@ -13,7 +13,7 @@ import pytest
 
 import velocirl
 from velocirl import PPO, NumericalError
-from velocirl.bench.suite import overlap
+from velocirl.bench.suite.training import overlap
 from velocirl.monitor.gauges import gauges_of
 from velocirl.training.agent import Goal
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from velocirl import QLearning
-from velocirl.engine.compiling import compile_loop, learning_translator
-from velocirl.engine.threads import SPACING
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
+from velocirl.engine.targets.threads import SPACING
 from velocirl.tabular.tables import replicas
 from velocirl.tabular.tables.replicas import (
     PARTS,

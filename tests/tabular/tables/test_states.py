@@ -6,7 +6,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from hypothesis import given
 from hypothesis import strategies as st
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.networks.observations import raw_space, write_raw
 from velocirl.tabular.tables.states import decode, states_of
 

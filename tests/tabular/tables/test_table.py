@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
-from velocirl.engine.threads import run_together
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
+from velocirl.engine.targets.threads import run_together
 from velocirl.tabular.tables import table as rooms
 from velocirl.tabular.tables.table import (
     FULLEST,

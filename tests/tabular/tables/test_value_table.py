@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.tabular.tables import value_table
 from velocirl.tabular.tables.table import FULLEST, NOBODY, ROWS_USED, find_or_add, row_type
 from velocirl.tabular.tables.value_table import DENSE_BYTES, FIRST_ROWS, ValueTable, choose_storage

@@ -163,7 +163,7 @@ class PPO(OnPolicyAgent):
     """Proximal policy optimisation: collect a rollout, estimate advantages, improve the policy a bounded way.
 
     `PPO("CartPole-v1").learn(200_000)`. `network` is the description of a torch network, or a torch.nn.Module of your
-    own: see `velocirl.networks.torch_network` for what it takes and gives.
+    own: see `velocirl.networks.torch.network` for what it takes and gives.
     """
 
     name = "ppo"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.measuring import THOROUGH, Settings
 from velocirl.bench.results import Report
 from velocirl.bench.statistics import Estimate, estimate

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from velocirl.bench.comparison import UnavailableError
-from velocirl.bench.cost import Cost
+from velocirl.bench.machine.cost import Cost
 from velocirl.bench.measuring import Timed
 
 SERVING = Path(__file__).with_name("serving.py")

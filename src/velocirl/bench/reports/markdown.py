@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from velocirl.bench.files import with_section, write_whole
-from velocirl.bench.machine import BUSY_FROM
+from velocirl.bench.machine.facts import BUSY_FROM
 from velocirl.bench.reports.absent import absences, is_absent
 from velocirl.bench.reports.kpis import readings
 from velocirl.bench.reports.recommendations import recommend

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-from velocirl.bench.peaks import Peak, Peaks, Share, share_of_peak
+from velocirl.bench.machine.peaks import Peak, Peaks, Share, share_of_peak
 from velocirl.bench.results import Measured, Report, Result
 
 

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from velocirl.bench.machine import Machine
-from velocirl.bench.peaks import Peaks
+from velocirl.bench.machine.facts import Machine
+from velocirl.bench.machine.peaks import Peaks
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import MET, MISSED, NOT_MEASURED, UNDECIDED, Measured, Report, Result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from velocirl.bench.machine import Machine
+from velocirl.bench.machine.facts import Machine
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.tuning.choosing import Choice, Verdict
 from velocirl.bench.tuning.evidence import Measured

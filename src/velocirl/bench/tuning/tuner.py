@@ -13,7 +13,7 @@ from velocirl.bench.tuning.racing import LEARNING_SHARE, Seeds, contestants, eno
 from velocirl.bench.tuning.speed import for_speed, glance, in_turns, let_go
 from velocirl.bench.tuning.trials import Trial, run_trial, score
 from velocirl.bench.tuning.watching import Attentive, Deadline, Watcher
-from velocirl.engine.cpu import available_cores
+from velocirl.engine.targets.cpu import available_cores
 from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Agent
 

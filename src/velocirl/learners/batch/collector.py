@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side
 from velocirl.engine import random
-from velocirl.engine.columns import Shared, Timed
-from velocirl.engine.launching import Work, by_row
+from velocirl.engine.compiler.columns import Shared, Timed
+from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import acting, keep_mask
 from velocirl.learners.commands import command_for
 from velocirl.learners.experience import Experience

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.launching import Launcher, PythonLauncher, Work
 from velocirl.engine.loops import stepping
 from velocirl.engine.records import with_attributes
+from velocirl.engine.targets.launching import Launcher, PythonLauncher, Work
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.networks.mlp import MLP

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from velocirl.engine.columns import keep_row, rows_at
+from velocirl.engine.compiler.columns import keep_row, rows_at
 from velocirl.learners.batch.networks import GATHERED, LOSS_SCALE, MINIBATCH, MINIBATCHES, STOPPED, goes_on
 
 

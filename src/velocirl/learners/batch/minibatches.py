@@ -9,7 +9,7 @@ import numpy as np
 
 from velocirl.buffers.records import GOES_ON
 from velocirl.engine import random
-from velocirl.engine.launching import Work
+from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import MINIBATCH, Clock, goes_on
 
 ROUNDS = 8  # of a shuffle: with 4, some places of a small order are 8 % more likely than others

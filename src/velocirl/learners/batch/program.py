@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from velocirl.buffers.records import WIDE as OBSERVATIONS
-from velocirl.engine.columns import NUMBERS, Fresh, Grouped, Shared
-from velocirl.engine.launching import Work, by_row
+from velocirl.engine.compiler.columns import NUMBERS, Fresh, Grouped, Shared
+from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.functions import (
     Sums,
     adding,

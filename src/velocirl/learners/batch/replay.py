@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import drawn_type, transition_type
 from velocirl.engine import random
-from velocirl.engine.columns import Indexed
+from velocirl.engine.compiler.columns import Indexed
 from velocirl.learners.batch.learner import BatchLearner
 from velocirl.learners.batch.networks import COUNTS, LEARNING_RATE, RUN_STEP
 from velocirl.learners.batch.program import BatchProgram, Rows

@@ -19,7 +19,7 @@ from velocirl.buffers.records import narrow
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
 from velocirl.buffers.sum_tree import CHILDREN, allocate_tree, find, leaf_of, sum_up, total_of
 from velocirl.engine import random
-from velocirl.engine.launching import Work
+from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
 from velocirl.learners.faults import SAID, DeviceMemoryError
 from velocirl.learners.pace import PACE, beta_at, exploration_at

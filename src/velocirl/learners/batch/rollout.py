@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import narrow
 from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
-from velocirl.engine.columns import Grouped, Indexed, Shared
-from velocirl.engine.launching import Work, by_row
+from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
+from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.background import Background
 from velocirl.learners.batch.collector import BatchCollector, Recorded
 from velocirl.learners.batch.learner import BatchLearner

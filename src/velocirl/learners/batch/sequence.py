@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.engine.launching import Work
+from velocirl.engine.targets.launching import Work
 
 Function = Callable[[], None]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow
 from velocirl.engine import random
-from velocirl.engine.columns import Ringed, Shared
-from velocirl.engine.launching import Work, by_row
+from velocirl.engine.compiler.columns import Ringed, Shared
+from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import acting, random_action
 from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing

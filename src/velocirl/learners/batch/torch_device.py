@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import learning_translator
+from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.environment import Environment
-from velocirl.engine.launching import Bound, CPULauncher, Work
-from velocirl.engine.threads import available_cores
+from velocirl.engine.targets.launching import Bound, CPULauncher, Work
+from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.batch.device_array import TYPES, DeviceArray
 from velocirl.learners.batch.torch_background import StreamBackground
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.networks.mlp import MLP
-from velocirl.networks.torch_mlp import TorchMLP
+from velocirl.networks.torch.mlp import TorchMLP
 from velocirl.vector.native import FleetVectorEnv
 
 PRODUCTS = {"float32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -167,7 +167,7 @@ class CUDADevice(TorchCPUDevice):
     reports_late = True
 
     def __init__(self, precision: str, captures: bool = True) -> None:
-        from velocirl.engine.cuda_units import CUDALauncher, unit_translator  # needs numba-cuda
+        from velocirl.engine.targets.cuda_units import CUDALauncher, unit_translator  # needs numba-cuda
 
         self.captures, self._precision, self._products = captures, precision, PRODUCTS[precision]
         self.torch = torch.device("cuda")

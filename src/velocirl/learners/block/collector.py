@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow, rollout_type, side_by_side
 from velocirl.engine import random
-from velocirl.engine.clock import now
-from velocirl.engine.columns import Local, Shared, Timed
-from velocirl.engine.indexing import index_loop, row_loop
-from velocirl.engine.threads import run_together
-from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.columns import Local, Shared, Timed
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.targets.indexing import index_loop, row_loop
+from velocirl.engine.targets.threads import run_together
 from velocirl.learners.acting import acting, keep_mask
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import learning_translator
-from velocirl.engine.frames import reader, type_of
-from velocirl.engine.threads import meet
-from velocirl.engine.translating import Translator
-from velocirl.engine.units import call_unit
+from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.compiler.frames import reader, type_of
+from velocirl.engine.compiler.translating import Translator
+from velocirl.engine.compiler.units import call_unit
+from velocirl.engine.targets.threads import meet
 from velocirl.learners.counters import TIMING, glance, lap
 from velocirl.learners.phases import OPTIMISER, WAITING
 from velocirl.optim.clipping import clip_value, norm_scale

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import learning_translator
-from velocirl.engine.frames import Frame
-from velocirl.engine.translating import Translator
-from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.compiler.frames import Frame
+from velocirl.engine.compiler.translating import Translator
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, follow_unit, optimiser_unit, reduce_unit
 from velocirl.learners.task import Task
 from velocirl.networks.activations import activation_from

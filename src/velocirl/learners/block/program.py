@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.columns import Local, Shared, rows_at
-from velocirl.engine.indexing import row_loop
-from velocirl.engine.threads import SPACING
-from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.engine.compiler.columns import Local, Shared, rows_at
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.targets.indexing import row_loop
+from velocirl.engine.targets.threads import SPACING
 from velocirl.learners import phases
 from velocirl.learners.block import driver
 from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update

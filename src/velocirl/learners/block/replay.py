@@ -18,11 +18,11 @@ from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.records import drawn_type, narrow, transition_type
 from velocirl.buffers.replay import Selection
 from velocirl.engine import random
-from velocirl.engine.clock import now
-from velocirl.engine.columns import Indexed, Local, Ringed, Shared
-from velocirl.engine.indexing import index_loop, row_loop
-from velocirl.engine.threads import run_together
-from velocirl.engine.units import BoundUnit, bind_unit
+from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.columns import Indexed, Local, Ringed, Shared
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.targets.indexing import index_loop, row_loop
+from velocirl.engine.targets.threads import run_together
 from velocirl.learners.acting import acting, random_action
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import narrow
 from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
-from velocirl.engine.columns import Indexed, Shared
-from velocirl.engine.indexing import row_loop
-from velocirl.engine.threads import run_together
-from velocirl.engine.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.compiler.columns import Indexed, Shared
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.targets.indexing import row_loop
+from velocirl.engine.targets.threads import run_together
 from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
 from velocirl.learners.block.networks import BlockNetworks

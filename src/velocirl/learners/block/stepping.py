@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.n_step import follow
 from velocirl.buffers.replay import written
-from velocirl.engine.units import call_unit
+from velocirl.engine.compiler.units import call_unit
 from velocirl.learners.block.driver import FAULT, together, wait
 from velocirl.learners.counters import TIMING, glance, lap, start, turn
 from velocirl.learners.pace import beta_at, exploration_at, updates_due

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.cuda import CUDATarget
-from velocirl.engine.cuda_kernels import Kernel, cuda
 from velocirl.engine.fleet import SAVED as FLEET
 from velocirl.engine.lifecycle import Lifecycle
+from velocirl.engine.targets.cuda import CUDATarget
+from velocirl.engine.targets.cuda_kernels import Kernel, cuda
 from velocirl.learners.faults import fault_of_rollout, fitting_all
 from velocirl.learners.recording import FAULT_IN_REWARD
 from velocirl.tabular.agent import TabularAgent

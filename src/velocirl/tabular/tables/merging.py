@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.tabular.tables.replicas import caught_up
 from velocirl.tabular.tables.table import find_dense, find_known, find_or_add
 from velocirl.tabular.tables.value_table import ValueTable

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.registers import exchange_if, give_way, mailbox_write, relax
-from velocirl.engine.threads import LOOKS, SPACING
+from velocirl.engine.compiler.registers import exchange_if, give_way, mailbox_write, relax
+from velocirl.engine.targets.threads import LOOKS, SPACING
 from velocirl.tabular.tables.table import Table
 from velocirl.tabular.tables.value_table import ValueTable
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.compiler.registers import exchange_if, fetch_add, mailbox_read
 from velocirl.engine.random import GOLDEN, MASK
-from velocirl.engine.registers import exchange_if, fetch_add, mailbox_read
 
 ROWS_USED = 0  # the place in `counts`
 FULLEST = 0.7  # share of the slots that may be taken; beyond it searches get long

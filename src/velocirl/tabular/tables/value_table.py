@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.tabular.tables.table import (
     FIRST_ROWS,
     FULLEST,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from velocirl.bench.peaks import Peak, Share
+from velocirl.bench.machine.peaks import Peak, Share
 from velocirl.bench.reports.html.markup import Markup, tag
 from velocirl.bench.reports.html.roofline_plot import roofline_plot
 from velocirl.bench.reports.html.scales import linear

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from velocirl.bench.peaks import Peak
+from velocirl.bench.machine.peaks import Peak
 from velocirl.bench.reports.html.markup import Markup, percent, tag
 from velocirl.bench.reports.html.scales import Scale, logarithmic
 from velocirl.bench.reports.html.svg import chart, horizontal, vertical

@@ -1,0 +1,53 @@
+"""The roofline: what a machine can compute and move at most, and how near to that something came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from velocirl.bench.machine.cost import Cost
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that so many cores, or a GPU, did in this run."""
+
+    device: Literal["cpu", "cuda"]
+    cores: int
+    operations_per_second: float  # products of large float32 matrices
+    bytes_per_second: float  # reading and writing arrays that no cache holds
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.operations_per_second < 1e30 and 0.0 < self.bytes_per_second < 1e30):
+            raise ValueError(f"a peak is of positive numbers, got {self}")
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """All that were measured: one core, all cores and, where there is one, a GPU."""
+
+    all: Sequence[Peak]
+
+    def of(self, cost: Cost) -> Peak | None:
+        """The peak of what a cost was spent on: of the CPU, of as many cores or the next number above."""
+        fitting = [peak for peak in self.all if peak.device == cost.device]
+        enough = [peak for peak in fitting if peak.cores >= cost.cores]
+        return min(enough, key=lambda peak: peak.cores, default=None)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of what is possible that was reached, and what the limit is: arithmetic or memory."""
+
+    of_peak: float
+    bound: Literal["arithmetic", "memory"]
+
+
+def share_of_peak(cost: Cost, per_second: float, peaks: Peaks) -> Share | None:
+    """The time that a unit of work takes at least, over the time that it took."""
+    peak = peaks.of(cost)
+    if peak is None or not (cost.operations or cost.bytes):
+        return None
+    arithmetic, memory = cost.operations / peak.operations_per_second, cost.bytes / peak.bytes_per_second
+    return Share(per_second * max(arithmetic, memory), "arithmetic" if arithmetic >= memory else "memory")

@@ -1,0 +1,61 @@
+"""A fleet on a GPU: the fused loop, and one launch for each step."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import velocirl
+from velocirl.bench.comparison import Comparison, UnavailableError, value
+from velocirl.bench.machine.arithmetic import fleet_bytes
+from velocirl.bench.machine.cost import Cost
+from velocirl.bench.measuring import Timed
+from velocirl.bench.registry import benchmark
+from velocirl.bench.units import STEPS
+
+COPIES = 1 << 20
+FUSED_STEPS, LAUNCHES = 256, 32
+
+
+@benchmark(category="device")
+def cuda_loop() -> Comparison:
+    """CartPole-v1 on one CUDA device, 1,048,576 copies.
+
+    Fused: random actions, many steps in one launch. One launch per step: the engine's own step, without the interface.
+    """
+    return Comparison(
+        unit=STEPS,
+        contestants={
+            "velocirl, fused": lambda: _loop(lambda fleet: fleet.run_randomly(FUSED_STEPS), FUSED_STEPS),
+            "velocirl, one launch per step": lambda: _loop(_launches, LAUNCHES),
+        },
+        claims=(
+            value("velocirl, fused", at_least=12e9),
+            value("velocirl, one launch per step", at_least=4e9),
+        ),
+    )
+
+
+def _launches(fleet: Any) -> None:
+    for _ in range(LAUNCHES):
+        fleet.target.advance()
+
+
+def _loop(run: Callable[[Any], None], steps: int) -> Timed:
+    if importlib.util.find_spec("numba_cuda") is None:
+        raise UnavailableError("numba-cuda is not installed")
+    from velocirl.engine.targets.cuda import cuda  # needs numba-cuda
+
+    if not cuda.is_available():
+        raise UnavailableError("no CUDA device")
+    fleet: Any = velocirl.make_vec("CartPole-v1", COPIES, seed=0, device="cuda", copy=False)
+    fleet.reset()
+
+    def call() -> None:
+        run(fleet)
+        cuda.synchronize()
+
+    # In the fused loop a copy's numbers stay in registers; a step that is a launch reads and writes them.
+    cost = Cost(bytes=fleet_bytes(fleet.copies), device="cuda") if run is _launches else None
+    return Timed(call, amount=COPIES * steps, closing=fleet.close, cost=cost)

@@ -1,0 +1,1 @@
+"""Benchmarks of what people wait for: imports, compiling, the first iteration."""

@@ -1,0 +1,1 @@
+"""Benchmarks of tabular learning."""

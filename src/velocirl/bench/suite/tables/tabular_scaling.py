@@ -1,0 +1,149 @@
+"""Tables that are learnt by threads, processes and MPI ranks, beside one core."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Discrete
+
+import velocirl
+from velocirl.bench.comparison import Comparison, UnavailableError, ratio
+from velocirl.bench.measuring import Counted, Timed
+from velocirl.bench.processes import run_python
+from velocirl.bench.registry import benchmark
+from velocirl.bench.samplers import require_cores
+from velocirl.bench.suite.tables.tabular import GAME, SETTINGS, velocirl_training
+from velocirl.bench.units import STEPS
+
+STEPS_PER_CALL = 20_000_000  # in which threads and ranks meet many times
+LEAST_BY_THREADS, LEAST_BY_PROCESSES, LEAST_BY_RANKS = 1.5, 1.6, 1.6
+SLOW, SLOW_SECONDS, SLOW_STEPS = "VelocirlSlowWalk-v0", 20e-6, 4000
+RANKS_SCRIPT = """
+import time, velocirl
+agent = velocirl.QLearning({game!r}, **{settings!r}, runtime="mpi", steps_per_sync=100_000)
+agent.learn({steps} // 50)
+rates = []
+for _ in range(3):
+    began = time.perf_counter()
+    agent.learn({steps})
+    rates.append({steps} / (time.perf_counter() - began))
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 0:
+    print(*rates)
+"""
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # in a container, say
+
+
+class SlowWalk(gymnasium.Env):
+    """A walk along 64 cells whose step keeps Python busy for 20 us."""
+
+    observation_space, action_space = Discrete(64), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin in the middle."""
+        super().reset(seed=seed, options=options)
+        self.at = 32
+        return self.at, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Go left or right, slowly."""
+        over = time.perf_counter() + SLOW_SECONDS
+        while time.perf_counter() < over:
+            pass
+        self.at += 1 if action else -1
+        return min(self.at, 63), float(self.at == 63), self.at in (0, 63), False, {}
+
+
+if SLOW not in gymnasium.registry:
+    gymnasium.register(SLOW, entry_point=f"{__name__}:SlowWalk", disable_env_checker=True)
+
+
+def threads_training(threads: int) -> Timed:
+    """So many threads, with as many copies each as they have unless told otherwise."""
+    require_cores(threads)
+    return velocirl_training(STEPS_PER_CALL, runtime="threads", workers=threads, num_envs=None)
+
+
+def processes_training(workers: int) -> Timed:
+    """So many processes, each with one copy of the slow walk."""
+    require_cores(workers)
+    agent = velocirl.QLearning(f"gym:{SLOW}", runtime="processes", workers=workers, seed=0)
+    steps = SLOW_STEPS * workers
+    return Timed(lambda: agent.learn(steps), amount=steps, closing=lambda: agent.learner.close())
+
+
+def ranks_training(ranks: int) -> Counted:
+    """So many MPI ranks; each run of mpirun gives some samples, since ranks that wait keep their cores busy."""
+    require_cores(ranks)
+    if importlib.util.find_spec("mpi4py") is None:
+        raise UnavailableError('mpi4py is not installed (pip install "velocirl[mpi]")')
+    samples: list[float] = []
+
+    def sample() -> float:
+        if not samples:
+            samples.extend(run_ranks(ranks))
+        return samples.pop()
+
+    return Counted(sample)
+
+
+def run_ranks(ranks: int) -> list[float]:
+    """Steps per second of all ranks together, of several calls of `learn`."""
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    mpirun = shutil.which("mpirun", path=places)
+    if mpirun is None:
+        raise UnavailableError("there is no mpirun")
+    script = RANKS_SCRIPT.format(game=GAME, settings=SETTINGS, steps=STEPS_PER_CALL)
+    said = run_python(script, through=(mpirun, "-n", str(ranks)), environment=AS_ROOT)
+    return [float(word) for word in said.split()]
+
+
+def scaling(one: str, two: str, make: Callable[[int], Any], at_least: float) -> Comparison:
+    """Two workers beside one."""
+    contestants = {one: lambda: make(1), two: lambda: make(2)}
+    return Comparison(unit=STEPS, contestants=contestants, claims=(ratio(two, one, at_least=at_least),))
+
+
+@benchmark(category="scaling")
+def q_learning_threads() -> Comparison:
+    """Q-learning of TicTacToe by threads that learn into one table.
+
+    128 games for each thread, which takes rounds as it comes to them, learns in a copy of the table and exchanges that
+    with the others'; beside the serial runtime.
+    """
+    serial, one, two = "serial", "1 thread", "2 threads"
+    return Comparison(
+        unit=STEPS,
+        contestants={
+            serial: lambda: velocirl_training(STEPS_PER_CALL),
+            one: lambda: threads_training(1),
+            two: lambda: threads_training(2),
+        },
+        claims=(ratio(two, serial, at_least=LEAST_BY_THREADS), ratio(two, one)),
+    )
+
+
+@benchmark(category="scaling")
+def q_learning_processes() -> Comparison:
+    """Q-learning of a Gymnasium environment whose step takes 20 us of Python, by processes that share a table.
+
+    One copy for each process.
+    """
+    return scaling("1 process", "2 processes", processes_training, LEAST_BY_PROCESSES)
+
+
+@benchmark(category="scaling", standard=False)
+def q_learning_ranks() -> Comparison:
+    """Q-learning of TicTacToe by MPI ranks, which bring their tables together every 100,000 steps of each.
+
+    64 games for each rank; the steps of all ranks are counted.
+    """
+    return scaling("1 rank", "2 ranks", ranks_training, LEAST_BY_RANKS)

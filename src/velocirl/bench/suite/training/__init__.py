@@ -1,0 +1,1 @@
+"""Benchmarks of deep agents: updates, whole trainings, their parts and what they need."""

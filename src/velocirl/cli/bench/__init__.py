@@ -1,0 +1,1 @@
+"""`velocirl bench`: the command, and what it is made of."""

@@ -1,0 +1,153 @@
+"""`velocirl bench`: how fast it is here, beside its peers, and whether it became slower."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from velocirl.bench.again import compare_and_confirm, measure_twice
+from velocirl.bench.baselines import check_baseline, load_baseline, save_baseline
+from velocirl.bench.files import require_writable, write_whole
+from velocirl.bench.history.runs import History
+from velocirl.bench.machine.facts import this_machine
+from velocirl.bench.machine.peak_measuring import measure_peaks
+from velocirl.bench.measuring import QUICK, THOROUGH
+from velocirl.bench.reading import read_report
+from velocirl.bench.registry import CATEGORIES, Benchmark, find_benchmarks
+from velocirl.bench.regression import Compared, Thresholds
+from velocirl.bench.reports.markdown import read_or_new, write_section
+from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary
+from velocirl.bench.reports.terminal_compared import show_compared
+from velocirl.bench.results import Report
+from velocirl.bench.session import run_benchmarks
+from velocirl.cli.bench.history import bench_history
+from velocirl.cli.bench.options import bench_parser, spelled
+from velocirl.cli.console import make_console
+from velocirl.engine.directories import data_directory
+
+FAILED, INTERRUPTED = 1, 130
+HISTORY = "history"
+
+
+def bench(arguments: Sequence[str]) -> None:
+    """Measure speed, start-up and memory; with `history` as the first word, look at what was measured before."""
+    if list(arguments[:1]) == [HISTORY]:
+        bench_history(arguments[1:])
+        return
+    given = bench_parser().parse(arguments)
+    benchmarks = find_benchmarks(given.get("words", ()), everything="all" in given)
+    if "list" in given:
+        _show_list(benchmarks)
+        return
+    thresholds = _thresholds(given)
+    baseline = load_baseline(given["compare"]) if "compare" in given else None
+    _check_places(given)
+    history = None if "no_history" in given else History.open()
+
+    console, machine = make_console(), this_machine()
+    show_machine(console, machine)
+    settings, peers = (QUICK if "quick" in given else THOROUGH), "peers" in given
+    with TerminalWatcher(console, len(benchmarks) * (2 if "save" in given else 1)) as watcher:
+        report = run_benchmarks(
+            benchmarks,
+            settings,
+            machine,
+            watcher,
+            spelled(given),
+            peers=peers,
+            peaks=watcher.remembering(measure_peaks),
+        )
+        if "save" in given:
+            report = measure_twice(report, benchmarks, watcher, peers=peers)
+        compared = None
+        if baseline is not None:
+            report, compared = compare_and_confirm(baseline, report, benchmarks, thresholds, watcher, peers=peers)
+    show_summary(console, report)
+    if compared is not None:
+        show_compared(console, compared, given["compare"])
+    fault = None if history is None else _remember(history, report)
+    _write(given, report, compared, baseline, history)
+    if fault is not None:  # nothing else of the run is lost for it
+        raise fault
+    _end(given, report, compared)
+
+
+def _remember(history: History, report: Report) -> Exception | None:
+    """Add the run to the history; what went wrong, where something did."""
+    try:
+        history.add(report)
+    except (OSError, ValueError) as error:
+        return error
+    return None
+
+
+def _write(
+    given: dict[str, Any], report: Report, compared: Compared | None, baseline: Report | None, history: History | None
+) -> None:
+    """Everything that was asked for. Of an interrupted run, nothing takes the place of what a whole one left."""
+    console = make_console()
+    if "json" in given:
+        write_whole(given["json"], report.as_json(**({} if compared is None else {"compared": asdict(compared)})))
+    if "html" in given:
+        from velocirl.bench.reports.html import write_html
+
+        changes = () if compared is None else compared.changes
+        write_html(given["html"], report, changes=changes, baseline=baseline, history=history)
+        console.print(f"report   {given['html'].resolve()}", markup=False)
+    if not report.complete:
+        kept = ""
+        if "json" not in given:
+            path = data_directory() / "bench" / "interrupted.json"
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(path, report.as_json())
+            kept = f"; what was measured is in {path}"
+        for option in ("markdown", "save"):
+            if option in given:
+                console.print(f"interrupted: {given[option]} stays as it was{kept}", markup=False, soft_wrap=True)
+        return
+    if "markdown" in given:
+        write_section(given["markdown"], report)
+    if "save" in given:
+        path = save_baseline(given["save"], report)
+        console.print(f"baseline {path}", markup=False)
+
+
+def _end(given: dict[str, Any], report: Report, compared: Compared | None) -> None:
+    if not report.complete:
+        sys.exit(INTERRUPTED)
+    regressed = compared is not None and compared.failed and "fail_on_regression" in given
+    if report.failures or regressed:
+        sys.exit(FAILED)
+
+
+def _check_places(given: dict[str, Any]) -> None:
+    """Refuse what could not be written, before there is anything to lose."""
+    for option in ("json", "markdown", "html"):
+        if option in given:
+            require_writable(given[option])
+    if "markdown" in given:
+        read_or_new(given["markdown"])  # so that unclear markers are refused now
+    if "save" in given:
+        path = check_baseline(given["save"])
+        if path.exists():
+            read_report(path)  # what is no baseline is not written over
+    if "fail_on_regression" in given and "compare" not in given:
+        raise ValueError("--fail-on-regression needs a baseline: --compare NAME")
+
+
+def _thresholds(given: dict[str, Any]) -> Thresholds:
+    names = {"warn": "warn_at", "fail": "fail_at", "memory": "memory_at"}
+    return Thresholds(**{name: given[option] / 100.0 for name, option in names.items() if option in given})
+
+
+def _show_list(benchmarks: list[Benchmark]) -> None:
+    console = make_console()
+    table = new_table(console)
+    for heading in ("category", "benchmark", "what is measured"):
+        table.add_column(heading)
+    order = [*CATEGORIES, *(one.category for one in benchmarks)]
+    for benchmark in sorted(benchmarks, key=lambda one: order.index(one.category)):
+        table.add_row(benchmark.category, benchmark.name, benchmark.title)
+    console.print(table)

@@ -1,0 +1,1 @@
+"""`velocirl demo`: the command, and what it is made of."""

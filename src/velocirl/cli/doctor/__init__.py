@@ -1,0 +1,1 @@
+"""`velocirl doctor`: the command, and what it is made of."""

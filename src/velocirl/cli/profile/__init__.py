@@ -1,0 +1,1 @@
+"""`velocirl profile`: the command, and what it is made of."""

@@ -1,0 +1,227 @@
+"""One profile of a training: measured, looked at more closely, shown and written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from velocirl.bench.profiling.advice import Facts, advise
+from velocirl.bench.profiling.document import Memory, Profile, StartUp
+from velocirl.bench.profiling.flame import draw_flame, flame_missing
+from velocirl.bench.profiling.lines import LineReport, lines_missing, profile_lines, short_file
+from velocirl.bench.profiling.memory import GROWS, MemorySampler, draw_memory, judge_growth
+from velocirl.bench.profiling.showing import Screen
+from velocirl.bench.profiling.trace import on_gpu, trace_gpu, trace_missing
+from velocirl.bench.profiling.tree import build_tree
+from velocirl.bench.profiling.trials import try_advice, worth_trying
+from velocirl.bench.profiling.watching import Training, watch_training
+from velocirl.cli.environment_files import Chosen
+from velocirl.cli.settings import Request
+from velocirl.cli.train.command import CHECKPOINTS, DEFAULT_TOTAL_STEPS, build, write_config
+from velocirl.engine.directories import cache_directory
+from velocirl.engine.targets.threads import available_cores
+from velocirl.runs.callback import Callback
+from velocirl.runs.directory import Plan, create_run
+from velocirl.runs.processor import processor
+from velocirl.runs.recording import RunRecorder
+from velocirl.training.agent import Agent
+from velocirl.training.callbacks import Evaluate, StopOnReward
+from velocirl.training.config import as_plain
+from velocirl.training.device_choice import no_cuda
+
+SECONDS = 8.0  # of training, unless it is said for how many steps
+FLAME_SECONDS = 3.0
+MEMORY, TRACE = "memory.png", "trace.json"
+NO_PICTURE = 'the picture of memory needs matplotlib: pip install "velocirl[plots]"'
+
+
+class ProfileSession:
+    """Each part is shown as soon as it is there; what there is at an interrupt, or an error, is kept."""
+
+    def __init__(
+        self,
+        request: Request,
+        chosen: Chosen,
+        agent: Agent,
+        directory: Path,
+        screen: Screen,
+        *,
+        command: str,
+        flame: bool,
+        lines: bool,
+    ) -> None:
+        self._request, self._chosen, self._agent = request, chosen, agent
+        self._directory, self._screen, self._command = directory, screen, command
+        self._flame, self._lines = flame, lines
+        self._total = request.total_steps or agent.preset().get("total_steps", DEFAULT_TOTAL_STEPS)
+        self._doing = "training"
+
+    def run(self, built: float) -> None:
+        """Profile an agent that took `built` seconds to build, show what is found and write it."""
+        found = self._measure(built)
+        try:
+            if found.training.interrupted:
+                raise KeyboardInterrupt
+            self._look_closer(found)
+        except KeyboardInterrupt:
+            found.interrupted = self._doing
+            self._screen.say(f"interrupted during {self._doing}: this is what there was by then", "yellow")
+            raise
+        finally:
+            found.write(self._directory)
+            if self._request.json:
+                print(found.as_json(), end="", flush=True)
+            self._screen.show_files(self._directory, sorted(one.name for one in self._directory.iterdir()))
+
+    def _measure(self, built: float) -> Profile:
+        """The run that all figures come from."""
+        agent, screen, total = self._agent, self._screen, self._total
+        by_clock = self._request.total_steps is None and self._request.run_dir is None
+        cached, began = set(cache_directory().iterdir()), time.perf_counter()
+        screen.say("preparing")
+        agent.prepare()
+        prepared = time.perf_counter() - began
+        compiled = bool(set(cache_directory().iterdir()) - cached)
+        screen.say(f"training for {SECONDS:.0f} s" if by_clock else f"training for {total:,} steps")
+        cores, load = available_cores(), os.getloadavg()[0]
+        callbacks, held = self._callbacks()
+        with held, MemorySampler(lambda: agent.steps) as sampler:
+            training = watch_training(agent, total, SECONDS if by_clock else None, callbacks)
+        if training.interrupted and not training.iterations:
+            raise KeyboardInterrupt
+        course = sampler.course
+        memory = Memory(course, sampler.processes, judge_growth(course.steps, course.bytes), _filling(agent))
+        found = Profile(
+            command=self._command,
+            environment=self._chosen.id,
+            algorithm=agent.name,
+            settings=as_plain(agent.config),
+            machine={"processor": processor(), "cores": cores, "load": load},
+            start_up=StartUp(built, prepared, compiled, training.first_seconds),
+            training=training,
+            tree=build_tree(training.phases, training.seconds, training.steps),
+            memory=memory,
+        )
+        screen.show_training(found)
+        if load > cores:
+            self._note(found, f"load average {load:.1f} on {cores} cores: shares hold better than seconds")
+        screen.show_memory(memory)
+        if draw_memory(course, self._directory / MEMORY, f"{self._chosen.id}: memory in training"):
+            found.memory = replace(memory, picture=MEMORY)
+        else:
+            self._note(found, NO_PICTURE)
+        return found
+
+    def _look_closer(self, found: Profile) -> None:
+        """What takes runs of its own: the flame graph, the trace of the GPU, lines, and trials of advice."""
+        if self._flame and self._can(found, "the flame graph", flame_missing()):
+            self._draw_flame(found)
+        if on_gpu(self._agent) and self._can(found, "the trace of the GPU", trace_missing()):
+            found.trace = trace_gpu(self._agent, self._total, self._directory / TRACE)
+            self._screen.show_trace(found.trace, self._directory)
+        if self._lines and self._can(found, "the lines of the environment", lines_missing()):
+            found.lines = profile_lines(self._agent.source)
+            self._screen.show_lines(found.lines)
+            if found.lines.interrupted:
+                raise KeyboardInterrupt
+        self._doing = "the trials of what to try next"
+        found.advice = advise(found.training.phases, self._facts(found))
+        try:
+            chosen = worth_trying(found.advice, cached=not found.start_up.compiled)
+            if chosen:
+                self._screen.say("")
+                self._screen.say("trying what may help, some seconds")
+                needs = 0 if found.memory is None else found.memory.peak
+                found.advice = try_advice(found.advice, chosen, self._variant, self._total, needs)
+        finally:
+            self._screen.show_advice(found.advice)
+
+    def _draw_flame(self, found: Profile) -> None:
+        def train() -> Training:
+            return watch_training(self._agent, self._total, FLAME_SECONDS)
+
+        title = f"velocirl train {self._chosen.id} with {self._agent.name}"
+        found.flame, sampled = draw_flame(train, self._directory, title, found.training.rate)
+        self._screen.show_flame(found.flame, self._directory)
+        if sampled.interrupted:
+            raise KeyboardInterrupt
+
+    def _can(self, found: Profile, what: str, missing: str | None) -> bool:
+        """Whether what is needed is installed; where not, it is said how to install it, and the rest goes on."""
+        self._doing = what
+        if missing is not None:
+            self._note(found, missing)
+        return missing is None
+
+    def _variant(self, changes: Mapping[str, Any]) -> Agent:
+        """An agent as the one that was profiled, but for some settings."""
+        values = {**self._request.values, "seed": getattr(self._agent.config, "seed", None), **changes}
+        return build(self._request.algorithm, self._chosen, values)
+
+    def _callbacks(self) -> tuple[list[Callback], AbstractContextManager[None]]:
+        """What the command asks for between iterations; and the hold on the run that is kept, where one is."""
+        request, chosen = self._request, self._chosen
+        callbacks: list[Callback] = []
+        if request.evaluate_every is not None:
+            callbacks.append(Evaluate(request.evaluate_every))
+        if request.target_return is not None:
+            callbacks.append(StopOnReward(request.target_return))
+        if request.run_dir is None:
+            return callbacks, nullcontext()
+        plan = Plan(
+            total_steps=self._total,
+            checkpoint_every=request.checkpoint_every or max(self._total // CHECKPOINTS, 1),
+            evaluate_every=request.evaluate_every,
+            target_return=request.target_return,
+            environment_file=None if chosen.file is None else str(chosen.file),
+        )
+        config = as_plain(self._agent.config)
+        where = {"device": config.get("device", "cpu"), "threads": config.get("threads")}
+        seed = config.get("seed") or 0
+        run = create_run(request.run_dir, chosen.id, self._agent.name, config, seed, plan=plan, **where)
+        write_config(run, chosen)
+        evaluated = plan.evaluate_every is not None
+        return [*callbacks, RunRecorder(run, plan.checkpoint_every, evaluated=evaluated)], run.hold()
+
+    def _facts(self, found: Profile) -> Facts:
+        chosen, memory, request = self._chosen, found.memory, self._request
+        asked = (request.evaluate_every, request.target_return, request.run_dir)
+        return Facts(
+            seconds=found.training.seconds,
+            iterations=found.training.iterations,
+            environment=short_file(str(chosen.file)) if chosen.file else chosen.id,
+            native=self._agent.source.native is not None,
+            settings=found.settings,
+            cores=available_cores(),
+            callbacks=sum(one is not None for one in asked),
+            gpu=found.settings.get("device") == "cpu" and no_cuda() is None,
+            hottest_line=_hottest(found.lines),
+            growth=memory.growth.say() if memory is not None and memory.growth.verdict == GROWS else "",
+            filling=memory is not None and bool(memory.filling),
+        )
+
+    def _note(self, found: Profile, text: str) -> None:
+        found.notes.append(text)
+        self._screen.say(text, "yellow")
+
+
+def _filling(agent: Agent) -> str:
+    """What takes more memory with every step until it is full."""
+    size = getattr(agent.config, "buffer_size", None)
+    if size is not None and agent.steps < size:
+        return f"the memory of {size:,} transitions held {agent.steps:,}"
+    return "the table grows with the states that are met" if hasattr(agent.config, "storage") else ""
+
+
+def _hottest(lines: LineReport | None) -> str:
+    hottest = None if lines is None else lines.hottest()
+    if hottest is None:
+        return ""
+    function, line = hottest
+    place = f"{short_file(function.file)}:{line.number}"
+    return f"{place} takes {line.share:.0%} of it as plain Python: {line.text.strip()}"

@@ -1,0 +1,1 @@
+"""`velocirl table`: the command, and what it is made of."""

@@ -1,0 +1,1 @@
+"""`velocirl train`: the command, and what it is made of."""

@@ -1,0 +1,240 @@
+"""`velocirl train --seeds N`: the same training with many seeds, over the cores of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.settings import Request
+from velocirl.cli.train.command import CONFIG, _plan, build, config_text
+from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
+from velocirl.cli.train.seeds_together import conduct_together
+from velocirl.engine.targets.threads import available_cores
+from velocirl.runs.directory import is_held
+from velocirl.runs.groups import Group, create_group
+from velocirl.runs.seeds import Summary
+from velocirl.runs.signals import StopSignals
+from velocirl.runs.state_file import write_whole
+from velocirl.training.config import as_plain
+from velocirl.training.together import cannot_share
+
+if TYPE_CHECKING:
+    from velocirl.cli.train.seeds_display import SeedsDisplay
+
+FAILED = 1  # exit code
+
+
+def train_seeds(request: Request) -> None:
+    """Train agents of one configuration and many seeds in a new group."""
+    assert request.seeds is not None  # noqa: S101 - asked for
+    chosen = choose(request.environment, named_by=request.named_by)
+    # One thread each, unless it was said: many agents fill the cores better than many threads of one.
+    single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
+    agent = build(request.algorithm, chosen, {**single, **request.values})
+    plan, config = _plan(request, agent, chosen), as_plain(agent.config)
+    first = config.get("seed") or 0
+    seeds = range(first, first + request.seeds)
+    group = create_group(request.run_dir, chosen.id, agent.name, seeds, config, plan)
+    _write_config(group, chosen.spelled)
+    processes = [SeedProcess(seed, _begin(group, seed, chosen.spelled), plan.total_steps) for seed in seeds]
+    with group.hold():
+        if cannot_share(agent) is None:
+            _train_in_one_batch(request, group, chosen, processes)
+        else:
+            conduct_seeds(group, processes, as_json=request.json, quiet=request.quiet)
+
+
+def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: list[SeedProcess]) -> None:
+    display = None if request.json or request.quiet else _open_display(group, lines, "in one batch")
+    try:
+        seconds = conduct_together(group, chosen, request.algorithm, request.values, lines, display, request.json)
+    finally:
+        if display is not None:
+            display.close()
+    _conclude(group, group.publish(seconds, {}), stopped=False, as_json=request.json, quiet=request.quiet)
+
+
+def resume_seeds(group: Group, *, total_steps: int | None, env: str | None, as_json: bool, quiet: bool) -> None:
+    """Go on with the seeds of a group that are not finished; with more steps, with all of them."""
+    with group.hold():
+        plan = group.description.plan
+        environment = group.description.environment
+        spelled = env or (environment if plan.environment_file is None else f"{plan.environment_file}:{environment}")
+        results = group.results()
+        if total_steps is not None:
+            fewest = min(one.steps for one in results)
+            if total_steps <= fewest:
+                taken = f"all seeds of {group.name} have taken {fewest} steps already"
+                raise ValueError(f"{taken}; --total-steps counts from their beginning")
+            plan = msgspec.structs.replace(plan, total_steps=total_steps, target_return=None)
+            group.set_plan(plan)
+            _write_config(group, spelled)
+        processes = []
+        for one in results:
+            more = total_steps is not None and one.steps < total_steps
+            if one.status == "finished" and not more:
+                continue
+            if _has_checkpoint(group, one.seed):
+                extended = ["--total-steps", str(total_steps)] if more else []
+                moved = [] if env is None else ["--env", env]
+                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, "--json"]
+            else:
+                _clear(group.run_path(one.seed))
+                command = _begin(group, one.seed, env)
+            processes.append(SeedProcess(one.seed, command, plan.total_steps, one.steps))
+        if processes:
+            conduct_seeds(group, processes, as_json=as_json, quiet=quiet)
+            return
+    print(
+        f"all {len(group.description.seeds)} seeds of {group.name} are finished:"
+        f" go further with `velocirl resume {group.name} --total-steps N`"
+    )
+
+
+def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bool, quiet: bool) -> None:
+    """Run the processes of a group, show how they go, and write what came of them. The caller holds the group."""
+    config = group.description.config
+    threads = max(config.get("threads") or 1, config.get("workers") or 1)
+    at_once, manner = _side_by_side(config, threads)
+    known = group.summary()
+    began = time.monotonic()
+    display = None if as_json or quiet else _open_display(group, processes, manner)
+    relay = _Relay(quiet)
+
+    def on_event(one: SeedProcess, event: dict[str, Any]) -> None:
+        if as_json:
+            _print_json({"event": event.pop("event"), "seed": one.seed, **event})
+
+    def on_end(one: SeedProcess) -> None:
+        relay(one, one.stderr)
+        if display is not None:
+            display.end(one)
+
+    on_look: Callable[[], None] = (lambda: None) if display is None else display.refresh
+    runner = SeedProcesses(
+        processes, at_once, threads, on_event=on_event, on_text=relay, on_end=on_end, on_look=on_look
+    )
+    with StopSignals() as signals:
+        try:
+            with runner:
+                runner.run(signals)
+        finally:
+            if display is not None:
+                display.close()
+    errors = {one.seed: one.error for one in processes if one.state == "failed"}
+    summary = group.publish(time.monotonic() - began + (known.seconds if known else 0.0), errors)
+    _conclude(group, summary, stopped=signals.received is not None, as_json=as_json, quiet=quiet)
+    _complain(errors)
+    signals.raise_received()
+    if errors:
+        sys.exit(FAILED)
+
+
+def _side_by_side(config: dict[str, Any], threads: int) -> tuple[int, str]:
+    """How many processes of so many threads run at a time, and the same in words."""
+    if config.get("device") == "cuda":  # which they would share by turns, and whose memory each of them needs
+        return 1, "one after the other on the GPU"
+    at_once = max(available_cores() // threads, 1)
+    return at_once, f"{at_once} at a time"
+
+
+def _conclude(group: Group, summary: Summary, *, stopped: bool, as_json: bool, quiet: bool) -> None:
+    """Say what came of a group."""
+    if as_json:
+        _print_json({"event": "summary", "path": str(group.path), **msgspec.to_builtins(summary)})
+    elif not quiet:
+        _show_ending(group, summary, stopped=stopped)
+
+
+def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
+    """The command that trains a seed from its beginning; without an environment, the file of settings names it."""
+    named = [] if environment is None else [environment]
+    place = ["--run-dir", str(group.run_path(seed))]
+    mapped = group.description.config.get("buffer_file")
+    memory = [] if mapped is None else ["--buffer-file", str(_of_seed(Path(mapped), seed))]
+    return ["train", *named, "--config", str(group.path / CONFIG), "--seed", str(seed), *memory, *place, "--json"]
+
+
+def _of_seed(path: Path, seed: int) -> Path:
+    """A file of a seed's own: memory.ring is memory-3.ring of seed 3."""
+    return path.with_name(f"{path.stem}-{seed}{path.suffix}")
+
+
+def _write_config(group: Group, environment: str) -> None:
+    """Write the file from which every seed is trained."""
+    description = group.description
+    text = config_text(environment, description.algorithm, description.plan, description.config)
+    write_whole(group.path / CONFIG, [text.encode()])
+
+
+def _has_checkpoint(group: Group, seed: int) -> bool:
+    run = group.run(seed)
+    return run is not None and (run.path / "checkpoints").is_dir() and any((run.path / "checkpoints").iterdir())
+
+
+def _clear(path: Path) -> None:
+    """Make room for a seed that ended before its first checkpoint, and begins anew."""
+    if path.is_dir() and not is_held(path):
+        shutil.rmtree(path)
+
+
+class _Relay:
+    """Passes on what processes say beside their figures, each line once: a warning of one seed is that of all."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._said: set[str] = set()
+        self._quiet = quiet
+
+    def __call__(self, one: SeedProcess, text: str) -> None:
+        for line in text.splitlines():
+            if line not in self._said and not self._quiet:
+                self._said.add(line)
+                print(f"seed {one.seed}: {line}", file=sys.stderr)
+
+
+def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -> SeedsDisplay:
+    from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.cli.train.seeds_display import SeedsDisplay
+
+    description = group.description
+    title = f"{description.environment}  {description.algorithm}  {len(processes)} seeds, {manner}"
+    display = SeedsDisplay(make_console(), processes, title)
+    display.start()
+    return display
+
+
+def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
+    from velocirl.cli.console import make_console
+    from velocirl.cli.train.seeds_display import show_summary
+
+    console = make_console()
+    show_summary(console, summary)
+    best = max(summary.seeds, key=lambda one: -float("inf") if one.final_return is None else one.final_return)
+    unfinished = stopped or any(one.status != "finished" for one in summary.seeds)
+    after = f"resume {group.name}" if unfinished else f"evaluate {group.name}/{group.run_path(best.seed).name}"
+    console.print(f"[dim]group[/] {group.path}", soft_wrap=True)
+    if group.curve_path.exists():
+        console.print(f"[dim]curve[/] {group.curve_path}", soft_wrap=True)
+    console.print(f"[dim]next [/] velocirl {after}", soft_wrap=True)
+
+
+def _complain(errors: dict[int, str]) -> None:
+    if errors:
+        from velocirl.cli.console import make_console
+
+        for seed, error in errors.items():
+            line = f"error: seed {seed}: {' '.join(error.split())}"
+            make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
+
+
+def _print_json(event: dict[str, Any]) -> None:
+    print(json.dumps(event, allow_nan=False), flush=True)

@@ -1,0 +1,97 @@
+"""`velocirl train --seeds N` on a GPU: all agents learn in one batch, each with a run of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from velocirl.cli.environment_files import Chosen
+from velocirl.cli.train.command import build, callbacks_of, write_config
+from velocirl.cli.train.seed_processes import SeedProcess
+from velocirl.monitor.heartbeat import EVERY
+from velocirl.monitor.resource_use import ResourceReader
+from velocirl.runs.callback import Callback
+from velocirl.runs.curve import RETURN
+from velocirl.runs.directory import create_run
+from velocirl.runs.groups import Group
+from velocirl.runs.recording import RunPublisher, RunRecorder
+from velocirl.training.agent import Agent
+from velocirl.training.config import as_plain
+from velocirl.training.together import learn_together
+
+if TYPE_CHECKING:
+    from velocirl.cli.train.seeds_display import SeedsDisplay
+
+HEARTBEAT_SECONDS = (
+    0.2  # between the heartbeats of two agents, so that those of many take no time that is worth mentioning
+)
+
+
+def conduct_together(
+    group: Group, chosen: Chosen, algorithm: type[Agent], values: dict[str, Any], lines: Sequence[SeedProcess],
+    display: SeedsDisplay | None, as_json: bool,
+) -> float:  # fmt: skip
+    """Train the agents of a group; `lines` are what the display shows of each. Gives the seconds that it took."""
+    began = time.monotonic()
+    resources, every = ResourceReader(), max(EVERY, len(lines) * HEARTBEAT_SECONDS)
+    plan = group.description.plan
+    agents: list[Any] = []
+    callbacks: list[list[Callback]] = []
+    recorders: list[RunRecorder] = []
+    with ExitStack() as held:
+        for line in lines:
+            agent = build(algorithm, chosen, {**values, "seed": line.seed})
+            config = as_plain(agent.config)
+            run = create_run(
+                group.run_path(line.seed), chosen.id, agent.name, config, line.seed,
+                device=config["device"], threads=config["threads"], plan=plan,
+            )  # fmt: skip
+            write_config(run, chosen)
+            held.enter_context(run.hold())
+            own, recorder = callbacks_of(run, resources, as_json=as_json, seed=line.seed, heartbeat_every=every)
+            agents.append(agent)
+            recorders.append(recorder)
+            callbacks.append([*own, _Line(line, display), RunPublisher(recorder)])
+        try:
+            learn_together(agents, plan.total_steps, callbacks)
+        except BaseException as error:
+            for agent, recorder, line in zip(agents, recorders, lines, strict=True):
+                if recorder.run.description.status == "running":  # it ended before training began
+                    recorder.fail(agent, error)
+                    line.state, line.error = "failed", str(error)
+            raise
+        finally:
+            resources.close()
+    return time.monotonic() - began
+
+
+class _Line(Callback):
+    """Keeps one agent's line of the display."""
+
+    def __init__(self, line: SeedProcess, display: SeedsDisplay | None) -> None:
+        self._line, self._display = line, display
+        self._shown = 0.0
+
+    def start(self, agent: Agent) -> None:  # noqa: ARG002
+        """It runs."""
+        self._line.state = "running"
+
+    def step(self, agent: Agent) -> bool | None:
+        """Show how far it is, ten times a second."""
+        line, mean = self._line, agent.metrics.get(RETURN)
+        line.steps, line.rate = agent.steps, float(agent.metrics.get("time/fps") or 0.0)
+        line.mean = None if mean is None else float(mean)
+        if self._display is not None and time.monotonic() - self._shown > 0.1:
+            self._display.refresh()
+            self._shown = time.monotonic()
+        return None
+
+    def finish(self, agent: Agent) -> None:
+        """It has ended."""
+        self._line.state = "finished" if agent.finished else "stopped"
+
+    def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002
+        """It has failed."""
+        self._line.state, self._line.error = "failed", str(error)

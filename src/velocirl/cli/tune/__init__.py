@@ -1,0 +1,1 @@
+"""`velocirl tune`: the command, and what it is made of."""

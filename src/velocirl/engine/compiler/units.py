@@ -1,0 +1,241 @@
+"""Units: what is compiled is small, cached by its own content and called by address, so that nothing is compiled twice.
+
+Every unit has the same signature, `unit(frame, first, stop, place) -> number`: where its arguments lie (see `frames`),
+the range of indices that it goes through, and one more number. So a compiled driver can call any of them, and Python
+too. A unit that lies in the cache is only linked: the compiler looks neither at its types nor at its source again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import llvmlite.binding as llvm
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, serialize
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.core.runtime.nrt import rtsys
+from numba.extending import intrinsic
+
+from velocirl.engine.compiler.cache import find_code, keep_code
+from velocirl.engine.compiler.compiling import (
+    OPTIONS,
+    UNCOUNTED,
+    DisjointArguments,
+    compiler_settings,
+    cpu_translator,
+    named,
+)
+from velocirl.engine.compiler.fingerprint import fingerprint, names_reached
+from velocirl.engine.compiler.forking import share_out
+from velocirl.engine.compiler.frames import Frame, reader, type_of
+from velocirl.engine.compiler.translating import Translator
+from velocirl.engine.errors import debugging
+from velocirl.engine.targets.threads import available_cores
+
+WORDS = (types.int64,) * 4  # frame, first, stop, place
+MOST_PROCESSES = 8  # that compile at the same time; the largest unit is a fifth of all
+_LOADED: dict[str, int] = {}  # the addresses of this process's units, by their keys
+_WAITING: list[tuple[weakref.ref[BoundUnit], _Order]] = []  # what was bound and has to be compiled before any call
+_lock = threading.RLock()
+
+
+class _Order(NamedTuple):
+    """What is to be compiled."""
+
+    key: str
+    function: Any
+    kind: Any  # of the tuple of arguments
+    translator: Translator
+    disjoint: bool
+    explain: Callable[[Exception], Exception]
+
+
+class BoundUnit:
+    """A unit with its arguments, for drivers by where its frame lies and for Python to call.
+
+    It is compiled when any unit is called first, together with all that were bound until then: as many at the same
+    time as there are cores. It holds no GIL while it runs.
+    """
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self._frame = Frame(arguments)
+        self.frame = self._frame.address
+        self._entry: Any = None
+
+    def enter(self, code: int) -> None:
+        """It is compiled, and lies there."""
+        self._frame.enter(code)
+        self._entry = _ENTRY(code)
+
+    def __call__(self, first: int, stop: int, place: int = 0) -> int:
+        """Go through a range of indices; gives back what the unit does."""
+        if _WAITING:  # also where this one is there: it may call others
+            compile_waiting()
+        frame = self._frame
+        if self._entry(frame.result, frame.exception, frame.address, first, stop, place) > 0:
+            raise _told(ctypes.POINTER(_Exception).from_address(frame.exception).contents)
+        return frame.given_back
+
+
+def bind_unit(
+    function: Any,
+    arguments: tuple[Any, ...],
+    translator: Translator,
+    before: Callable[[], None] = lambda: None,
+    *,
+    disjoint: bool = True,
+    explain: Callable[[Exception], Exception] = lambda error: error,
+) -> BoundUnit:
+    """The unit of `function(arguments, first, stop, place)` with its arguments; it gives a whole number or nothing.
+
+    With `disjoint`, its arrays must not overlap, other than in the same element of the same step of a loop. `before` is
+    called if there is really something to compile; what the compiler raises goes through `explain`.
+    """
+    codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
+    machine, kind = " ".join(map(str, codegen.magic_tuple())), type_of(arguments)
+    key = fingerprint(function, translator.double, translator.manner, str(kind), disjoint, machine)
+    unit = BoundUnit(arguments)
+    with _lock:
+        if key not in _LOADED:
+            code = find_code(f"{key[:40]}.unit")
+            if code is None:
+                before()
+                order = _Order(key, function, kind, translator, disjoint, explain)
+                _WAITING.append((weakref.ref(unit), order))
+                return unit
+            _load(key, code)
+        unit.enter(_LOADED[key])
+    return unit
+
+
+def compile_waiting() -> None:
+    """Compile all units that were bound and are not there yet."""
+    with _lock:
+        waiting = [(unit, order) for held, order in _WAITING if (unit := held()) is not None]
+        orders = list({order.key: order for _, order in waiting if order.key not in _LOADED}.values())
+        orders.sort(key=lambda order: -len(names_reached(order.function)))  # what takes longest goes first
+        failed: set[str] = set()
+
+        def machine_code(k: int) -> bytes:
+            try:
+                return _compile(orders[k])
+            except Exception as error:  # noqa: BLE001 - numba fails in many ways
+                failed.add(orders[k].key)
+                explained = orders[k].explain(error)
+                raise explained from (error if debugging() and explained is not error else None)
+
+        try:
+            with global_compiler_lock:
+                codes = share_out(machine_code, len(orders), min(available_cores(), MOST_PROCESSES))
+        except Exception:
+            _refuse([unit for unit, order in waiting if order.key in failed])
+            _WAITING[:] = [(held, order) for held, order in _WAITING if order.key not in failed]
+            raise
+        for order, code in zip(orders, codes, strict=True):
+            keep_code(f"{order.key[:40]}.unit", code)
+            _load(order.key, code)
+        for unit, order in waiting:
+            unit.enter(_LOADED[order.key])
+        _WAITING.clear()
+
+
+def not_compiled(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """What stands where a unit should be that could not be compiled, for drivers that call it all the same."""
+    raise RuntimeError("a function that this calls could not be compiled: see the first error")
+
+
+def _refuse(units: list[BoundUnit]) -> None:
+    if units and not_compiled.__name__ not in _LOADED:
+        translator = cpu_translator("units", double=True)
+        order = _Order(not_compiled.__name__, not_compiled, type_of(()), translator, True, lambda error: error)
+        _load(order.key, _compile(order))
+    for unit in units:
+        unit.enter(_LOADED[not_compiled.__name__])
+
+
+def _load(key: str, code: bytes) -> None:
+    """Link machine code; it is never unloaded, so each unit is linked once."""
+    codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
+    if b"NRT_" in code:  # it allocates, by functions that numba tells the linker of where it compiles
+        rtsys.initialize(cpu_target.target_context)
+    engine = codegen._engine._ee
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _LOADED[key] = engine.get_function_address(_symbol(key))
+
+
+def _symbol(key: str) -> str:
+    return f"velocirl_{key}"
+
+
+def _compile(order: _Order) -> bytes:
+    """The machine code of a unit, as an object file with one symbol."""
+    key, function, kind, translator, disjoint, _ = order
+    options: dict[str, Any] = {**OPTIONS, **UNCOUNTED, "no_cpython_wrapper": True}
+    manner: dict[str, Any] = {"pipeline_class": DisjointArguments} if disjoint else {}
+    inner: Any = numba.njit(**options, **manner)(named(function, translator))
+    read = reader(kind)
+
+    def unit(frame, first, stop, place):
+        return inner(read(frame), first, stop, place)
+
+    with compiler_settings(translator.double):
+        dispatcher: Any = numba.njit(**options)(unit)
+        dispatcher.compile(WORDS)
+        compiled = dispatcher.overloads[WORDS]
+        library: Any = compiled.library
+        module = library._final_module
+        for one in (*module.functions, *module.global_variables):
+            if not one.is_declaration:
+                one.linkage = "internal"
+        entry = module.get_function(compiled.fndesc.llvm_func_name)
+        entry.linkage = "external"
+        entry.name = _symbol(key)
+        parent: Any = super(type(library), library)
+        parent._optimize_final_module()
+        return library.codegen._tm.emit_object(module)
+
+
+def _call_unit(typing_context: Any, frame: Any, first: Any, stop: Any, place: Any) -> Any:  # noqa: ARG001
+    """Call a unit from a compiled function, by where its frame lies; what it raises goes on to whoever called that."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        convention = context.call_conv
+        kind = convention.get_function_type(types.int64, WORDS)
+        result = cgutils.alloca_once(builder, kind.args[0].pointee)
+        exception = cgutils.alloca_once(builder, kind.args[1].pointee)
+        words = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        address = builder.load(builder.gep(words, [ir.Constant(ir.IntType(64), -1)]))
+        function = builder.inttoptr(address, kind.as_pointer())
+        code = builder.call(function, [result, exception, *arguments])
+        status = convention._get_return_status(builder, code, builder.load(exception))
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return builder.load(result)
+
+    return types.int64(*WORDS), generate
+
+
+call_unit: Any = intrinsic(_call_unit)
+
+
+class _Exception(ctypes.Structure):
+    """How numba tells of an exception: where it lies, pickled by the compiler, and how long it is."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_int32))
+
+
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_int64,) * 6)  # result, exception, and the words of a unit
+
+
+def _told(found: _Exception) -> BaseException:
+    data = ctypes.string_at(found.data or 0, found.size)
+    kind, arguments, _ = serialize._numba_unpickle(found.data, data, data)
+    return kind(*(arguments or ()))

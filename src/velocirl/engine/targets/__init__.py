@@ -1,0 +1,1 @@
+"""Where functions run: plain Python, CPU threads, CUDA."""

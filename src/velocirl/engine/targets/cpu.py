@@ -1,0 +1,113 @@
+"""The CPU target: an environment's functions as units that threads call for their blocks of copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.registers import as_rows
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
+from velocirl.engine.diagnosis import diagnose
+from velocirl.engine.errors import DefinitionError, debugging
+from velocirl.engine.lifecycle import Copies, lifecycle
+from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop
+from velocirl.engine.rehearsal import rehearse
+from velocirl.engine.targets.rounds import Rounds
+from velocirl.engine.targets.threads import available_cores, run_together
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+ROWS = ("rng", "action", "observation", "final_observation", "mask")  # the arrays with a row for each copy
+# With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
+COPIES_PER_THREAD = 2048
+
+
+class CPUTarget:
+    """Runs a fleet on CPU cores."""
+
+    def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:
+        self._environment = environment
+        self._rehearsed = False
+        self.copies = copies
+        self.life = lifecycle(environment)
+        self.translator = cpu_translator(environment.id, double=environment.double)
+        self._count = len(copies.elapsed)
+        self.threads = min(threads or max(1, min(available_cores(), self._count // COPIES_PER_THREAD)), self._count)
+        rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
+        self._seen = copies._replace(**rows)
+        share = -(-self._count // self.threads)
+        # The copies of each thread, as numbers and as arrays.
+        self.ranges = [(first, min(first + share, self._count)) for first in range(0, self._count, share)]
+        self.shares = [Copies(*(array[first:stop] for array in self._seen)) for first, stop in self.ranges]
+
+    def prepare(self) -> None:
+        """Compile a step now, so that a fault in one of its functions shows here."""
+        _ = self.advance_unit
+        compile_waiting()
+
+    def advance(self) -> None:
+        """Every copy takes the step that its action says."""
+        self._rounds.run()
+
+    def begin(self, chosen: NDArray[Any]) -> None:
+        """The chosen copies start a new episode."""
+        self._chosen[:] = chosen
+        self.begin_unit(0, self._count)
+
+    def run_randomly(self, steps: int) -> None:
+        """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
+        run = self._run_unit
+        run_together(
+            [
+                [(run, (block, min(block + RANDOM_BLOCK, stop), steps)) for block in range(first, stop, RANDOM_BLOCK)]
+                for first, stop in self.ranges
+            ]
+        )
+
+    @cached_property
+    def advance_unit(self) -> BoundUnit:
+        """A range of copies takes the step that its actions say."""
+        return self._bind(advance_loop(self.life), self._seen)
+
+    @cached_property
+    def begin_unit(self) -> BoundUnit:
+        """Those of a range of copies that are chosen begin a new episode."""
+        return self._bind(begin_loop(self.life), self._seen, self._chosen)
+
+    @cached_property
+    def _chosen(self) -> NDArray[np.bool_]:
+        return np.zeros(self._count, np.bool_)
+
+    @cached_property
+    def _run_unit(self) -> BoundUnit:
+        return self._bind(random_loop(self.life), self._seen)
+
+    @cached_property
+    def _rounds(self) -> Rounds:
+        return Rounds(self.advance_unit, self.ranges)
+
+    def _bind(self, loop: Any, *arguments: Any) -> BoundUnit:
+        return bind_unit(loop, arguments, self.translator, self._rehearse, explain=self._explain)
+
+    def compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
+        """A loop over this environment's functions as machine code, or the person's own line that prevents it."""
+        try:
+            return compile_loop(loop, arguments, self.translator, before=self._rehearse)
+        except Exception as error:  # noqa: BLE001 - numba fails in many ways
+            explained = self._explain(error)
+            raise explained from (error if debugging() and explained is not error else None)
+
+    def _explain(self, error: Exception) -> Exception:
+        """What the compiler says, as the person's own line; numba fails in many ways."""
+        return error if isinstance(error, (DefinitionError, OSError)) else diagnose(self._environment, error)
+
+    def _rehearse(self) -> None:
+        if not self._rehearsed:
+            rehearse(self._environment, self.copies.params)
+            self._rehearsed = True

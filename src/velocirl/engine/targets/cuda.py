@@ -1,0 +1,151 @@
+"""The CUDA target: the same functions as device functions, one thread for each copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.diagnosis import diagnose
+from velocirl.engine.lifecycle import Copies, lifecycle
+from velocirl.engine.loops import beginning, running, stepping
+from velocirl.engine.rehearsal import rehearse
+from velocirl.engine.targets.cuda_kernels import cuda
+from velocirl.engine.targets.cuda_units import CUDALauncher, Relauncher, unit_translator
+from velocirl.engine.targets.launching import Work
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+
+class CUDATarget:
+    """Runs a fleet on a GPU; its arrays live there."""
+
+    def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:
+        if threads is not None:
+            raise ValueError(f"{environment.id}: threads= is for the CPU; a GPU runs a thread for each copy")
+        if not cuda.is_available():
+            raise RuntimeError(f'{environment.id}: no CUDA device can be used here; run with device="cpu"')
+        self._environment = environment
+        self._params = copies.params
+        self._count = len(copies.elapsed)
+        self.copies = Copies(*(cuda.to_device(array) for array in copies))
+        self.life = lifecycle(environment)
+        self.translator = unit_translator(environment.id, double=environment.double)
+        self._accept = Relauncher(accepting(environment), self.translator, self)
+        self._flag = Relauncher(flag_ended, self.translator)
+
+    def rehearse(self) -> None:
+        """Run the environment's functions in plain Python, before anything of them is compiled."""
+        rehearse(self._environment, self._params)
+
+    def tell(self, error: Exception) -> Exception:
+        """A failure of the compiler as the person's own line."""
+        return diagnose(self._environment, error)
+
+    def prepare(self) -> None:
+        """Nothing is left to be done before a step."""
+
+    @property
+    def step_work(self) -> Work:
+        """The work by which each copy takes the step that its action says."""
+        return Work(stepping(self.life), (self.copies,), self)
+
+    def advance(self) -> None:
+        """Every copy takes the step that its action says."""
+        self._advance(0)
+
+    def begin(self, chosen: NDArray[np.bool_]) -> None:
+        """The chosen copies start a new episode."""
+        self._chosen.copy_to_device(chosen)
+        self._begin(0)
+
+    def run_randomly(self, steps: int) -> None:
+        """Every copy takes `steps` steps with random actions, in one launch."""
+        self._run(steps)
+
+    def ended(self) -> Any:
+        """Which copies ended an episode in the last step, as an array of the device."""
+        flags = cuda.device_array(self._count, np.bool_)
+        self._flag(self._count, self.copies.terminated, self.copies.truncated, flags)
+        return flags
+
+    def accept(self, actions: Any) -> int:
+        """Take actions that lie on the device; returns the first copy whose action is outside the space, or -1."""
+        first_bad = cuda.to_device(np.full(1, self._count, np.int32))
+        self._accept(self._count, actions, self.copies.action, first_bad)
+        bad = int(first_bad.copy_to_host()[0])
+        return bad if bad < self._count else -1
+
+    @cached_property
+    def _advance(self) -> Callable[[int], None]:
+        return self._launch(self.step_work)
+
+    @cached_property
+    def _begin(self) -> Callable[[int], None]:
+        return self._launch(Work(beginning(self.life), (self.copies, self._chosen), self))
+
+    @cached_property
+    def _run(self) -> Callable[[int], None]:
+        return self._launch(Work(running(self.life), (self.copies,), self))
+
+    @cached_property
+    def _chosen(self) -> Any:
+        return cuda.to_device(np.zeros(self._count, np.bool_))
+
+    def _launch(self, work: Work) -> Callable[[int], None]:
+        return CUDALauncher(self.translator, lambda: 0).launch([work], self._count)
+
+
+def duplicate(array: Any) -> Any:
+    """A copy of an array of the device, on the device."""
+    twin = cuda.device_array(array.shape, array.dtype)
+    twin.copy_to_device(array)
+    return twin
+
+
+def flag_ended(i, r, place, terminated, truncated, flags):  # noqa: ARG001 - as every function of an index
+    """Whether copy i has ended an episode."""
+    flags[i] = terminated[i] or truncated[i]
+
+
+def accepting(environment: Environment) -> Callable[..., Any]:
+    """`accept(i, r, place, actions, into, first_bad)`: take copy i's action, or report that it is outside the space."""
+    accepted = _accepted(environment)
+
+    def accept(i, r, place, actions, into, first_bad):  # noqa: ARG001
+        if not accepted(actions, i, into):
+            cuda.atomic.min(first_bad, 0, np.int32(i))
+
+    return accept
+
+
+def _accepted(environment: Environment) -> Any:
+    """The function `(actions, i, into)` that copies one action if it lies in the space, and says whether it does."""
+    space: Any = environment.action
+    if not space.shape:
+        count = int(space.n)
+
+        def accept_index(actions, i, into):
+            inside = actions[i] >= 0 and actions[i] < count
+            if inside:
+                into[i] = actions[i]
+            return inside
+
+        return accept_index
+    discrete = hasattr(space, "nvec")
+    low = (0,) * len(space.nvec) if discrete else tuple(float(bound) for bound in space.low)
+    high = tuple(int(n) - 1 for n in space.nvec) if discrete else tuple(float(bound) for bound in space.high)
+
+    def accept_row(actions, i, into):
+        for k in range(into.shape[1]):
+            if not (actions[i, k] >= low[k] and actions[i, k] <= high[k]):  # so written, NaN is outside
+                return False
+        for k in range(into.shape[1]):
+            into[i, k] = actions[i, k]
+        return True
+
+    return accept_row

@@ -1,0 +1,85 @@
+"""Kernels: compiling scalar functions for a GPU at their first launch, and launching them on any stream."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from velocirl.engine.compiler import registers
+from velocirl.engine.compiler.fingerprint import fingerprint
+from velocirl.engine.compiler.precision import single_precision
+from velocirl.engine.compiler.translating import Translator
+from velocirl.engine.errors import DefinitionError, debugging
+from velocirl.engine.targets.cuda_cache import CUDAContentCache
+
+if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still imports the name that NumPy 2.5 removed
+    setattr(np, "row_stack", np.vstack)  # noqa: B010 - by name, since no NumPy that we may use declares it
+
+# Imported by name: numba brings a numba.cuda of its own, which numba-cuda replaces, and type checkers know only that.
+cuda: Any = importlib.import_module("numba.cuda")
+types: Any = importlib.import_module("numba.cuda.types")
+
+THREADS_PER_BLOCK = 128
+
+
+def cuda_translator(name: str, *, double: bool) -> Translator:
+    """A translator to device functions."""
+    # A device function may not return an array, so what gives a row is inlined before it becomes one.
+    known = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    known[cuda.cg.this_grid] = cuda.cg.this_grid  # a word of the compiler's own, however it is written
+    inlined = cuda.jit(device=True, forceinline=True)
+    return Translator(name, double=double, compiled=inlined, substitutes=known)
+
+
+class Kernel:
+    """A kernel with one thread for each index; numba derives its types from the first launch."""
+
+    def __init__(
+        self,
+        function: Any,
+        translator: Translator,
+        before: Callable[[], None] = lambda: None,  # called if there is really something to compile
+        tell: Callable[[Exception], Exception] = lambda error: error,  # how a failure is told
+    ) -> None:
+        self._function, self._translator = function, translator
+        self._before, self._tell = before, tell
+        self._kernel: Any = None
+        self._configured: dict[tuple[int, int], Any] = {}  # by blocks and stream
+
+    def launch(self, count: int, arguments: tuple[Any, ...], stream: int = 0) -> None:
+        """Run it for `count` indices on a stream, given by its handle."""
+        place = -(-count // THREADS_PER_BLOCK), stream
+        if place in self._configured:
+            self._configured[place](*arguments)
+        else:
+            self._launch_first(place, arguments)
+
+    def threads_at_once(self) -> int:
+        """How many threads can wait for each other within this kernel, which was launched before."""
+        (compiled,) = self._kernel.overloads.values()
+        return compiled.max_cooperative_grid_blocks(THREADS_PER_BLOCK) * THREADS_PER_BLOCK
+
+    def _launch_first(self, place: tuple[int, int], arguments: tuple[Any, ...]) -> None:
+        blocks, stream = place
+        double = self._translator.double
+        if self._kernel is None:
+            self._kernel = cuda.jit(self._translator.loop(self._function))
+            self._kernel._cache = CUDAContentCache(fingerprint(self._function, double, "cuda"), self._before)
+        rule = single_precision(cuda.descriptor.cuda_target.typing_context, types)
+        try:
+            with nullcontext() if double else rule:
+                with warnings.catch_warnings():  # a small fleet does not fill a GPU, and that is nobody's fault
+                    warnings.filterwarnings("ignore", message=".*Grid size")
+                    on = cuda.external_stream(stream) if stream else 0
+                    configured = self._kernel[blocks, THREADS_PER_BLOCK, on]
+                configured(*arguments)
+        except (DefinitionError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - numba fails in many ways
+            raise self._tell(error) from (error if debugging() else None)
+        self._configured[place] = configured

@@ -1,0 +1,98 @@
+"""Launching functions of an index over a range of them, one after the other for each index: in Python, or on threads.
+
+A launch is a list of work: functions `function(i, r, place, *arguments)` (see `indexing`), which a GPU runs one after
+the other for an index within a single kernel. They must not read what a function of the same launch wrote for another
+index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from velocirl.engine.compiler.columns import rows_at
+from velocirl.engine.compiler.translating import Translator
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.targets.indexing import index_loop
+from velocirl.engine.targets.threads import run_together
+
+# With fewer indices than this for each thread, waking a second one costs more than it saves.
+INDICES_PER_THREAD = 1024
+
+
+class Work(NamedTuple):
+    """A function of an index and its arguments: arrays, records and tuples of them."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+    owner: Any = None  # of an environment's functions on a GPU: what translates them, and tells what is wrong with them
+
+
+class Bound(NamedTuple):
+    """A unit of the CPU that goes through a range of indices by itself."""
+
+    unit: BoundUnit
+
+
+class Launcher(Protocol):
+    """Runs work on one device."""
+
+    def launch(self, works: Sequence[Any], count: int) -> Callable[[int], None]:
+        """What runs the work for every index below `count`, called with the place."""
+        ...
+
+
+def by_row(function: Callable[..., Any], head: Any = None) -> Callable[..., Any]:
+    """A scalar function of rows as a function of an index; its only argument are columns."""
+
+    def run(i, r, place, *columns):
+        function(*rows_at(columns, i, r, place))
+
+    def run_with_head(i, r, place, *columns):
+        function(head, *rows_at(columns, i, r, place))
+
+    made = run if head is None else run_with_head
+    made.__name__ = function.__name__  # as profilers and debuggers show it
+    return made
+
+
+class PythonLauncher:
+    """Runs work in the interpreter, to step through with a debugger."""
+
+    def launch(self, works: Sequence[Work], count: int) -> Callable[[int], None]:
+        """See `Launcher`; all indices of one function, then all of the next."""
+
+        def run(place: int = 0) -> None:
+            for function, arguments, _ in works:
+                for i in range(count):
+                    function(i, i, place, *arguments)
+
+        return run
+
+
+class CPULauncher:
+    """Runs work on CPU threads, which share out the indices in equal stretches."""
+
+    def __init__(self, threads: int, translator: Translator) -> None:
+        self._threads, self._translator = threads, translator
+
+    def launch(self, works: Sequence[Work | Bound], count: int) -> Callable[[int], None]:
+        """See `Launcher`."""
+        units = [self._bind(work) for work in works]
+        threads = max(1, min(self._threads, count // INDICES_PER_THREAD))
+        bounds = [(count * thread // threads, count * (thread + 1) // threads) for thread in range(threads)]
+
+        def run(place: int = 0) -> None:
+            if threads == 1:
+                for unit in units:
+                    unit(0, count, place)
+            else:
+                run_together([[(unit, (*share, place)) for unit in units] for share in bounds])
+
+        return run
+
+    def _bind(self, work: Work | Bound) -> BoundUnit:
+        if isinstance(work, Bound):
+            return work.unit
+        loop: Any = index_loop(work.function)
+        return bind_unit(loop, work.arguments, self._translator)

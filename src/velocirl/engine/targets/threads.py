@@ -1,0 +1,87 @@
+"""Threads that run compiled functions side by side; compiled functions hold no GIL."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from velocirl.engine.compiler.registers import give_way, mailbox_read, mailbox_write, relax
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+LOOKS = 200  # times that a thread looks for the others at a meeting before it lets someone else have the core
+SPACING = 8  # whole numbers in a line of the cache, so that no two threads write to the same one
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Threads:
+    """Daemon threads of this process, each with an inbox of tasks; started when first needed."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._inboxes: list[SimpleQueue[Task]] = []
+        self._lock = threading.Lock()
+
+    def send(self, thread: int, function: Callable[..., Any], *arguments: Any) -> None:
+        """Let a thread call a function when it is done with what it has; the function must not raise."""
+        with self._lock:
+            if self._process != os.getpid():  # threads do not survive a fork
+                self._process, self._inboxes = os.getpid(), []
+            while len(self._inboxes) <= thread:
+                inbox: SimpleQueue[Task] = SimpleQueue()
+                name = f"velocirl-{len(self._inboxes)}"
+                threading.Thread(target=_serve, args=(inbox,), name=name, daemon=True).start()
+                self._inboxes.append(inbox)
+        self._inboxes[thread].put((function, arguments))
+
+
+def _serve(inbox: SimpleQueue[Task]) -> None:
+    while True:
+        function, arguments = inbox.get()
+        function(*arguments)
+        del function, arguments  # a fleet that nobody else holds may go
+
+
+_THREADS = _Threads()
+_TOGETHER = threading.Lock()
+send = _THREADS.send
+
+
+def run_together(shares: Sequence[Sequence[Task]]) -> None:
+    """Run each share of tasks in a thread of its own, the first in this one, and return when all are done."""
+    outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
+    with _TOGETHER:  # shares that wait for each other must be in the same order in every inbox
+        for thread, share in enumerate(shares[1:]):
+            _THREADS.send(thread, lambda tasks: outcomes.put(_fault_of(tasks)), share)
+    faults = [_fault_of(shares[0]), *(outcomes.get() for _ in shares[1:])]
+    for fault in faults:
+        if fault is not None:
+            raise fault
+
+
+def _fault_of(tasks: Sequence[Task]) -> BaseException | None:
+    try:
+        for function, arguments in tasks:
+            function(*arguments)
+    except BaseException as fault:  # noqa: BLE001 - handed to the caller, who raises it
+        return fault
+    return None
+
+
+def meet(meeting, thread, threads, count):
+    """Wait until every thread has come to its meeting number `count`; counting begins at 1."""
+    mailbox_write(meeting, thread * SPACING, count)
+    for other in range(threads):
+        looks = 0
+        while mailbox_read(meeting, other * SPACING) < count:
+            relax()
+            looks += 1
+            if looks > LOOKS:
+                give_way()
+                looks = 0

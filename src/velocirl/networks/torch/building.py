@@ -1,0 +1,103 @@
+"""Networks that learn as torch modules: from a description, or a module of a user's own."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.networks.declared import Groups
+from velocirl.networks.encoding import Encoding
+from velocirl.networks.specs import NetworkSpec
+
+try:
+    import torch
+except ImportError as missing:
+    raise ImportError('a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"') from missing
+
+from velocirl.networks.torch.checks import check_module, nondeterministic_operations
+from velocirl.networks.torch.modules import build_module
+from velocirl.networks.torch.network import TorchNetwork
+
+
+class TorchBuilt:
+    """A module that learners copy to their device."""
+
+    def __init__(
+        self,
+        module: Any,
+        encoding: Encoding,
+        groups: Groups,
+        *,
+        extra: int,
+        name: str,  # for messages
+        own: bool,  # whether it is a user's own
+        compiled: bool,
+    ) -> None:
+        columns = tuple(sum(one.size for one in group) for group in groups)
+        self.held = TorchNetwork(module, encoding, columns, "cpu", extra=extra)
+        self._name, self._own, self._compiled = name, own, compiled
+        check_module(self.held, name)
+
+    @property
+    def num_parameters(self) -> int:
+        """How many there are."""
+        return self.held.num_parameters
+
+    @property
+    def outputs(self) -> int:
+        """The columns of its output."""
+        return self.held.outputs
+
+    @property
+    def state_size(self) -> int:
+        """Of a recurrent module."""
+        return self.held.state_size
+
+    def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:  # noqa: ARG002 - as an MLP
+        """Those with which the module was made."""
+        return self.held.to_host()
+
+    def __call__(self, device: Any, products: torch.dtype | None) -> TorchNetwork:
+        """A copy of it on a device."""
+        held = self.held
+        module = copy.deepcopy(held.module)
+        network = TorchNetwork(module, held.encoding, held.columns, device.torch, products, extra=held.extra)
+        if device.name == "cuda" and self._own:
+            _tell_of_chance(network, self._name)
+        if self._compiled:
+            network.compile()
+        return network
+
+
+def describe_module(
+    spec: NetworkSpec, encoding: Encoding, groups: Groups, *, compiled: bool, extra: int, name: str, **style: Any
+) -> TorchBuilt:
+    """The network of a description; `style` is that of `build_module`."""
+    module = build_module(spec, encoding, groups, extra=extra, **style)
+    return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=False, compiled=compiled)
+
+
+def own_module(
+    module: Any, encoding: Encoding, groups: Groups, *, compiled: bool, extra: int, setting: str
+) -> TorchBuilt:
+    """A user's own module."""
+    if not isinstance(module, torch.nn.Module):
+        kind = type(module).__name__
+        raise TypeError(f"{setting} must be a description such as 'mlp(64, 64)' or a torch.nn.Module, not {kind}")
+    name = type(module).__qualname__
+    return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=True, compiled=compiled)
+
+
+def _tell_of_chance(network: TorchNetwork, name: str) -> None:
+    """Say which operations of a module are not the same twice on a GPU; those of our own networks are."""
+    chancy = [one for one in nondeterministic_operations(network) if one != "cuBLAS"]  # which is so, on one stream
+    if chancy:
+        warnings.warn(
+            f"{name}: on a GPU {', '.join(chancy)} may round differently each time, so the same seed, or a resumed run,"
+            " gives nearly the same parameters and not the very same",
+            stacklevel=2,
+        )

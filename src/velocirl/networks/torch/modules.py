@@ -1,0 +1,282 @@
+"""Modules of torch from a network's description, with our own initial weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from velocirl.networks.activations import activation_from
+from velocirl.networks.declared import Columns, Groups
+from velocirl.networks.encoding import Encoding
+from velocirl.networks.initialisers import initialiser_from
+from velocirl.networks.specs import Convolutional, Dense, NetworkSpec, Recurrent, Stage
+from velocirl.networks.torch.activations import activation_module
+from velocirl.networks.torch.memory import GRU, LSTM, Memory
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise ImportError('velocirl.networks.torch.modules needs torch: pip install "velocirl[torch]"') from error
+
+MEMORIES: dict[str, type[Memory]] = {"lstm": LSTM, "gru": GRU}
+Observation = Tensor | dict[str, Tensor]
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+class Style(NamedTuple):
+    """How layers are activated and begin."""
+
+    activation: str
+    initialiser: str
+    generator: np.random.Generator
+
+    def weights(self, inputs: int, outputs: int, gain: float | None = None) -> Tensor:
+        """Initial weights (outputs, inputs), as torch has them; without a gain, that of the activation."""
+        gain = activation_from(self.activation).gain if gain is None else gain
+        return torch.from_numpy(initialiser_from(self.initialiser)(self.generator, inputs, outputs, gain)).T
+
+    def linear(self, inputs: int, outputs: int, gain: float | None = None) -> nn.Linear:
+        """A dense layer."""
+        return _begun(nn.Linear(inputs, outputs, device="meta"), self.weights(inputs, outputs, gain))
+
+    def convolution(self, inputs: int, outputs: int, stage: Convolutional) -> nn.Conv2d:
+        """A convolution, initialised as a dense layer from all that a kernel sees to the channels."""
+        kernel = stage.kernel
+        layer = nn.Conv2d(inputs, outputs, kernel, stage.stride, padding=kernel // 2, device="meta")
+        return _begun(layer, self.weights(inputs * kernel**2, outputs).reshape(outputs, inputs, kernel, kernel))
+
+
+class Image(nn.Module):
+    """Observations (rows, *shape) as images (rows, channels, height, width); see `Convolutional`."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.last = len(shape) == 3 and shape[2] < shape[0]
+        channels_first = (shape[2], *shape[:2]) if self.last else (shape if len(shape) == 3 else (1, *shape))
+        self.shape: tuple[int, int, int] = channels_first  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """The images."""
+        return observation.movedim(-1, 1) if self.last else observation.reshape(-1, *self.shape)
+
+
+class Pool(nn.Module):
+    """The largest of each two by two, and of what is left at the edges.
+
+    Written out, since torch's own pooling adds up gradients in no fixed order on CUDA.
+    """
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Images of half the height and width, rounded up."""
+        height, width = image.shape[-2:]
+        image = nn.functional.pad(image, (0, width % 2, 0, height % 2), value=-torch.inf)
+        return image.unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2)).amax((-3, -1))
+
+
+class Row(nn.Module):
+    """Everything of an observation in one row."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Rows (rows, numbers)."""
+        return observation.reshape(len(observation), -1)
+
+
+class Body(nn.Module):
+    """The stages before a memory and the last layers: an encoder for each part, and what follows all of them."""
+
+    def __init__(self, names: Sequence[str], encoders: Sequence[nn.Module], then: nn.Module) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        self.encoders = nn.ModuleList(encoders)
+        self.then = then
+
+    def forward(self, observation: Observation) -> Tensor:
+        """The features (rows, size)."""
+        if isinstance(observation, Tensor):
+            return self.then(self.encoders[0](observation))
+        pairs = zip(self.names, self.encoders, strict=True)
+        return self.then(torch.cat([encoder(observation[name]) for name, encoder in pairs], dim=-1))
+
+
+class Ends(nn.Module):
+    """Last layers side by side, one for each group of columns; columns that are free are parameters of their own."""
+
+    def __init__(self, features: int, columns: Sequence[Columns], style: Style) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList()
+        self.free = nn.ParameterList()
+        self.order: list[tuple[bool, int]] = []  # whether it is free, and its place among those
+        for one in columns:
+            if one.free is None:
+                self.order.append((False, len(self.layers)))
+                self.layers.append(style.linear(features, one.size, one.gain))
+            else:
+                self.order.append((True, len(self.free)))
+                self.free.append(nn.Parameter(torch.full((one.size,), one.free)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The output rows (..., outputs)."""
+        made = [
+            self.free[place].expand(*features.shape[:-1], -1) if free else self.layers[place](features)
+            for free, place in self.order
+        ]
+        return torch.cat(made, dim=-1)
+
+
+class Policy(nn.Module):
+    """A network that sees only the present."""
+
+    def __init__(self, body: Body, ends: Ends) -> None:
+        super().__init__()
+        self.body, self.ends = body, ends
+
+    def forward(self, observation: Observation) -> Tensor:
+        """The output rows (rows, outputs)."""
+        return self.ends(self.body(observation))
+
+
+class RecurrentPolicy(nn.Module):
+    """A policy that remembers."""
+
+    def __init__(self, body: Body, memory: Memory, ends: Ends) -> None:
+        super().__init__()
+        self.body, self.memory, self.ends = body, memory, ends
+        self.state_size = memory.state_size
+
+    def forward(self, observation: Observation, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The output rows (rows, outputs) and the next state (rows, state_size)."""
+        remembered, state = self.memory(self.body(observation).unsqueeze(0), None, state)
+        return self.ends(remembered[0]), state
+
+    def unroll(self, observation: Observation, starts: Tensor, state: Tensor) -> Tensor:
+        """The output rows (steps, rows, outputs) of a whole sequence; where `starts`, an episode begins."""
+        if isinstance(observation, Tensor):
+            flat: Observation = observation.flatten(0, 1)
+        else:
+            flat = {name: part.flatten(0, 1) for name, part in observation.items()}
+        features = self.body(flat).unflatten(0, starts.shape)
+        return self.ends(self.memory(features, starts, state)[0])
+
+
+class Joined(nn.Module):
+    """The features of an observation, then dense layers that read other numbers beside them, then the columns."""
+
+    def __init__(self, features: nn.Module, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.features, self.layers = features, nn.Sequential(*layers)
+
+    def forward(self, observation: Observation, *more: Tensor) -> Tensor:
+        """The output rows (rows, outputs)."""
+        return self.layers(torch.cat([self.features(observation), *more], dim=-1))
+
+
+class Several(nn.Module):
+    """Networks of the same kind with weights of their own, whose columns stand side by side."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, observation: Observation, *more: Tensor) -> Tensor:
+        """The output rows (rows, outputs)."""
+        return torch.cat([network(observation, *more) for network in self.networks], dim=-1)
+
+
+def build_module(
+    spec: NetworkSpec,
+    encoding: Encoding,
+    groups: Groups,
+    *,
+    extra: int = 0,
+    together: bool = True,
+    activation: str,
+    initialiser: str,
+    generator: np.random.Generator,
+) -> nn.Module:
+    """The module of a description: its stages, and then the columns of all groups.
+
+    With `extra` numbers beside the observation, those join in before its dense part. Groups that are not `together`
+    have networks of their own.
+    """
+    style = Style(activation, initialiser, generator)
+    if extra or not (together or len(groups) == 1):
+        return Several([_joined(spec, encoding, group, extra, style) for group in groups])
+    columns = [one for group in groups for one in group]
+    body, features = _body(spec, encoding, style)
+    remembers = spec.recurrent
+    if remembers is None:
+        return Policy(body, Ends(features, columns, style))
+    memory = MEMORIES[remembers.kind](features, remembers.size, remembers.layers, generator)
+    return RecurrentPolicy(body, memory, Ends(remembers.size, columns, style))
+
+
+def _joined(spec: NetworkSpec, encoding: Encoding, columns: Sequence[Columns], extra: int, style: Style) -> Joined:
+    spec.check(encoding.parts)
+    before = tuple(stage for stage in spec.stages if not isinstance(stage, Dense))
+    body, size = _body(dataclasses.replace(spec, stages=before), encoding, style)
+    layers: list[nn.Module] = []
+    size += extra
+    for width in (width for stage in spec.stages if isinstance(stage, Dense) for width in stage.widths):
+        layers += [style.linear(size, width), activation_module(style.activation)]
+        size = width
+    return Joined(body, [*layers, Ends(size, columns, style)])
+
+
+def _body(spec: NetworkSpec, encoding: Encoding, style: Style) -> tuple[Body, int]:
+    """All stages of a description but a memory, and the size of what they give."""
+    spec.check(encoding.parts)
+    stages = tuple(stage for stage in spec.stages if not isinstance(stage, Recurrent))
+    names = [part.name for part in encoding.parts]
+    described = {"": stages} if names == [""] else dict(spec.encoders or ())
+    encoded = [_encoder(described.get(part.name, ()), part.shape, style) for part in encoding.parts]
+    then, features = [], sum(size for _, size in encoded)
+    if names != [""]:
+        then, features = _dense(stages, features, style)
+    return Body(names, [encoder for encoder, _ in encoded], nn.Sequential(*then)), features
+
+
+def _encoder(stages: Sequence[Stage], shape: tuple[int, ...], style: Style) -> tuple[nn.Module, int]:
+    """An encoder of one part and the size of what it gives."""
+    layers: list[nn.Module] = []
+    if stages and isinstance(stages[0], Convolutional):
+        layers, shape = _convolutions(stages[0], shape, style)
+    dense, size = _dense(stages, int(np.prod(shape)), style)
+    return nn.Sequential(*layers, Row(), *dense), size
+
+
+def _convolutions(
+    stage: Convolutional, shape: tuple[int, ...], style: Style
+) -> tuple[list[nn.Module], tuple[int, ...]]:
+    image = Image(shape)
+    layers: list[nn.Module] = [image]
+    channels, *sides = image.shape
+    for count in stage.channels:
+        layers += [style.convolution(channels, count, stage), activation_module(style.activation)]
+        sides = [(side + 2 * (stage.kernel // 2) - stage.kernel) // stage.stride + 1 for side in sides]
+        if stage.pool:
+            layers.append(Pool())
+            sides = [-(-side // 2) for side in sides]
+        channels = count
+    return layers, (channels, *sides)
+
+
+def _dense(stages: Sequence[Stage], features: int, style: Style) -> tuple[list[nn.Module], int]:
+    layers: list[nn.Module] = []
+    for width in (width for stage in stages if isinstance(stage, Dense) for width in stage.widths):
+        layers += [style.linear(features, width), activation_module(style.activation)]
+        features = width
+    return layers, features
+
+
+def _begun(layer: Layer, weights: Tensor) -> Layer:
+    """A layer that was made without memory, so as to draw no weights from torch's generator, with its first weights."""
+    layer = layer.to_empty(device="cpu")
+    assert layer.bias is not None  # noqa: S101 - layers have one unless told otherwise
+    with torch.no_grad():
+        layer.weight.copy_(weights)
+        layer.bias.zero_()
+    return layer

@@ -1,0 +1,203 @@
+"""Units for a GPU, compiled and linked with their skeletons without one: of an environment, and of an algorithm."""
+
+import importlib.util
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from velocirl import DefinitionError
+from velocirl.engine import registry
+from velocirl.engine.compiler.frames import packed_words_of, type_of
+from velocirl.engine.diagnosis import diagnose
+from velocirl.engine.fleet import allocate
+from velocirl.engine.lifecycle import lifecycle
+from velocirl.engine.loops import beginning, running, stepping
+from velocirl.engine.targets.launching import Bound, Work, by_row
+from velocirl.learners.batch import making
+
+
+def missing():
+    """The wheels that compile for a GPU and are not there."""
+    wheels = {"numba-cuda": "numba_cuda", "cuda-core": "cuda.core", "torch": "torch"}
+    return [wheel for wheel, module in wheels.items() if not found(module)]
+
+
+def found(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"needs the wheels {', '.join(missing())}, but no GPU")
+
+CAPABILITY = 9, 0
+ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1"]
+
+
+@pytest.fixture
+def units():
+    from velocirl.engine.targets import cuda_units
+
+    return cuda_units
+
+
+@pytest.fixture
+def compiled(units, monkeypatch):
+    """The names of the functions that were really compiled."""
+    names, compile_unit = [], units._compile
+
+    def counted(function, *arguments):
+        names.append(function.__name__)
+        return compile_unit(function, *arguments)
+
+    monkeypatch.setattr(units, "_compile", counted)
+    return names
+
+
+def linked(units, works, translator):
+    """The kernel of some work as machine code, as a launch makes it."""
+    codes = []
+    for function, arguments, owner in works:
+        rules = translator if owner is None else owner.translator
+        codes.append(units.unit_code(function, type_of(arguments), rules, lambda: None, CAPABILITY))
+    name = "__".join(work.function.__name__ for work in works)[:120]
+    code = units.kernel_code(name, codes, [len(packed_words_of(work.arguments)) for work in works], CAPABILITY)
+    assert code.startswith(b"\x7fELF")
+    assert name.encode() in code
+    return code
+
+
+def works_of(environment):
+    """All that a fleet does on a GPU."""
+    from velocirl.engine.targets.cuda import accepting, flag_ended
+
+    copies, life = allocate(environment, 4, {}), lifecycle(environment)
+    chosen, first_bad = np.zeros(4, np.bool_), np.zeros(1, np.int32)
+    given = copies.action.astype(np.int64) if copies.action.dtype.kind == "i" else copies.action
+    return [
+        Work(stepping(life), (copies,)),
+        Work(beginning(life), (copies, chosen)),
+        Work(running(life), (copies,)),
+        Work(accepting(environment), (given, copies.action, first_bad)),
+        Work(flag_ended, (copies.terminated, copies.truncated, chosen)),
+    ]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_all_units_of_an_environment_can_be_compiled_and_linked(units, name):
+    environment = registry.find(name)
+    translator = units.unit_translator(environment.id, double=environment.double)
+    for work in works_of(environment):
+        linked(units, [work], translator)
+
+
+class Compiling:
+    """Lets a device compile and link what it would launch on a GPU, and launch nothing."""
+
+    def __init__(self, units, device):
+        self.units, self.device, self.kernels = units, device, []
+        self.translator = units.unit_translator("learner", double=False)
+        device.launch, device.stepping = self.launch, self.stepping
+
+    def stepping(self, fleet):
+        environment = fleet.target._environment
+        owner = SimpleNamespace(translator=self.units.unit_translator(environment.id, double=environment.double))
+        return [Work(stepping(fleet.target.life), (fleet.copies,), owner)]
+
+    def launch(self, works, count):
+        from velocirl.learners.batch.torch_device import _numpy_all
+
+        assert not any(isinstance(work, Bound) for work in works)
+        works = [work._replace(arguments=_numpy_all(work.arguments)) for work in works]
+        linked(self.units, works, self.translator)
+        self.kernels.append([work.function.__name__ for work in works])
+        return lambda place=0: None
+
+
+@pytest.fixture
+def compiling(units, monkeypatch):
+    """Agents that are prepared compile and link their kernels; gives those of each."""
+    made = []
+
+    def make_device(config, work):
+        from velocirl.learners.batch.torch_device import TorchCPUDevice
+
+        made.append(Compiling(units, TorchCPUDevice(1)))
+        return made[-1].device
+
+    monkeypatch.setattr(making, "make_device", make_device)
+    return made
+
+
+def agents():
+    from velocirl.algorithms import algorithm_modules, load_algorithms
+    from velocirl.training.agent import ALGORITHMS
+    from velocirl.training.deep_agent import DeepAgent
+    from velocirl.training.off_policy import NoisyConfig
+
+    load_algorithms()
+    for name, kind in sorted(ALGORITHMS.items()):
+        if issubclass(kind, DeepAgent) and kind.__module__ in algorithm_modules().values():
+            environment = "Pendulum-v1" if issubclass(kind.Config, NoisyConfig) else "CartPole-v1"
+            marks = () if name in ("ppo", "sac") else pytest.mark.slow
+            yield pytest.param(kind, environment, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "environment"), list(agents()))
+def test_all_units_of_an_algorithm_can_be_compiled_and_linked(compiling, compiled, kind, environment):
+    def prepare():
+        kind(environment, network="mlp(8)", num_envs=4, device="cpu", threads=1, seed=0).prepare()
+        return compiling.pop().kernels
+
+    kernels = prepare()
+    called = [name for names in kernels for name in names]
+    assert {"step", *(stage.function.__name__ for stage in each_of(kind))} <= set(called)
+    compiled.clear()
+    assert prepare() == kernels
+    assert compiled == []  # the second time, everything is known
+
+
+def each_of(kind):
+    """The stages of an algorithm that call a function for each row, whatever its settings."""
+    from velocirl.learners.stages import Each, Every, flat
+
+    waiting = list(flat(kind.update))
+    while waiting:
+        stage = waiting.pop()
+        if isinstance(stage, Every):
+            waiting += stage.stages
+        elif isinstance(stage, Each):
+            yield stage
+
+
+def scaled(row, amount):
+    row[0] = 0.1 * amount[0]
+
+
+def test_work_of_one_launch_becomes_one_kernel_whose_units_are_compiled_once(units, compiled):
+    rows, amount = np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32)
+    work = Work(by_row(scaled), (rows, amount))
+    translator = units.unit_translator("test", double=False)
+    linked(units, [work, work], translator)
+    assert len(compiled) <= 1
+
+
+WORDS = {"a": 1.0}
+
+
+def wrong(state, params, action, rng):
+    return WORDS["a"], False
+
+
+def test_a_function_that_cannot_be_compiled_is_told_as_the_persons_own_line(units, define):
+    environment = define(id="Wrong-v0", step=wrong)
+    copies = allocate(environment, 4, {})
+    translator = units.unit_translator(environment.id, double=False)
+    owner = SimpleNamespace(tell=lambda error: diagnose(environment, error))
+    with (
+        pytest.raises(DefinitionError, match=r"Wrong-v0: step uses WORDS, a dict.*\n.*units.py:\d+"),
+        units._told(owner),
+    ):
+        units.unit_code(stepping(lifecycle(environment)), type_of((copies,)), translator, lambda: None, CAPABILITY)
