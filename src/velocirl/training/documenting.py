@@ -8,11 +8,13 @@ import inspect
 import textwrap
 from abc import ABCMeta
 from collections.abc import Mapping
+from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
 
 
-def descriptions(config: type[Any]) -> dict[str, str]:
+@cache
+def descriptions(config: type[Any]) -> Mapping[str, str]:
     """What the strings below the fields of a dataclass, and below those of its bases, say of them."""
     texts: dict[str, str] = {}
     for kind in reversed(config.__mro__):

@@ -460,7 +460,7 @@ from velocirl.algorithms import load_algorithms
 from velocirl.training.agent import ALGORITHMS
 load_algorithms()
 for name in sys.argv[1:]:
-    print(ALGORITHMS[name]("TicTacToe-v1", seed=1, num_envs=4).learn(2000).table.values.sum())
+    print(ALGORITHMS[name]("FrozenLake-v1", seed=1, num_envs=4).learn(20_000).table.values.sum())
 """
 
 
