@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -16,7 +16,6 @@ from velocirl.engine.compiler.compiling import add_kernel, compile_loop, learnin
 from velocirl.engine.compiler.registers import as_rows, fetch_add
 from velocirl.learners.counters import TIMED, TIMING, WHOLE
 from velocirl.learners.faults import fitting_all
-from velocirl.learners.host import HostRows
 from velocirl.tabular.learner import NO_LIMIT, Outcome, TabularTask, begin_loop, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
 from velocirl.tabular.tables.table import ROWS_USED
@@ -24,6 +23,20 @@ from velocirl.vector.host_copies import Arrays, Nested, map_arrays
 from velocirl.vector.host_interface import HostInterface
 
 EVERY = 7  # rounds of which one is timed: a step in Python may take a few microseconds
+
+
+class HostRows(NamedTuple):
+    """The arrays as compiled functions reach them, a row for each copy."""
+
+    observation: NDArray[Any]
+    final_observation: NDArray[Any]
+    mask: NDArray[Any]
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    terminated: NDArray[Any]
+    truncated: NDArray[Any]
+    episode_return: NDArray[Any]
+    episode_length: NDArray[Any]
 
 
 class HostLearner:

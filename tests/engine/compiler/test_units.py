@@ -1,10 +1,13 @@
 """Units: called by address from Python and from compiled functions, compiled once and late, telling what went wrong."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from velocirl.engine.compiler import units
 from velocirl.engine.compiler.compiling import cpu_translator, learning_translator
+from velocirl.engine.compiler.registers import mailbox_read, relax
 from velocirl.engine.compiler.units import bind_unit, call_unit, compile_waiting
 
 
@@ -62,6 +65,31 @@ def test_what_a_unit_raises_is_raised_and_the_next_call_is_as_if_nothing_had_bee
         assert caught.value.args == ("thirteen", 13)
         assert unit(14, 16, 1) == 2
     np.testing.assert_array_equal(numbers[12:16], np.float32(0.1) * np.float32([12, 0, 14, 15]))
+
+
+def test_numbers_of_numpy_are_taken_and_nothing_else_is(unit, numbers):
+    assert unit(np.int64(2), np.int32(5), True) == 3
+    for wrong in (2.0, "2", None):
+        with pytest.raises(TypeError, match="integer"):
+            unit(wrong, 5, 1)
+    with pytest.raises(OverflowError):
+        unit(2**70, 5, 1)
+    assert unit(-1, 0, 1) == 1  # what the check for errors takes for none
+
+
+def wait_for_word(arguments, first, stop, place):
+    (mailbox,) = arguments
+    while mailbox_read(mailbox, 0) == 0:
+        relax()
+    return mailbox[0]
+
+
+def test_other_threads_run_while_a_unit_does():
+    mailbox = np.zeros(1, np.int64)
+    waiting = bind_unit(wait_for_word, (mailbox,), translator(), disjoint=False)
+    compile_waiting()
+    threading.Timer(0.05, lambda: mailbox.__setitem__(0, 7)).start()
+    assert waiting(0, 1) == 7
 
 
 def test_a_compiled_function_calls_a_unit_by_its_address(unit, numbers):

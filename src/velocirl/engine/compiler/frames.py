@@ -22,24 +22,17 @@ from numpy.typing import NDArray
 class Frame:
     """Arguments in memory, and what keeps that memory alive.
 
-    Before them lies the address of the code that is called with them, behind them room for what a call gives back.
+    Before them lies the address of the code that is called with them.
     """
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
         self.arguments = arguments
-        words = words_of(arguments)
-        self._words: NDArray[np.int64] = np.array([0, *words, 0, 0], np.int64)
+        self._words: NDArray[np.int64] = np.array([0, *words_of(arguments)], np.int64)
         self.address = int(self._words.ctypes.data) + 8
-        self.result, self.exception = self.address + 8 * len(words), self.address + 8 * len(words) + 8
 
     def enter(self, code: int) -> None:
         """Say which code is called with these arguments."""
         self._words[0] = code
-
-    @property
-    def given_back(self) -> int:
-        """What the last call gave back."""
-        return int(self._words[-2])
 
 
 def words_of(value: Any) -> list[int]:

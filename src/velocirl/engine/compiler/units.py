@@ -7,7 +7,6 @@ too. A unit that lies in the cache is only linked: the compiler looks neither at
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, serialize
+from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
@@ -32,6 +31,7 @@ from velocirl.engine.compiler.compiling import (
     cpu_translator,
     named,
 )
+from velocirl.engine.compiler.entering import unit_entry
 from velocirl.engine.compiler.fingerprint import fingerprint, names_reached
 from velocirl.engine.compiler.forking import share_out
 from velocirl.engine.compiler.frames import Frame, reader, type_of
@@ -65,23 +65,18 @@ class BoundUnit:
     """
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
-        self._frame = Frame(arguments)
+        self._frame, self._enter = Frame(arguments), unit_entry()
         self.frame = self._frame.address
-        self._entry: Any = None
 
     def enter(self, code: int) -> None:
         """It is compiled, and lies there."""
         self._frame.enter(code)
-        self._entry = _ENTRY(code)
 
     def __call__(self, first: int, stop: int, place: int = 0) -> int:
         """Go through a range of indices; gives back what the unit does."""
         if _WAITING:  # also where this one is there: it may call others
             compile_waiting()
-        frame = self._frame
-        if self._entry(frame.result, frame.exception, frame.address, first, stop, place) > 0:
-            raise _told(ctypes.POINTER(_Exception).from_address(frame.exception).contents)
-        return frame.given_back
+        return self._enter(self.frame, first, stop, place)
 
 
 def bind_unit(
@@ -224,18 +219,3 @@ def _call_unit(typing_context: Any, frame: Any, first: Any, stop: Any, place: An
 
 
 call_unit: Any = intrinsic(_call_unit)
-
-
-class _Exception(ctypes.Structure):
-    """How numba tells of an exception: where it lies, pickled by the compiler, and how long it is."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_int32))
-
-
-_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_int64,) * 6)  # result, exception, and the words of a unit
-
-
-def _told(found: _Exception) -> BaseException:
-    data = ctypes.string_at(found.data or 0, found.size)
-    kind, arguments, _ = serialize._numba_unpickle(found.data, data, data)
-    return kind(*(arguments or ()))

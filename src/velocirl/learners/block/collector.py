@@ -6,6 +6,7 @@ Copies do not know each other, and the block stays in its cache. Normalisers sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -313,25 +314,15 @@ class BlockCollector:
         return units
 
     def _collect_from(self, host: HostExperience) -> None:
-        spent = np.zeros(3, np.int64)
-        begun = now()
         host.begin()  # by the thread that will step them
-        spent[1] = now() - begun
         for t in range(self.horizon):
-            moments = [now()]
-            self._run(0, t)
-            moments.append(now())
-            host.step()
-            moments.append(now())
-            self._run(1, t)
-            moments.append(now())
-            spent += np.diff(moments)
+            host.take_turn(partial(self._run, 0, t), partial(self._run, 1, t))
         begun = now()
         self._run(2, 0)
-        finished = now() - begun
+        finished, spent = now() - begun, host.take_times()
         counters = self.counters[0]  # Python runs all threads' parts
         counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
-        counters[[LAST_VALUES, WHOLE]] += finished, spent.sum() + finished
+        counters[[LAST_VALUES, WHOLE]] += finished, sum(spent) + finished
         counters[[ROUND, ROUND + TIMED]] = 1
 
     def _run(self, side: int, t: int) -> None:

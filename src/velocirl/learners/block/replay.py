@@ -6,7 +6,7 @@ Thread 0 steps the copies, remembers and draws the batches; the others wait unti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -327,28 +327,19 @@ class BlockReplay:
 
     def _run_host(self, host: HostExperience, first: int, pace: Pace) -> None:
         """Step by step; the threads come together where something is to be learnt."""
-        copies, spent, learning = self.task.config.num_envs, np.zeros(3, np.int64), 0
-        begun = now()
+        copies, learning = self.task.config.num_envs, 0
         host.begin()
-        spent[1] = now() - begun
         for t in range(pace.rounds):
             step = first + t * copies
-            moments = [now()]
-            self._decide(step, 0, t)
-            moments.append(now())
-            host.step()
-            moments.append(now())
-            self._record(0, 0)
-            moments.append(now())
-            spent += np.diff(moments)
+            ended = host.take_turn(partial(self._decide, step, 0, t), partial(self._record, 0, 0))
             due = updates_due(step + copies, copies, pace)
             if due:
                 self.program.meet_anew()
                 run_together([[(driver, (step + copies, due))] for driver in self._drivers])
-                learning += now() - moments[-1]
-        counters = self.program.counters[0]
+                learning += now() - ended
+        counters, spent = self.program.counters[0], host.take_times()
         counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
-        counters[[STEPPING, LEARNING]] += spent.sum(), learning
+        counters[[STEPPING, LEARNING]] += sum(spent), learning
         counters[[ROUND, ROUND + TIMED]] = 1
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:
