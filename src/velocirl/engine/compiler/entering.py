@@ -1,7 +1,7 @@
 """How Python calls a unit: as a built-in function, whose machine code is written here.
 
-By ctypes a call takes a microsecond, most of what a step of a few copies takes; this takes a tenth of that, and the GIL
-is free while the unit runs.
+By ctypes a call takes 1.2 us, where a whole step of 64 copies takes 7; this takes a tenth of that. The GIL is free
+while the unit runs.
 """
 
 from __future__ import annotations

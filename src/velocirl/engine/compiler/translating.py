@@ -80,24 +80,23 @@ class Translator:
         """The compiled form of a scalar function."""
         if function in self.known:
             return self.known[function]
-        key = self._shared_key(function)
-        compiled = self._shared.find(key) if self._shared is not None and key else None
+        shared, key = self._shared_by(function)
+        compiled = shared.find(key)
         if compiled is None:
             namespace: dict[str, Any] = {}
             compiled = self._compiled(self._shell(function, namespace))
             self.known[function] = compiled  # before its globals are translated, so that it may call itself
             self._fill(namespace, function)
-            if self._shared is not None and key:
-                self._shared.keep(key, compiled)
+            shared.keep(key, compiled)
         self.known[function] = compiled
         return compiled
 
-    def _shared_key(self, function: FunctionType) -> str | None:
-        """Under what others may share a function; None where it may call what was adopted here."""
+    def _shared_by(self, function: FunctionType) -> tuple[Shared, str]:
+        """With whom a function is shared and under what; with nobody where it may call what was adopted here."""
         if self._shared is None or not self._adopted.isdisjoint(functions_reached(function)):
-            return None
+            return Shared(), ""
         code = function.__code__  # the place, since messages name it
-        return f"{fingerprint(function)} {code.co_filename}:{code.co_firstlineno}"
+        return self._shared, f"{fingerprint(function)} {code.co_filename}:{code.co_firstlineno}"
 
     def loop(self, function: FunctionType) -> FunctionType:
         """A function that calls compiled functions, itself still to be compiled by the target."""
