@@ -244,8 +244,8 @@ BUGS = (
     Bug(
         "samples drawn twice",
         "learners/block/rollout.py",
-        "place_of(own, own.units[u] * unit + t)",
-        "place_of(own, own.units[u // 2] * unit + t)",
+        "own.order[own.filled[m]] = place_of(own, copy, t)",
+        "own.order[own.filled[m]] = place_of(own, copy, t // 2)",
         (f"{BLOCK}::test_every_sample_is_drawn_once_in_an_epoch[samples-1]",),
     ),
     Bug(

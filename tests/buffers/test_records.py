@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from velocirl.buffers.records import WIDE, Act, Field, drawn_type, narrow, rollout_type, side_by_side, transition_type
+from velocirl.buffers.records import (
+    WIDE,
+    Act,
+    Field,
+    aligned_records,
+    drawn_type,
+    narrow,
+    rollout_type,
+    side_by_side,
+    transition_type,
+)  # fmt: skip
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import with_attributes
 
@@ -105,3 +115,14 @@ def test_narrow_records_are_the_same_memory_and_know_no_observation():
     assert not rows["next_observation"].any()
     with_attributes(seen)[1, 2].reward = 7
     assert rows["reward"][1, 2] == 7
+
+
+@pytest.mark.parametrize(("inputs", "size"), [(1, 32), (4, 64), (11, 64), (12, 128), (100, 448)])
+def test_a_step_lies_in_as_few_lines_of_the_cache_as_it_can(inputs, size):
+    kind = rollout_type(inputs, Act(1, "int32", 0), [Field("value", np.float32)], ("value",))
+    assert kind.itemsize == size
+    rows = aligned_records((3, 2), kind)
+    assert rows.ctypes.data % 64 == 0
+    assert rows.shape == (3, 2)
+    assert not rows.view(np.uint8).any()
+    assert rows[1, 0]["observation"].shape == (inputs,)

@@ -72,6 +72,21 @@ def divides(values, gradient):
     gradient[0] = 1 / 0
 
 
+def acts_again(values, row, gradient):
+    clear(values, gradient)
+    row.action[0] = 1
+
+
+def acts_once_more(values, row, gradient):
+    clear(values, gradient)
+    row.action = 1
+
+
+def changes_the_output(values, gradient):
+    clear(values, gradient)
+    values[0] = 0.0
+
+
 def gives_nothing(means):
     pass
 
@@ -209,6 +224,9 @@ FUNCTIONS = {
     "a gradient that is too narrow": (
         too_narrow, "it leaves gradient[1] of 'values' unwritten, which has 3 columns", "write all of them, 0.0 where"),
     "a gradient that is not written": (writes_nothing, "it leaves gradient[0] of 'values' unwritten", "write all of"),
+    "an action that is written": (acts_again, "it writes to what it can only read", "declare a field for it in"),
+    "an action that is set": (acts_once_more, "it writes to what it can only read", "declare a field for it"),
+    "an output that is written": (changes_the_output, "it writes to what it can only read", "declare a field for it"),
     "an error of its own": (divides, "ZeroDivisionError: division by zero", "it is called for one sample"),
 }  # fmt: skip
 

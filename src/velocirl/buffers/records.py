@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from velocirl.engine.errors import DefinitionError
 
 GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # what `ended` says of a step
+LINE = 64  # bytes of a line of the cache
 WIDE = ("observation", "next_observation")  # flat, encoded and, where that is asked for, normalised
 
 
@@ -43,7 +45,7 @@ def rollout_type(inputs: int, act: Act, own: Sequence[Field], values: Sequence[s
     finals = [Field(f"final_{name}", np.float32) for name in values]
     rest = [one for one in own if one.name not in values]
     fields = [Field("reward", np.float32), *first, *finals, *rest, *_chosen(act, "mask"), Field("ended", np.int8)]
-    return _record([*fields, Field("observation", np.float32, (inputs,))])
+    return _in_lines(_record([*fields, Field("observation", np.float32, (inputs,))]))
 
 
 def transition_type(inputs: int, act: Act, own: Sequence[Field] = ()) -> np.dtype[Any]:
@@ -82,6 +84,22 @@ def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type of a record without its observations."""
     kept = [(name, field[0].base, field[0].shape) for name, field in (dtype.fields or {}).items() if name not in WIDE]
     return np.dtype(kept, align=True)
+
+
+def aligned_records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Records of zeros that begin with a line of the cache."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _in_lines(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same record, with as much room behind it as keeps the next from lying in one line of the cache more."""
+    whole = LINE // 2 if dtype.itemsize <= LINE // 2 else -(-dtype.itemsize // LINE) * LINE
+    fields = dtype.fields or {}
+    names, formats, offsets = list(fields), [one[0] for one in fields.values()], [one[1] for one in fields.values()]
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": whole}, align=True)
 
 
 def _chosen(act: Act, *masks: str) -> list[Field]:

@@ -1,30 +1,12 @@
 """Acting in training: from the output of a network to an action of each copy."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-from velocirl.engine.compiler.columns import rows_at
-from velocirl.learners.program import Call
 from velocirl.learners.recording import FAULT_IN_POLICY, STEP, not_finite, tell
 
 
-def acting(call: Call, head: Any) -> Callable[..., Any]:
-    """`act(i, r, t, columns, outputs, log, clock)`: draw an action for copy i, whose output stands in row r."""
-    function = call.function
-
-    def act(i, r, t, columns, outputs, log, clock):
-        if not_finite(outputs[r]):
-            tell(log, FAULT_IN_POLICY, i, t + clock[STEP])
-        function(*rows_at(columns, i, r, t))
-
-    def act_with_head(i, r, t, columns, outputs, log, clock):
-        if not_finite(outputs[r]):
-            tell(log, FAULT_IN_POLICY, i, t + clock[STEP])
-        function(head, *rows_at(columns, i, r, t))
-
-    return act_with_head if call.takes_head else act
+def check_output(i, r, t, outputs, log, clock):
+    """The output of copy i, by which it will act, stands in row r; a network that gives no numbers is at fault."""
+    if not_finite(outputs[r]):
+        tell(log, FAULT_IN_POLICY, i, t + clock[STEP])
 
 
 def keep_mask(row, mask):

@@ -37,6 +37,7 @@ HEAD = "head"
 GRADIENT, SLOPE = "_gradient", "_slope"  # the ends of names: of a forward pass, and of a field
 ROW_WORDS = ("row", "metrics", "means", "numbers", "settings", "rng")
 ONCE_WORDS = ("means", "numbers", "settings")
+FIXED = ("action", "mask", "next_mask")  # fields of a row that an update only reads
 ACTING_WORDS = ("row", "mask", "rng", "exploration", "noise", "settings")
 
 

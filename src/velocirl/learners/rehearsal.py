@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import drawn_type, narrow_type, rollout_type
 from velocirl.engine import random
+from velocirl.engine.compiler.columns import read_only
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
 from velocirl.engine.records import Row
-from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
+from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
 from velocirl.learners.stages import Backward, Forward, Once, Step, Stop
 from velocirl.learners.task import Task
 
@@ -39,8 +40,10 @@ class _Rehearsal:
         kind = narrow_type(rollout_type(1, action, own, task.values)) if self._rollout else drawn_type(action, own)
         self._kind = kind
         self._columns = {name: self._outputs(source) for name, source in self._sources().items()}
-        self._row = _record(kind, "row", "declare it in Scratch, as in `log_probability: float32`")
+        advice = "declare it in Scratch, as in `log_probability: float32`"
+        self._row = _record(kind, "row", advice)
         self._fill(self._row)
+        self._learnt_row = _record(kind, "row", advice, self._row, fixed=FIXED)
         known = [name for name, value in vars(task.config).items() if isinstance(value, (int, float))]
         advice = "add it to the Config, as a number"
         self._settings = _record(task.settings.dtype, "settings", advice, task.settings, known=known)
@@ -95,7 +98,7 @@ class _Rehearsal:
                 else:
                     advice, declared = "add it to `reports`, with the name to show", list(self._algorithm.reports)
                     metrics = _record(_numbers(stage.metrics), "metrics", advice, known=declared)
-                    found = {**known, "metrics": metrics, "means": means}
+                    found = {**known, "metrics": metrics, "means": means, "row": self._learnt_row}
                     self._call(stage, found, f"each({stage.function.__name__})")
                     self._check_gradients(stage, one, place, known)
 
@@ -104,13 +107,13 @@ class _Rehearsal:
         rows = getattr(config, stage.rows) if isinstance(stage.rows, str) else stage.rows
         columns = self._columns[stage.network]
         shape = (columns,) if rows == 1 else (rows, columns)
-        known[stage.name] = self._output(*shape)
+        known[stage.name] = read_only(self._output(*shape))
         known[f"{stage.name}{GRADIENT}"] = np.full(shape, UNWRITTEN, np.float32)
 
     def _slope(self, field: str, forward: Forward) -> NDArray[np.float32]:
         size = self._kind[field].shape[-1:] or (1,)
         rows = getattr(self._task.config, forward.rows) if isinstance(forward.rows, str) else forward.rows
-        return np.full(size if rows == 1 else (rows, *size), 0.1, np.float32)
+        return read_only(np.full(size if rows == 1 else (rows, *size), 0.1, np.float32))
 
     def _check_gradients(self, call: Call, one: Pass, place: int, known: Mapping[str, Any]) -> None:
         """Whether the last function before a backward pass has left a number of the gradient unwritten."""
@@ -159,6 +162,9 @@ class _Rehearsal:
             return tuple(str(error).rsplit("; ", 1))  # pyright: ignore[reportReturnType]
         if isinstance(error, IndexError):
             return what, sizes
+        if isinstance(error, ValueError) and "read-only" in str(error):
+            what = "it writes to what it can only read: a row's action or mask, or the output of a network"
+            return what, "declare a field for it in Scratch"
         return what, "it is called for one sample, with numbers and arrays of numbers"
 
     def _error(
@@ -200,6 +206,7 @@ def _record(
     values: NDArray[Any] | None = None,
     *,
     known: Sequence[str] | None = None,  # what it could have
+    fixed: Sequence[str] = (),  # arrays that are not to be written to
 ) -> Any:
     """A record that says what to do about a field that it has not."""
     names = list(dtype.names or ()) if known is None else known
@@ -208,13 +215,16 @@ def _record(
         def __getattribute__(self, field: str) -> Any:
             fields = np.void.__getattribute__(self, "dtype").fields
             if field in fields or field.startswith("__"):
-                return super().__getattribute__(field)
+                found = super().__getattribute__(field)
+                return read_only(found) if field in fixed else found
             raise AttributeError(f"{name} has no {field!r}{nearest(field, names)}; {advice}")
 
         def __setattr__(self, field: str, value: Any) -> None:
             fields = np.void.__getattribute__(self, "dtype").fields
             if field not in fields:
                 raise AttributeError(f"{name} has no {field!r}{nearest(field, names)}; {advice}")
+            if field in fixed:
+                raise ValueError(f"{name}.{field} is read-only")
             self[field] = value
 
     made = np.zeros(1, dtype)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from velocirl.engine.compiler.columns import Fresh, Grouped, Indexed, Local, Ringed, Shared, Timed, rows_at
+from velocirl.engine.compiler.columns import Fresh, Grouped, Indexed, Local, Ringed, Shared, Timed, rows_at, with_width
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.units import bind_unit
 from velocirl.engine.records import with_attributes
@@ -119,3 +119,27 @@ def test_a_row_of_numbers_is_a_view():
     (row,) = rows_at((table,), 1, 0, 0)
     row[0] = 5.0
     assert table[1, 0] == 5.0
+
+
+def turn(source, into):
+    for k in range(len(source)):
+        into[k] = -source[k]
+
+
+@pytest.mark.parametrize("python", [True, False], ids=["python", "compiled"])
+def test_rows_of_few_numbers_say_how_many(python):
+    source, into = np.arange(24, dtype=np.float32).reshape(4, 6)[:, 1:4], np.zeros((4, 5), np.float32)
+    given = with_width(Indexed(source, np.array([3, 0], np.int32))), with_width(into[:, 2:])
+    assert [np.asarray(given[0].rows).dtype, given[1].dtype] == [np.dtype([("numbers", np.float32, (3,))])] * 2
+    if python:
+        row_loop(turn)(given, 0, 2, 0)
+    else:
+        bind_unit(row_loop(turn), given, learning_translator("test"))(0, 2)
+    np.testing.assert_array_equal(into[:2, 2:], -source[[3, 0]])
+    assert not into[2:].any()
+    assert not into[:, :2].any()
+
+
+def test_rows_of_many_numbers_and_records_stay_as_they_are():
+    for column in (np.zeros((3, 17)), np.zeros(3), np.zeros((3, 2, 2)), Local(np.zeros(3, RECORD))):
+        assert with_width(column) is column

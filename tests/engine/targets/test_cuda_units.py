@@ -14,6 +14,7 @@ from velocirl.engine.fleet import allocate
 from velocirl.engine.lifecycle import lifecycle
 from velocirl.engine.loops import beginning, running, stepping
 from velocirl.engine.targets.launching import Bound, Work, by_row
+from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch import making
 
 
@@ -99,7 +100,11 @@ class Compiling:
     def __init__(self, units, device):
         self.units, self.device, self.kernels = units, device, []
         self.translator = units.unit_translator("learner", double=False)
-        device.launch, device.stepping = self.launch, self.stepping
+        device.launch, device.stepping, device.summing = self.launch, self.stepping, self.summing
+
+    def summing(self, rows):
+        assert rows % WARP == 0
+        return WARP, keep_sum
 
     def stepping(self, fleet):
         environment = fleet.target._environment

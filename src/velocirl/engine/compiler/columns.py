@@ -1,7 +1,8 @@
 """Columns: what a scalar function is called with for each row, from arrays that hold it for many.
 
 `rows_at(columns, i, r, place)` gives the arguments for index i, which stands in row r of its block. An array has a row
-for each index; the words below say where it is otherwise. A row of numbers is an array, a row of records a record.
+for each index; the words below say where it is otherwise. A row of numbers is an array, a row of records a record, or
+an array where that has a single field of NUMBERS.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
-NUMBERS = "numbers"  # the only field of a record that stands for a row of numbers
+NUMBERS = "numbers"  # the only field of a record that stands for a row of numbers, whose type says how many
+MOST = 16  # of those
 
 
 class Local(NamedTuple):
@@ -34,6 +36,12 @@ class Indexed(NamedTuple):
 
 class Shared(NamedTuple):
     """One row for all."""
+
+    rows: NDArray[Any]
+
+
+class Summed(NamedTuple):
+    """One row for all, to whose numbers each adds and which none reads."""
 
     rows: NDArray[Any]
 
@@ -59,12 +67,25 @@ class Ringed(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """A record of zeros each time, of the type of these; what a function adds up in it stays in registers.
-
-    Where the record has a single field, that field itself: a row of numbers to work with.
-    """
+    """A record of zeros each time, of the type of these; what a function adds up in it stays in registers."""
 
     rows: NDArray[Any]
+
+
+def with_width(column: Any) -> Any:
+    """A column whose rows are a few numbers, of a type that says how many; any other one as it is."""
+    array = column[0] if isinstance(column, tuple) else column
+    if array.dtype.names or array.ndim != 2 or not 1 <= array.shape[1] <= MOST:
+        return column
+    array = array.view([(NUMBERS, array.dtype, array.shape[1:])])[:, 0]
+    return type(column)(array, *column[1:]) if isinstance(column, tuple) else array
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory, to which a function does not write."""
+    seen = array.view()
+    seen.flags.writeable = False
+    return seen
 
 
 def rows_at(columns, i, r, place):
@@ -73,11 +94,16 @@ def rows_at(columns, i, r, place):
 
 
 def _row(column: Any, i: int, r: int, place: int) -> Any:
+    row = _row_as_it_lies(column, i, r, place)
+    return row[NUMBERS] if getattr(getattr(row, "dtype", None), "names", None) == (NUMBERS,) else row
+
+
+def _row_as_it_lies(column: Any, i: int, r: int, place: int) -> Any:
     if isinstance(column, Local):
         return column.rows[r]
     if isinstance(column, Indexed):
         return column.rows[column.index[i]]
-    if isinstance(column, Shared):
+    if isinstance(column, Shared | Summed):
         return column.rows[0]
     if isinstance(column, Timed):
         return column.rows[i, place]
@@ -86,8 +112,7 @@ def _row(column: Any, i: int, r: int, place: int) -> Any:
     if isinstance(column, Ringed):
         return column.rows[column.counts[0] + i]
     if isinstance(column, Fresh):
-        fresh = np.zeros(1, column.rows.dtype)[0]
-        return fresh[NUMBERS] if column.rows.dtype.names == (NUMBERS,) else fresh
+        return np.zeros(1, column.rows.dtype)[0]
     return column[i]
 
 
@@ -96,7 +121,7 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
 
     @intrinsic
     def rows_at_compiled(typing_context: Any, columns: Any, i: Any, r: Any, place: Any) -> Any:  # noqa: ARG001
-        kinds = [_kind(column) for column in columns]
+        kinds = [kind_of(column) for column in columns]
         result = types.Tuple([_row_type(array, word) for array, word in kinds])
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -104,7 +129,7 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
             made = []
             for k, (array, word) in enumerate(kinds):
                 column = builder.extract_value(whole, k)
-                places = [{Local: local, Shared: index.type(0)}.get(word, index)]
+                places = [{Local: local, Shared: index.type(0), Summed: index.type(0)}.get(word, index)]
                 if word in (Indexed, Ringed):
                     other, held = columns[k].types[1], builder.extract_value(column, 1)
                     found = _element(context, builder, other, held, word is Indexed and index)
@@ -125,7 +150,7 @@ def compiled_rows_at(intrinsic: Any, populate_array: Any) -> Any:
     return rows_at_compiled
 
 
-def _kind(column: Any) -> tuple[Any, Any]:
+def kind_of(column: Any) -> tuple[Any, Any]:
     """The array that a column holds, and the word that says how its row is found."""
     if isinstance(column, types.NamedTuple | types.NamedUniTuple):
         return column.types[0], column.instance_class
@@ -133,8 +158,8 @@ def _kind(column: Any) -> tuple[Any, Any]:
 
 
 def _row_type(array: Any, word: Any) -> Any:
-    if word is Fresh and _only(array.dtype) is not None:
-        return types.Array(_only(array.dtype).dtype, 1, "C")
+    if isinstance(array.dtype, types.Record) and only_numbers(array.dtype) is not None:
+        return types.Array(only_numbers(array.dtype).dtype, 1, "C")
     left = array.ndim - (2 if word is Timed else 1)
     return array.dtype if left == 0 else types.Array(array.dtype, left, "C" if array.layout == "C" else "A")
 
@@ -146,7 +171,7 @@ def _element(context: Any, builder: Any, array: Any, value: Any, place: Any) -> 
     return context.cast(builder, found, array.dtype, types.int64)
 
 
-def _only(record: Any) -> Any:
+def only_numbers(record: Any) -> Any:
     """The type of the numbers of a record that has nothing else."""
     return record.typeof(NUMBERS) if list(record.fields) == [NUMBERS] else None
 
@@ -157,7 +182,12 @@ def _fresh(context: Any, builder: Any, record: Any, populate_array: Any) -> Any:
     room = cgutils.alloca_once(builder, size)
     room.align = 8
     builder.store(ir.Constant(size, None), room)
-    if (numbers := _only(record)) is None:
+    return _record_at(context, builder, record, room, populate_array)
+
+
+def _record_at(context: Any, builder: Any, record: Any, room: Any, populate_array: Any) -> Any:
+    """The record that lies there, or its numbers."""
+    if (numbers := only_numbers(record)) is None:
         return builder.bitcast(room, context.get_value_type(record))
     row = context.make_array(types.Array(numbers.dtype, 1, "C"))(context, builder)
     width, itemsize = (ir.Constant(ir.IntType(64), one) for one in (numbers.nitems, numbers.dtype.bitwidth // 8))
@@ -176,7 +206,7 @@ def _take(context: Any, builder: Any, array: Any, value: Any, places: list[Any],
     pointer = builder.bitcast(pointer, held.data.type)
     if array.ndim == len(places):
         if isinstance(array.dtype, types.Record):
-            return builder.bitcast(pointer, context.get_value_type(array.dtype))
+            return _record_at(context, builder, array.dtype, pointer, populate_array)
         return context.unpack_value(builder, array.dtype, pointer)
     rest = range(len(places), array.ndim)
     kind = types.Array(array.dtype, len(rest), "C" if array.layout == "C" else "A")

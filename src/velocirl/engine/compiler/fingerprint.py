@@ -27,7 +27,8 @@ from velocirl.engine.records import FieldType
 # calls is followed from the function itself.
 _COMPILER = (
     "compiling", "fingerprint", "frames", "linking", "precision", "translating", "units",
-    "clock", "columns", "elementary", "products", "registers", "../targets/cuda_kernels", "../targets/cuda_units",
+    "clock", "columns", "elementary", "lanes", "products", "registers",
+    "../targets/cuda_kernels", "../targets/cuda_units", "../targets/warps",
 )  # fmt: skip
 
 
@@ -63,6 +64,12 @@ def attributes_used(code: CodeType, name: str) -> set[str]:
 def names_reached(*functions: FunctionType) -> frozenset[str]:
     """The names that functions, and all functions that they may call, look up."""
     return frozenset().union(*(names_used(function.__code__) for function in functions_reached(*functions)))
+
+
+def names_written(*functions: FunctionType) -> frozenset[str]:
+    """The names of attributes that functions, and all functions that they may call, write."""
+    found = [dis.get_instructions(function.__code__) for function in functions_reached(*functions)]
+    return frozenset(one.argval for some in found for one in some if one.opname == "STORE_ATTR")
 
 
 def functions_reached(*functions: FunctionType) -> set[FunctionType]:

@@ -23,6 +23,7 @@ from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.targets.cuda_kernels import cuda, cuda_translator, types
 from velocirl.engine.targets.launching import Work
+from velocirl.engine.targets.warps import compiled_keep_sum, keep_sum
 
 try:
     core: Any = importlib.import_module("cuda.core")
@@ -55,6 +56,7 @@ def unit_translator(name: str, *, double: bool) -> Translator:
     translator = cuda_translator(name, double=double)
     translator.adopt(rows_at, compiled_rows_at(intrinsic, arrays.populate_array))
     translator.adopt(keep_row, compiled_keep_row(intrinsic))
+    translator.adopt(keep_sum, compiled_keep_sum(intrinsic))
     return translator
 
 

@@ -16,7 +16,7 @@ from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Shared, Timed
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.acting import acting, keep_mask
+from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.commands import command_for
 from velocirl.learners.experience import Experience
 from velocirl.learners.host import HostExperience
@@ -223,6 +223,7 @@ class BatchCollector:
             "settings": Shared(here.put(task.settings)),
         }
         assert task.value is not None  # noqa: S101 - rollouts have one
+        head = task.head if task.act.takes_head else None
         value = by_row(task.value.function, task.head if task.value.takes_head else None)
         scratch = here.records((places,), narrow_type(records.dtype))
         of_cut = {**known, task.acting: self._cut_outputs, "row": scratch}
@@ -230,10 +231,8 @@ class BatchCollector:
         before = [
             *([Work(add_moments, (sight, rollout))] if task.encoding.normalises else []),
             *([Work(by_row(keep_mask), (known["row"], known["mask"]))] if task.head.masked else []),
-            Work(
-                acting(task.act, task.head),
-                (tuple(known[name] for name in task.act.arguments), self._outputs, log, here.zeros(1, dtype=np.int64)),
-            ),
+            Work(check_output, (self._outputs, log, here.zeros(1, dtype=np.int64))),
+            Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments)),
             Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
         ]
         after = [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.compiler.columns import keep_row
 from velocirl.engine.environment import Environment
 from velocirl.engine.loops import stepping
 from velocirl.engine.records import with_attributes
@@ -76,6 +77,10 @@ class PythonDevice:
     def fill(self, array: Any, value: float) -> None:
         """Let an array hold one value everywhere."""
         array[...] = value
+
+    def summing(self, rows: int) -> tuple[int, Callable[..., None]]:  # noqa: ARG002 - a GPU asks
+        """How many of an agent's rows our own functions sum up, and `keep(sums, i, record)` for that of row i."""
+        return 1, keep_row
 
     def sum_rows(self, rows: Any, into: Any) -> None:
         """The sums (agents, numbers) of rows (agents * rows, numbers)."""
@@ -164,6 +169,10 @@ class PythonDevice:
         """While this lasts, this device is at work."""
         with np.errstate(all="ignore"):
             yield
+
+    def at_work_first(self) -> AbstractContextManager[None]:
+        """The same for the first time."""
+        return self.at_work()
 
     def synchronise(self) -> None:
         """Nothing is ever under way."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from velocirl.engine.compiler.columns import keep_row, rows_at
+from velocirl.engine.compiler.columns import rows_at
 from velocirl.learners.batch.networks import GATHERED, LOSS_SCALE, MINIBATCH, MINIBATCHES, STOPPED, goes_on
 
 
@@ -110,18 +110,21 @@ def round_means(s, r, t, sums):  # noqa: ARG001
         sums.single[s, m] = sums.means[s, m]
 
 
-def adding(function: Callable[..., Any], head: Any, place: int) -> Callable[..., Any]:
-    """`run(i, r, t, added, *columns)`: a function of rows whose argument at a place is what it adds to metrics."""
+def adding(function: Callable[..., Any], head: Any, place: int, keep: Callable[..., Any]) -> Callable[..., Any]:
+    """`run(i, r, t, added, *columns)`: a function of rows whose argument at a place is what it adds to metrics.
+
+    `keep(added, i, metrics)` is what becomes of them.
+    """
 
     def run(i, r, t, added, *columns):
         arguments = rows_at(columns, i, r, t)
         function(*arguments)
-        keep_row(added, i, arguments[place])
+        keep(added, i, arguments[place])
 
     def run_with_head(i, r, t, added, *columns):
         arguments = rows_at(columns, i, r, t)
         function(head, *arguments)
-        keep_row(added, i, arguments[place])
+        keep(added, i, arguments[place])
 
     made = run if head is None else run_with_head
     made.__name__ = function.__name__
@@ -129,25 +132,30 @@ def adding(function: Callable[..., Any], head: Any, place: int) -> Callable[...,
 
 
 def writing(
-    function: Callable[..., Any], head: Any, metrics: int, gradient: int, share: Callable[..., Any]
+    function: Callable[..., Any],
+    head: Any,
+    metrics: int,
+    gradient: int,
+    keep: Callable[..., Any],
+    share: Callable[..., Any],
 ) -> Callable[..., Any]:
     """`run(i, r, t, added, into, rows, clock, *columns)`: the same of one that also writes a gradient, all of it."""
 
-    def keep(i, added, into, rows, clock, arguments):
-        keep_row(added, i, arguments[metrics])
+    def finish(i, added, into, rows, clock, arguments):
         scale, own, row = share(i, rows, clock), arguments[gradient], into[i]
         for k in range(len(own)):
             row[k] = own[k] * scale
+        keep(added, i, arguments[metrics])
 
     def run(i, r, t, added, into, rows, clock, *columns):
         arguments = rows_at(columns, i, r, t)
         function(*arguments)
-        keep(i, added, into, rows, clock, arguments)
+        finish(i, added, into, rows, clock, arguments)
 
     def run_with_head(i, r, t, added, into, rows, clock, *columns):
         arguments = rows_at(columns, i, r, t)
         function(head, *arguments)
-        keep(i, added, into, rows, clock, arguments)
+        finish(i, added, into, rows, clock, arguments)
 
     made = run if head is None else run_with_head
     made.__name__ = function.__name__

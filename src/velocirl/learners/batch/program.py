@@ -87,8 +87,9 @@ class BatchProgram:
         names = program.metrics
         self.metrics = names
         self._metric = np.array([names.index(name) for _, name in slots] or [0], np.int64)
+        group, self._keep = self.device.summing(count)
         self._added = {
-            id(call): zeros(total, len(call.metrics), dtype=DOUBLE) for call in program.calls if call.metrics
+            id(call): zeros(total // group, len(call.metrics), dtype=DOUBLE) for call in program.calls if call.metrics
         }
         passes = max(len(program.passes), 1)
         self.sums = Sums(
@@ -250,14 +251,14 @@ class BatchProgram:
             columns = list(columns)
             columns[call.arguments.index(place)] = Fresh(self.device.records((1,), _numbers_type(gradient.shape[-1])))
             places = call.arguments.index("metrics"), call.arguments.index(place)
-            function = writing(call.function, head, *places, share_of if scales else whole)
+            function = writing(call.function, head, *places, self._keep, share_of if scales else whole)
             self._sequence.for_rows(
                 Work(function, (self._metrics_of(call), gradient, self._count, self.clock, *columns))
             )
             return
         if call.metrics:
             added = self._metrics_of(call)
-            function = adding(call.function, head, call.arguments.index("metrics"))
+            function = adding(call.function, head, call.arguments.index("metrics"), self._keep)
             self._sequence.for_rows(Work(function, (added, *columns)))
         else:
             self._sequence.for_rows(Work(by_row(call.function, head), columns))

@@ -6,7 +6,6 @@ iteration is under way when `iterate` returns; its report is read when the next 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -62,9 +61,7 @@ class BatchReplay(BatchLearner):
             return
         before, capture = self.state(), self.device.capture
         kinds = self.task.program.kinds_of_updates()
-        with self.device.at_work(), warnings.catch_warnings():
-            # Autograd's own thread meets the device for the first time here, which torch warns of and then sees to.
-            warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
+        with self.device.at_work_first():
             self._begin(ANY_PACE, 0)
             if self.steps.on_host:  # whose episodes could not be taken back: records of nothing do as well
                 self.ring.advance()

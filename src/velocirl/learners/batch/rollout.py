@@ -5,7 +5,6 @@ Every epoch and minibatch is a fixed sequence of work. What an update decides as
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from math import isqrt
 from typing import Any
@@ -101,9 +100,7 @@ class BatchRollout(BatchLearner):
             return
         before, capture = self.state(), self.device.capture
         schedule = Schedule(0.0, 1, self._minibatches, self.task.config.gradient_accumulation, 1, 0.0, 0.0)
-        with self.device.at_work(), warnings.catch_warnings():
-            # Autograd's own thread meets the device for the first time here, which torch warns of and then sees to.
-            warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
+        with self.device.at_work_first():
             if not self.collector.on_host:  # whose episodes could not be taken back: records of nothing do as well
                 self._fetch_rollout()
             self._start()

@@ -12,7 +12,7 @@ from velocirl.buffers.records import narrow
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Ringed, Shared
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.acting import acting, random_action
+from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.commands import command_for
@@ -57,7 +57,8 @@ class Stepping:
         self.look = Work(look, (sight, self.inputs, ring, self.log))
         self.look_ahead = Work(look_ahead, (sight, self.inputs, ring, self.log))
         self.note = Work(note, (self.inputs, ring))
-        self.act = Work(acting(task.act, head), (columns, self.outputs, self.log, clock))
+        self.check = Work(check_output, (self.outputs, self.log, clock))
+        self.act = Work(by_row(task.act.function, head if task.act.takes_head else None), columns)
         self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
         self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
         self.remember = Work(remember, (sight, experience.told, ring, self.log))
@@ -83,7 +84,7 @@ class FleetSteps:
         after = [parts.command, *device.stepping(self.fleet), parts.remember, parts.look_ahead]
         self._look = device.launch([parts.look_ahead], copies)
         self._warm_up = device.launch([parts.note, parts.draw, *after], copies)
-        self._step = device.launch([parts.note, parts.act, *after], copies)
+        self._step = device.launch([parts.note, parts.check, parts.act, *after], copies)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""
@@ -140,7 +141,8 @@ class HostSteps:
         )  # fmt: skip
         self.log, launch = parts.log, host.launch
         self._look = launch([parts.look], copies)
-        self._draw, self._act = launch([parts.draw, parts.command], copies), launch([parts.act, parts.command], copies)
+        self._draw = launch([parts.draw, parts.command], copies)
+        self._act = launch([parts.check, parts.act, parts.command], copies)
         self._remember = launch([parts.remember], copies)
 
     def begin(self) -> None:

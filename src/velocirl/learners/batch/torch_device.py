@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,6 +16,7 @@ from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.environment import Environment
 from velocirl.engine.targets.launching import Bound, CPULauncher, Work
 from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.batch.device_array import TYPES, DeviceArray
@@ -234,6 +236,10 @@ class CUDADevice(TorchCPUDevice):
         else:
             target.bytes().copy_(source.bytes())
 
+    def summing(self, rows: int) -> tuple[int, Callable[..., None]]:
+        """How many of an agent's rows our own functions sum up, and `keep(sums, i, record)` for that of row i."""
+        return (WARP, keep_sum) if rows % WARP == 0 else super().summing(rows)
+
     def make_hosts(self, agents: int, width: int) -> list[Any]:
         """Where reports are read: two, so that one can be read while the next is written."""
         return [torch.zeros(agents, width, dtype=torch.float64, pin_memory=True) for _ in range(2)]
@@ -286,6 +292,16 @@ class CUDADevice(TorchCPUDevice):
                 yield
         finally:
             matmul.allow_tf32 = before
+
+    @contextmanager
+    def at_work_first(self) -> Iterator[None]:
+        """The same for the first time, of which torch warns without need."""
+        with self.at_work(), warnings.catch_warnings():
+            # Autograd's own thread meets the device here, which torch sees to.
+            warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
+            # Who compiles a network in float32 has asked for just that.
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+            yield
 
     def synchronise(self) -> None:
         """Wait until everything is done."""

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.records import narrow, rollout_type, side_by_side
+from velocirl.buffers.records import aligned_records, narrow, rollout_type, side_by_side
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
-from velocirl.engine.compiler.columns import Local, Shared, Timed
+from velocirl.engine.compiler.columns import Local, Shared, Timed, read_only
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.threads import run_together
-from velocirl.learners.acting import acting, keep_mask
+from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.commands import command_for
@@ -33,8 +33,8 @@ from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv
 
 # The units of a rollout, by their places.
-SEE, MOMENTS, MASK, FORWARD, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE = range(10)
-WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(10, 15)
+SEE, MOMENTS, MASK, FORWARD, CHECK, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE = range(11)
+WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(11, 16)
 
 
 class Collecting(NamedTuple):
@@ -58,6 +58,7 @@ def decide(work, begin, end, t):
     call(work, MOMENTS, begin, end, t)
     call(work, MASK, begin, end, t)
     call(work, FORWARD, begin, end, t)
+    call(work, CHECK, begin, end, t)
     call(work, ACT, begin, end, t)
     call(work, COMMAND, begin, end, t)
 
@@ -162,7 +163,7 @@ class BlockCollector:
             copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers
         )
         inputs, kinds = task.encoding.inputs, rollout_type(task.encoding.inputs, task.action, task.fields, task.values)
-        self.records = np.zeros((copies, self.horizon + 1), kinds)
+        self.records = aligned_records((copies, self.horizon + 1), kinds)
         self._rng = random.streams(task.seeds.policy, copies)
         self.host: HostExperience | None = None
         cuts = self._cuts()
@@ -277,9 +278,9 @@ class BlockCollector:
         scratch = np.zeros(ROWS, self.records.dtype)
         bind, functions, plan = networks.bind, networks.functions(task.acting), networks.network(task.acting).plan
         known = {
-            task.acting: Local(work.output),
+            task.acting: Local(read_only(work.output)),
             "row": Timed(rollout.rows),
-            "mask": experience.mask,
+            "mask": read_only(experience.mask),
             "rng": self._rng,
             "settings": Shared(task.settings),
         }
@@ -290,11 +291,11 @@ class BlockCollector:
         on_scratch = {**known, "row": Local(narrow(scratch))}
         clock = np.zeros(1, np.int64)
         columns = tuple(known[name] for name in task.act.arguments)
-        act: Any = index_loop(acting(task.act, task.head))
         units = {
             SEE: bind(index_loop(see), sight, inputs, rollout, log),
             FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
-            ACT: bind(act, columns, work.output, log, clock),
+            CHECK: bind(index_loop(check_output), work.output, log, clock),
+            ACT: networks.bind_call(task.act, columns),
             COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
             SETTLE: bind(index_loop(settle), experience.told, rollout, log),
             CUT: bind(index_loop(cut), sight, rollout, cuts, log),

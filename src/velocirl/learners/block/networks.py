@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.frames import Frame
+from velocirl.engine.compiler.lanes import in_lanes, lane_loop
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.targets.indexing import row_loop
 from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, follow_unit, optimiser_unit, reduce_unit
+from velocirl.learners.program import Call
 from velocirl.learners.task import Task
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, Workspace
@@ -183,6 +186,13 @@ class BlockNetworks:
         """A unit of the learner; one that goes through a network has its passes at hand."""
         translator = self.translator if name is None else self._passes[self.network(name).activation][1]
         return bind_unit(function, arguments, translator, disjoint=disjoint)
+
+    def bind_call(self, call: Call, columns: Sequence[Any], fixed: Sequence[str] = ()) -> BoundUnit:
+        """The unit of an algorithm's function of rows: in lanes, where its rows are narrow enough for them."""
+        lanes, head = in_lanes(call.function, columns, fixed), self.task.head if call.takes_head else None
+        if lanes is None:
+            return self.bind(row_loop(call.function, head), *columns)
+        return self.bind(lane_loop(call.function, head), *lanes)
 
     def pack(self) -> None:
         """Lay the parameters of all networks out anew, after something else than an update changed them."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import aligned_records
 from velocirl.learners.batch.collecting_thread import CollectingThread
 from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.rollout import BlockRollout
@@ -72,7 +73,7 @@ class OverlappingRollout(BlockRollout):
         return BlockCollector(self.task, self.networks, 1, alone=True)
 
     def _learnt_records(self) -> NDArray[Any]:
-        return np.zeros_like(self.collector.records)
+        return aligned_records(self.collector.records.shape, self.collector.records.dtype)
 
     def _collect(self) -> None:
         """Wait for the rollout that is under way; the very first is begun here."""

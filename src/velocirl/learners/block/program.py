@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiler.columns import Local, Shared, rows_at
+from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, rows_at, with_width
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import SPACING
@@ -21,7 +21,7 @@ from velocirl.learners.block import driver
 from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
 from velocirl.learners.counters import allocate
-from velocirl.learners.program import GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
+from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 from velocirl.networks.mlp import ROWS, Workspace
 
@@ -252,8 +252,7 @@ class _Building:
                 self._add_backward(one)
             else:
                 columns = tuple(self._column(name, one) for name in one.arguments)
-                unit: Any = row_loop(one.function, self._task.head if one.takes_head else None)
-                self._add(self._networks.bind(unit, *columns), phases.LOSS)
+                self._add(self._networks.bind_call(one, columns, FIXED), phases.LOSS)
 
     def _add_forward(self, one: Forward) -> None:
         work, per, start = self._works[one.name], self._whole.per[one.name], 0
@@ -262,7 +261,7 @@ class _Building:
             size = _width(source)
             into = self._inputs(one.network, work.values, start, size, per)
             if per == 1:
-                unit = self._networks.bind(load_unit, source, Local(into))
+                unit = self._networks.bind(load_unit, with_width(source), with_width(Local(into)))
             else:
                 unit = self._networks.bind(load_several_unit, _several(source), Local(into))
             self._add(unit, phases.GATHER)
@@ -310,7 +309,7 @@ class _Building:
         if name == "metrics":
             first = self._whole._places[id(call)]
             own = self.sums.own[first : first + len(call.metrics)]
-            return Shared(own.view([(one, DOUBLE) for one in call.metrics]))
+            return Summed(own.view([(one, DOUBLE) for one in call.metrics]))
         if name == "means":
             return Shared(self._means(self.sums.single, SINGLE))
         if name == "numbers":
@@ -318,10 +317,10 @@ class _Building:
         if name == "settings":
             return Shared(self._task.settings)
         if name.endswith(SLOPE):
-            return Local(self._slope(name.removesuffix(SLOPE)))
+            return Local(read_only(self._slope(name.removesuffix(SLOPE))))
         forward = name.removesuffix(GRADIENT)
         work, per = self._works[forward], self._whole.per[forward]
-        block = work.output_gradient if name.endswith(GRADIENT) else work.output
+        block = work.output_gradient if name.endswith(GRADIENT) else read_only(work.output)
         return Local(block if per == 1 else block[: ROWS // per * per].reshape(ROWS // per, per, -1))
 
     def _once_column(self, name: str) -> Any:

@@ -23,13 +23,14 @@ from velocirl.engine.compiler.columns import Indexed, Local, Ringed, Shared
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.threads import run_together
-from velocirl.learners.acting import acting, random_action
+from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.block.stepping import (
     ACT,
     ADVANCE,
+    CHECK,
     COMMAND,
     DRAW,
     ENTER,
@@ -304,7 +305,8 @@ class BlockReplay:
             LOOK: bind(index_loop(look), sight, inputs, ring, self._log),
             RANDOM: bind(row_loop(random_action, task.head), *random_columns),
             FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
-            ACT: bind(index_loop(acting(task.act, task.head)), columns, work.output, self._log, self._clock),
+            CHECK: bind(index_loop(check_output), work.output, self._log, self._clock),
+            ACT: bind(row_loop(task.act.function, task.head if task.act.takes_head else None), *columns),
             COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
             REMEMBER: bind(index_loop(remember), sight, experience.told, ring, self._log),
         }

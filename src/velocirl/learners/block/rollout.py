@@ -53,8 +53,10 @@ class Epochs(NamedTuple):
     columns: NDArray[np.int64]  # (functions,) and of functions over columns in time after that
     schedule: NDArray[Any]  # (1,) SCHEDULE
     sizes: NDArray[np.int64]  # (threads,) how many units each thread draws from
-    units: NDArray[np.int32]  # what is drawn together: single samples, or copies
-    order: NDArray[np.int32]  # (samples,) where the samples lie, as they are drawn
+    units: NDArray[np.int32]  # what is drawn together (single samples, or copies), in the order of the draw
+    chosen: NDArray[np.int32]  # (units,) the minibatch of each
+    filled: NDArray[np.int64]  # (minibatches at most,) how far the order of each is known
+    order: NDArray[np.int32]  # (samples,) where the samples lie, one minibatch after the other
     rng: NDArray[np.uint64]  # (2,)
     first_copy: int
     copies: int
@@ -62,29 +64,39 @@ class Epochs(NamedTuple):
     minibatches: NDArray[np.int64]  # (2,) learnt from in this update, and of the run
 
 
-def shuffle(own, unit):
-    """Put the units into a random order (Fisher and Yates), and their samples with them."""
-    for last in range(len(own.units) - 1, 0, -1):
+def shuffle(own, unit, minibatches):
+    """Put the units into a random order (Fisher and Yates), and cut it into minibatches.
+
+    A minibatch is a sum over its samples, whose order is free: they come as they lie, which memory gives much faster.
+    """
+    units = len(own.units)
+    for last in range(units - 1, 0, -1):
         other = random.integer(own.rng, 0, last + 1)
         own.units[last], own.units[other] = own.units[other], own.units[last]
-    place = 0
-    for u in range(len(own.units)):
-        for t in range(unit):
-            own.order[place] = place_of(own, own.units[u] * unit + t)
-            place += 1
+    for m in range(minibatches):
+        for u in range(units * m // minibatches, units * (m + 1) // minibatches):
+            own.chosen[own.units[u]] = m
+        own.filled[m] = units * m // minibatches * unit
+    sample = 0
+    for copy in range(own.copies):
+        for t in range(own.horizon):
+            m = own.chosen[sample if unit == 1 else copy]
+            own.order[own.filled[m]] = place_of(own, copy, t)
+            own.filled[m] += 1
+            sample += 1
 
 
-def place_of(own, sample):
-    """Where a thread's sample lies among the rows of all copies, each of which has one row more than samples."""
-    copy = sample // own.horizon
-    return (own.first_copy + copy) * (own.horizon + 1) + sample - copy * own.horizon
+def place_of(own, copy, t):
+    """Where step t of a thread's copy lies among the rows of all copies, each of which has one row more than steps."""
+    return (own.first_copy + copy) * (own.horizon + 1) + t
 
 
 def reestimate(own, counters):
     """Before an epoch: let all rows go through what asks for it, in the order in which they lie, then columns."""
     since = glance(True)
-    for sample in range(len(own.order)):
-        own.order[sample] = place_of(own, sample)
+    for copy in range(own.copies):
+        for t in range(own.horizon):
+            own.order[copy * own.horizon + t] = place_of(own, copy, t)
     call_unit(own.before, 0, len(own.order), 0)
     for k in range(len(own.columns)):
         call_unit(own.columns[k], own.first_copy, own.first_copy + own.copies, 0)
@@ -112,7 +124,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         if own.before != 0:
             reestimate(own, counters)
         since = glance(True)
-        shuffle(own, unit)
+        shuffle(own, unit, minibatches)
         lap(counters, SHUFFLE, since, True)
         gathered, weight = 0, 0
         for m in range(minibatches):
@@ -306,6 +318,8 @@ class BlockRollout:
             schedule=self._schedule,
             sizes=self._sizes,
             units=np.zeros(len(self._orders[thread]) // unit, np.int32),
+            chosen=np.zeros(len(self._orders[thread]) // unit, np.int32),
+            filled=np.zeros(self.task.config.num_envs * self.task.config.horizon // unit, np.int64),
             order=self._orders[thread],
             rng=self.rng[thread],
             first_copy=first,

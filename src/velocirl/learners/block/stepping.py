@@ -31,7 +31,7 @@ from velocirl.learners.recording import STEP
 from velocirl.networks.mlp import ROWS
 
 # The units of a step and of a batch, by their places.
-LOOK, RANDOM, FORWARD, ACT, COMMAND, REMEMBER, ENTER, DRAW, REVISE, ADVANCE, UNITS = range(11)
+LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, REVISE, ADVANCE, UNITS = range(12)
 
 
 class Stepping(NamedTuple):
@@ -66,6 +66,7 @@ def decide(stepping, step, t):
             call(stepping, RANDOM, begin, end)
         else:
             call(stepping, FORWARD, begin, end)
+            call(stepping, CHECK, begin, end)
             call(stepping, ACT, begin, end)
         call(stepping, COMMAND, begin, end)
 
