@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from math import inf, nan
 
 import numpy as np
@@ -121,6 +122,36 @@ def test_graphs_of_every_kind_of_update(changes, monkeypatch):
     graphs.prepare()
     monkeypatch.setenv("VELOCIRL_CUDA_GRAPHS", "0")
     assert iterated(graphs, 5).parameters.tobytes() == iterated(single, 5).parameters.tobytes()
+
+
+def test_garbage_of_an_earlier_agent_spoils_no_graph(monkeypatch):
+    """Freeing memory of a GPU while a graph is recorded would make that fail."""
+    from velocirl.learners.batch.torch_device import CUDADevice
+
+    # Several, since numba keeps what is to be freed until there is enough of it.
+    earlier = [PPO("CartPole-v1", **SMALL, hidden=(8,), device="cuda").learn(BATCH) for _ in range(6)]
+    known, capture = [weakref.ref(one) for one in earlier], CUDADevice.capture
+
+    def littering(device, function, stream=None):
+        def run():
+            if earlier:
+                garbage = earlier.copy()
+                garbage.append(garbage)
+                earlier.clear()
+                del garbage
+            function()
+
+        return capture(device, run, stream)
+
+    monkeypatch.setattr(CUDADevice, "capture", littering)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        PPO("CartPole-v1", **SMALL, hidden=(8,), device="cuda").learn(BATCH)
+    finally:
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    assert all(one() is None for one in known)  # they were garbage, and are gone now
 
 
 @pytest.mark.parametrize("name", FOUR)

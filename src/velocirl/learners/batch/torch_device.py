@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -296,7 +297,7 @@ class CUDADevice(TorchCPUDevice):
     @contextmanager
     def at_work_first(self) -> Iterator[None]:
         """The same for the first time, of which torch warns without need."""
-        with self.at_work(), warnings.catch_warnings():
+        with self.at_work(), _uncollected(), warnings.catch_warnings():
             # Autograd's own thread meets the device here, which torch sees to.
             warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
             # Who compiles a network in float32 has asked for just that.
@@ -317,6 +318,18 @@ class CUDADevice(TorchCPUDevice):
         """The seconds from each moment to the next, when the last has come."""
         marks[-1].synchronize()
         return [before.elapsed_time(after) / 1000 for before, after in pairwise(marks)]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """While this lasts, nothing is freed that happens to be garbage: memory of a GPU, whose graph would be spoilt."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _numpy(array: Any) -> Any:
