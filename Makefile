@@ -10,8 +10,9 @@ BASELINE ?= benchmarks/baseline.json
 demo: .venv/core
 	@$(BIN)/velocirl demo
 
+# Three workers for two cores: a sixth of the time tests wait, for processes that start or for a clock.
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 3 --dist loadfile -m "not slow"
 
 test-all: check
 	$(BIN)/pytest
