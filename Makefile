@@ -1,6 +1,8 @@
 # Every command works on a fresh checkout: the virtual environment is made on first use.
 PYTHON ?= python3
 BIN := .venv/bin
+# The tests start hundreds of processes, none of which should compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What `make bench-compare` compares with: a name given to --save, or a file.
 BASELINE ?= benchmarks/baseline.json
@@ -10,9 +12,8 @@ BASELINE ?= benchmarks/baseline.json
 demo: .venv/core
 	@$(BIN)/velocirl demo
 
-# Three workers for two cores: a sixth of the time tests wait, for processes that start or for a clock.
 test: check
-	$(BIN)/pytest -n 3 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: check
 	$(BIN)/pytest

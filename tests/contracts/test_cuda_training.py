@@ -131,25 +131,21 @@ def test_garbage_of_an_earlier_agent_spoils_no_graph(monkeypatch):
     # Several, since numba keeps what is to be freed until there is enough of it.
     earlier = [PPO("CartPole-v1", **SMALL, hidden=(8,), device="cuda").learn(BATCH) for _ in range(6)]
     known, capture = [weakref.ref(one) for one in earlier], CUDADevice.capture
+    for one in earlier:
+        one.itself = one
+    del one
 
     def littering(device, function, stream=None):
         def run():
-            if earlier:
-                garbage = earlier.copy()
-                garbage.append(garbage)
-                earlier.clear()
-                del garbage
+            earlier.clear()  # they hold each other, and wait to be collected
+            if gc.isenabled():  # then that may happen at any moment
+                gc.collect()
             function()
 
         return capture(device, run, stream)
 
     monkeypatch.setattr(CUDADevice, "capture", littering)
-    thresholds = gc.get_threshold()
-    gc.set_threshold(1, 1, 1)
-    try:
-        PPO("CartPole-v1", **SMALL, hidden=(8,), device="cuda").learn(BATCH)
-    finally:
-        gc.set_threshold(*thresholds)
+    PPO("CartPole-v1", **SMALL, hidden=(8,), device="cuda").learn(BATCH)
     gc.collect()
     assert all(one() is None for one in known)  # they were garbage, and are gone now
 

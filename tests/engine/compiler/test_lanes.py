@@ -42,6 +42,11 @@ def read(row, sums):
     sums.total += row.advantage + row.action[0]
 
 
+def by_strings(row, sums):
+    row["error"] = 2.0 * row["advantage"]
+    sums.total += row["error"]
+
+
 def columns(seed=0):
     generator = np.random.default_rng(seed)
     rows, timed = np.zeros(2 * ROWS, STEP), np.zeros((ROWS, 3), STEP)
@@ -98,6 +103,15 @@ def test_a_unit_adds_to_what_is_there():
     drawn = rows[index]
     total = np.float64(drawn["advantage"] + drawn["action"][:, 0]).sum()
     np.testing.assert_allclose(given[-1].rows["total"], 10.0 + 2 * total, rtol=1e-6)
+
+
+def test_fields_that_are_named_by_strings():
+    given = columns()
+    lanes = in_lanes(by_strings, (given[1], given[-1]))
+    bind_unit(lane_loop(by_strings), lanes, learning_translator("test"))(0, ROWS)
+    rows, index = given[1]
+    np.testing.assert_array_equal(rows["error"][index], 2.0 * rows["advantage"][index])
+    assert in_lanes(by_strings, (given[1],))[0].rows.dtype.names == ("advantage", "error")
 
 
 def test_what_a_function_only_reads_is_read_only():

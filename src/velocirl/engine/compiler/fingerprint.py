@@ -67,9 +67,10 @@ def names_reached(*functions: FunctionType) -> frozenset[str]:
 
 
 def names_written(*functions: FunctionType) -> frozenset[str]:
-    """The names of attributes that functions, and all functions that they may call, write."""
+    """The names of attributes that functions, and all functions that they may call, may write; as strings, too."""
     found = [dis.get_instructions(function.__code__) for function in functions_reached(*functions)]
-    return frozenset(one.argval for some in found for one in some if one.opname == "STORE_ATTR")
+    written = [one.argval for some in found for one in some if one.opname in ("STORE_ATTR", "LOAD_CONST")]
+    return frozenset(name for name in written if isinstance(name, str))
 
 
 def functions_reached(*functions: FunctionType) -> set[FunctionType]:

@@ -61,7 +61,8 @@ def in_lanes(function: Callable[..., Any], columns: Sequence[Any], fixed: Sequen
     Of records with names, the function sees the fields that it names. What is read-only is not written back; so are
     records of which it writes no field. Fields of several numbers count as written, other than the `fixed` ones.
     """
-    named, written = names_reached(function), names_written(function)
+    written = names_written(function)
+    named = names_reached(function) | written
     made = []
     for column in map(with_width, columns):
         array = column[0] if isinstance(column, tuple) else column
