@@ -218,7 +218,7 @@ def test_it_begins_to_balance():
 
 @pytest.mark.slow
 def test_cartpole():
-    """Solved is 475 of 500; the preset, the median of seeds 0 to 4, in 100,000 steps."""
+    """Solved is 475 of 500; the preset, four of seeds 0 to 4, in 100,000 steps."""
     agents = [DiscreteSAC("CartPole-v1", seed=seed, device="cpu", threads=1).learn(100_000) for seed in range(5)]
     returns = [velocirl.evaluate(agent, episodes=100, seed=1).mean_return for agent in agents]
-    assert np.median(returns) >= 475, returns
+    assert sorted(returns)[1] >= 475, returns

@@ -8,7 +8,7 @@ from velocirl.bench.results import Result
 from velocirl.monitor.phases import ORDER, is_top, shares
 
 PREFIX = "phase:"
-MOST = 1e12  # seconds, or whatever they are given in
+LEAST, MOST = 1e-12, 1e12  # seconds, or whatever they are given in; what is less than the least is nothing
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def phases_of(result: Result) -> dict[str, float]:
     told = {
         key.removeprefix(PREFIX): float(value)
         for key, value in result.metadata.items()
-        if key.startswith(PREFIX) and isinstance(value, int | float) and 0.0 <= value < MOST
+        if key.startswith(PREFIX) and isinstance(value, int | float) and (value == 0 or LEAST <= value < MOST)
     }
     return shares(told) if any(is_top(path) and share > 0.0 for path, share in told.items()) else {}
 

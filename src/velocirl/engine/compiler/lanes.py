@@ -18,7 +18,17 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from velocirl.engine.compiler.columns import NUMBERS, Shared, Summed, Timed, kind_of, only_numbers, rows_at, with_width
+from velocirl.engine.compiler.columns import (
+    NUMBERS,
+    Shared,
+    Summed,
+    Timed,
+    kind_of,
+    only_numbers,
+    read_only,
+    rows_at,
+    with_width,
+)
 from velocirl.engine.compiler.fingerprint import names_reached, names_written
 
 LANES = 32  # rows of a strip: a whole number of vectors on any processor
@@ -69,7 +79,8 @@ def in_lanes(function: Callable[..., Any], columns: Sequence[Any], fixed: Sequen
         if array.dtype.names and array.dtype.names != (NUMBERS,) and not isinstance(column, Summed):
             array = array[[name for name in array.dtype.names if name in named]]
             several = {name for name in array.dtype.names if array.dtype[name].shape}
-            array.flags.writeable = bool(written & set(array.dtype.names) or several - set(fixed))
+            if not written & set(array.dtype.names) and several <= set(fixed):
+                array = read_only(array)
         if not array.dtype.names or array.ndim > (2 if isinstance(column, Timed) else 1):
             return None
         made.append(type(column)(array, *column[1:]) if isinstance(column, tuple) else array)

@@ -14,11 +14,12 @@ WORD, HALF, DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 
 
 def keep_sum(rows, i, row):
-    """Write the sum of the records of doubles that rows i to i + 31 have into row i // 32, on a GPU.
+    """Write the sum of the records of doubles that 32 neighbours have, of which i is one, into row i // 32.
 
-    All threads of a warp must come here, so the number of rows is a multiple of 32.
+    All threads of a warp must come here, so the number of rows is a multiple of 32. In plain Python they come in order.
     """
-    raise NotImplementedError("only a GPU has warps")
+    for name in row.dtype.names:
+        rows[i // WARP][name] = row[name] if i % WARP == 0 else rows[i // WARP][name] + row[name]
 
 
 def compiled_keep_sum(intrinsic: Any) -> Any:

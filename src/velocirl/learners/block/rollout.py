@@ -55,7 +55,7 @@ class Epochs(NamedTuple):
     sizes: NDArray[np.int64]  # (threads,) how many units each thread draws from
     units: NDArray[np.int32]  # what is drawn together (single samples, or copies), in the order of the draw
     chosen: NDArray[np.int32]  # (units,) the minibatch of each
-    filled: NDArray[np.int64]  # (minibatches at most,) how far the order of each is known
+    filled: NDArray[np.int64]  # (minibatches,) how far the order of each is known
     order: NDArray[np.int32]  # (samples,) where the samples lie, one minibatch after the other
     rng: NDArray[np.uint64]  # (2,)
     first_copy: int
@@ -319,7 +319,7 @@ class BlockRollout:
             sizes=self._sizes,
             units=np.zeros(len(self._orders[thread]) // unit, np.int32),
             chosen=np.zeros(len(self._orders[thread]) // unit, np.int32),
-            filled=np.zeros(self.task.config.num_envs * self.task.config.horizon // unit, np.int64),
+            filled=np.zeros(self.task.config.num_minibatches, np.int64),
             order=self._orders[thread],
             rng=self.rng[thread],
             first_copy=first,
