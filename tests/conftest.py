@@ -109,6 +109,7 @@ def apply():
         count = len(next(iter(fields.values())))
         envs = velocirl.make_vec(environment, count, device=device, params=params)
         saved = envs.get_state()
+        saved["rng"][:] = 1
         for name, values in fields.items():
             saved["state"][name] = values
         envs.set_state(saved)

@@ -383,11 +383,9 @@ def test_tables_of_something_else_are_refused(tmp_path, trained, sparse):
     with pytest.raises(ValueError, match=r"was trained with .*; FrozenLake-v1 has"):
         QLearning.load(path, env="FrozenLake-v1")
     for found, changes in ((path, {"dtype": "float64"}), (path, {"exploration": "ucb"}), (path, {"storage": "sparse"})):
-        with pytest.raises(ValueError, match=r"the table's|is not an agent of this version"):
+        with pytest.raises(ValueError, match=r"table\.\w+ is float32 .*, and must be|has no array 'table\."):
             QLearning.load(found, **changes)
-    with pytest.raises(
-        ValueError, match=r"the table's values are float32 \(\d+, 9\); these must be float32 \(19683, 9\)"
-    ):
+    with pytest.raises(ValueError, match=r"has an array 'table.state', which does not belong to it"):
         QLearning.load(few, storage="dense")
     state = read_state(few)
     for name, array in (
@@ -398,11 +396,13 @@ def test_tables_of_something_else_are_refused(tmp_path, trained, sparse):
         ("acting.rng", state.arrays["acting.rng"][:, :-1]),
     ):
         write_state(few, {**state.arrays, name: array}, state.document)
-        with pytest.raises(ValueError, match=r"the table's|acting\.rng is not the state of a random stream"):
+        with pytest.raises(
+            ValueError, match=r"(table|acting)\.\w+ is|the arrays of the table differ|has a state twice"
+        ):
             QLearning.load(few)
     fewer = {name: array for name, array in state.arrays.items() if name != "table.values"}
     write_state(few, fewer, state.document)
-    with pytest.raises(ValueError, match=r"is not an agent of this version: KeyError\('values'\)"):
+    with pytest.raises(ValueError, match=r"has no array 'table\.values'"):
         QLearning.load(few)
 
 

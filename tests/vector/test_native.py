@@ -169,10 +169,10 @@ def without(saved, name):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda saved: without(saved, "rng"), "a fleet's state has state, params, rng"),
-        (lambda saved: {**saved, "extra": saved["rng"]}, "got .*extra"),
-        (lambda saved: {**saved, "rng": saved["rng"][:4]}, r"rng is uint64 \(4, 2\); this fleet has uint64 \(5, 2\)"),
-        (lambda saved: {**saved, "elapsed": saved["elapsed"].astype(np.int64)}, r"elapsed is int64 .*has int32"),
+        (lambda saved: without(saved, "rng"), "the state has no array 'rng'"),
+        (lambda saved: {**saved, "extra": saved["rng"]}, "the state has an array 'extra'"),
+        (lambda saved: {**saved, "rng": saved["rng"][:4]}, r"rng is uint64 \(4, 2\), and must be uint64 \(5, 2\)"),
+        (lambda saved: {**saved, "elapsed": saved["elapsed"].astype(np.int64)}, r"elapsed is int64 .*must be int32"),
         (lambda saved: {**saved, "state": saved["params"]}, "state is"),
         (lambda saved: make(6)[0].get_state(), r"\(6,\)"),
         (lambda saved: make(5, "Pendulum-v1")[0].get_state(), "angular_velocity"),

@@ -8,11 +8,13 @@ that they are compiled once for observations of any size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.allowance import claim
 from velocirl.engine.errors import DefinitionError
 
 GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # what `ended` says of a step
@@ -88,7 +90,8 @@ def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def aligned_records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Records of zeros that begin with a line of the cache."""
-    size = int(np.prod(shape)) * dtype.itemsize
+    size = prod(shape) * dtype.itemsize
+    claim(size, f"a rollout of {prod(shape):,} steps (num_envs, horizon)")
     memory = np.zeros(size + LINE, np.uint8)
     start = -memory.ctypes.data % LINE
     return memory[start : start + size].view(dtype).reshape(shape)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.allowance import claim
+
 HEADER_BYTES = 4096  # so that rows begin at a page
 FORMAT, VERSION = "velocirl ring", 1
 
@@ -25,6 +27,7 @@ def allocate_rows(capacity: int, dtype: np.dtype[Any], path: Path | None) -> NDA
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError(f"rows must be records of numbers, not {dtype}")
     if path is None:
+        claim(capacity * dtype.itemsize, f"a memory of {capacity:,} transitions (buffer_size)")
         return np.zeros(capacity, dtype)
     header = header_bytes(FORMAT, VERSION, dtype, capacity=capacity)
     if not path.parent.is_dir():

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine import random
+from velocirl.engine.allowance import claim
 from velocirl.engine.environment import Environment
 from velocirl.engine.lifecycle import Copies
 
@@ -88,9 +89,11 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 def allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:
     """The arrays of a fleet, on the host."""
-    observation, action = environment.observation, environment.action
-    seen = (count, 1) if isinstance(observation, Discrete) else (count, *(observation.shape or ()))
-    seen_dtype = np.int64 if isinstance(observation, Discrete) else observation.dtype
+    action = environment.action
+    seen, seen_dtype = observed(environment, count)
+    row = environment.state.dtype.itemsize * 2 + environment.params.dtype.itemsize
+    row += 2 * np.dtype(seen_dtype).itemsize * int(np.prod(seen[1:]))
+    claim(count * row, f"num_envs={count} copies of {environment.id}")
     try:
         rows = environment.params.rows(count, params)
     except ValueError as error:
@@ -112,6 +115,14 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any]) ->
         final_state=aligned(environment.state.rows(count)),
         mask=aligned_zeros((count, environment.num_masked if environment.legal else 1), np.int8),
     )
+
+
+def observed(environment: Environment, count: int) -> tuple[tuple[int, ...], Any]:
+    """The shape and the type of what so many copies see."""
+    space = environment.observation
+    if isinstance(space, Discrete):
+        return (count, 1), np.int64
+    return (count, *(space.shape or ())), space.dtype
 
 
 def seed_copies(rng: NDArray[Any], seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,16 +53,43 @@ else:
     uint8 = FieldType(np.uint8)
     bool_ = FieldType(np.bool_)
 
+NOT_GIVEN = object()
+
+
+class Between(NamedTuple):
+    """What stands for the default of a field with bounds."""
+
+    low: float
+    high: float
+    default: Any
+
+
+def between(low: float, high: float, *, default: Any = NOT_GIVEN) -> Any:
+    """The bounds of a field, both included, and where it has one its default.
+
+    In a record, `row: int32 = between(0, 4)` or `length: int32 = between(1, 30, default=3)`. They hold while an episode
+    goes on. Parameters and saved states beyond them are refused, and functions that write such values too.
+    """
+    return Between(low, high, default)
+
+
 _INSTEAD = {"float": "float32", "int": "int32 or int64", "bool": "bool_", "str": "an integer code"}
 
 
 class Record:
     """The type of a record: its fields, their defaults, and how to make rows of it."""
 
-    def __init__(self, name: str, dtype: np.dtype, defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        dtype: np.dtype,
+        defaults: Mapping[str, Any],
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
         self.name = name
         self.dtype = dtype
         self.defaults = dict(defaults)
+        self.bounds = dict(bounds or {})  # the least and the greatest value, of the fields that have them
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -94,7 +121,18 @@ class Record:
             fits = np.isfinite(column) if column.dtype.kind == "f" else column == given
             if not np.all(fits):
                 raise ValueError(f"{self.name}.{name} is a {column.dtype}, which cannot hold {value!r}")
+            low, high = self.bounds.get(name, (-np.inf, np.inf))
+            if np.any(column < low) or np.any(column > high):
+                raise ValueError(f"{self.name}.{name} must be from {low} to {high}, got {value!r}")
         return array
+
+    def beyond(self, rows: NDArray[Any]) -> tuple[str, Any] | None:
+        """The first field with a value outside of its bounds, and that value; None where there is none."""
+        for name, (low, high) in self.bounds.items():
+            wrong = (rows[name] < low) | (rows[name] > high)
+            if wrong.any():
+                return name, rows[name][wrong].flat[0]
+        return None
 
     def suggestion(self, name: str) -> str:
         """What to say of a field that does not exist: the nearest name, or all of them."""
@@ -115,6 +153,7 @@ def record(cls: type) -> Record:
     place = f"record {cls.__name__} ({cls.__module__})"
     fields: list[tuple[Any, ...]] = []
     defaults: dict[str, Any] = {}
+    bounds: dict[str, tuple[float, float]] = {}
     for name, annotation in inspect.get_annotations(cls, eval_str=True).items():
         if name.startswith("_"):
             raise DefinitionError(f"{place}: field {name!r} may not start with an underscore")
@@ -125,11 +164,16 @@ def record(cls: type) -> Record:
                 raise DefinitionError(f"{place}: field {name!r} is annotated {written}; write {advice} instead")
             annotation = FieldType(annotation)
         fields.append((name, annotation.scalar, annotation.shape))
-        if hasattr(cls, name):
-            defaults[name] = getattr(cls, name)
+        given = getattr(cls, name, NOT_GIVEN)
+        if isinstance(given, Between):
+            if not given.low <= given.high:
+                raise DefinitionError(f"{place}: field {name!r} cannot lie between {given.low} and {given.high}")
+            bounds[name], given = (given.low, given.high), given.default
+        if given is not NOT_GIVEN:
+            defaults[name] = given
     if not fields:
         raise DefinitionError(f"{place} has no fields: write at least one, such as `position: float32`")
-    result = Record(cls.__name__, np.dtype(fields, align=True), defaults)
+    result = Record(cls.__name__, np.dtype(fields, align=True), defaults, bounds)
     result.rows(1)  # a default that does not fit its field is refused here, where it was written
     return result
 

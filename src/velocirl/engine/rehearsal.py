@@ -42,6 +42,14 @@ def problems(environment: Environment, params: np.ndarray, steps: int, seed: int
         return [problem]
 
 
+def try_state(environment: Environment, state: np.ndarray, params: np.ndarray, rng: np.ndarray) -> None:
+    """Let one copy look around and take a step from a state (1,) that somebody gave, and raise what goes wrong."""
+    run = _Run(environment, params, 0)
+    run.copies.state[:], run.copies.rng[:] = state, rng
+    with np.errstate(all="ignore"):
+        run.look_and_step()
+
+
 class _Run:
     """One copy in plain Python, each call watched."""
 
@@ -66,9 +74,20 @@ class _Run:
                 self._look()
         return list(self.found.values())
 
+    def look_and_step(self) -> None:
+        """See and step once from where the copy is."""
+        row, mask = self.copies.observation[0], self.copies.mask[0]
+        self._call("observe", self.state, self.params, row)
+        if self.environment.legal:
+            self._call("legal", self.state, self.params, mask)
+        sampler(self.environment)(self.copies, 0)
+        self._step(self.copies.action[0])
+        self._call("observe", self.state, self.params, row)
+
     def _begin(self) -> None:
         if (returned := self._call("reset", self.state, self.params, self.rng)) is not None:
             self._report("reset", f"returns {returned!r}; it writes into state and returns nothing")
+        self._check_bounds("reset")
         self._look()
 
     def _step(self, action: Any) -> bool:
@@ -82,7 +101,17 @@ class _Run:
             self._report("step", f"returns the reward {reward!r}; a reward must be finite")
         if not isinstance(terminated, (bool, np.bool_)):
             raise self._problem("step", f"returns terminated as {terminated!r}; return a bool, such as `x > limit`")
+        if not terminated:
+            self._check_bounds("step")
         return bool(terminated)
+
+    def _check_bounds(self, name: str) -> None:
+        """While an episode goes on, fields lie between the bounds that the record gives them."""
+        found = self.environment.state.beyond(self.copies.state)
+        if found is not None:
+            field, value = found
+            low, high = self.environment.state.bounds[field]
+            self._report(name, f"leaves {value} in state.{field}, which is declared to lie between {low} and {high}")
 
     def _look(self) -> None:
         row, mask = self.copies.observation[0], self.copies.mask[0]

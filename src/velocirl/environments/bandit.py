@@ -4,13 +4,13 @@ One pull is one episode, and there is nothing to observe. It shows whether an ag
 through the noise: a perfect policy always pulls arm 2 and earns 0.8 on average, a random one 0.45.
 """
 
-from velocirl import Discrete, Environment, float32, int32, random, record
+from velocirl import Discrete, Environment, between, float32, int32, random, record
 from velocirl.engine.canvas import AMBER, MIST, SLATE, STONE
 
 
 @record
 class State:
-    arm: int32  # that was pulled, -1 before
+    arm: int32 = between(-1, 3)  # that was pulled, -1 before
     pay: float32
 
 

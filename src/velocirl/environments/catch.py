@@ -4,7 +4,7 @@ The ball starts in a column drawn evenly, the paddle in the middle. Nine steps l
 -1 for a miss. Only the last step pays, so that credit must travel back. A perfect policy earns 1.
 """
 
-from velocirl import Box, Discrete, Environment, int32, random, record
+from velocirl import Box, Discrete, Environment, between, int32, random, record
 from velocirl.engine.canvas import BLUE, MIST, ORANGE, PAPER
 
 HEIGHT, WIDTH = 10, 5
@@ -12,9 +12,9 @@ HEIGHT, WIDTH = 10, 5
 
 @record
 class State:
-    ball_row: int32
-    ball_column: int32
-    paddle: int32
+    ball_row: int32 = between(0, HEIGHT - 2)  # the last row ends the episode
+    ball_column: int32 = between(0, WIDTH - 1)
+    paddle: int32 = between(0, WIDTH - 1)
 
 
 def reset(state, params, rng):

@@ -6,7 +6,7 @@ the intended direction with probability 1/3 each. Gymnasium sets no time limit; 
 policy which never arrives can be evaluated too.
 """
 
-from velocirl import Discrete, Environment, bool_, int32, random, record
+from velocirl import Discrete, Environment, between, bool_, int32, random, record
 from velocirl.engine.canvas import GREEN, INK, MIST, PAPER, RED, SKY, SLATE
 
 HEIGHT, WIDTH = 4, 12
@@ -16,8 +16,8 @@ UP, RIGHT, DOWN, LEFT = 0, 1, 2, 3
 
 @record
 class State:
-    row: int32
-    column: int32
+    row: int32 = between(0, LAST_ROW)
+    column: int32 = between(0, LAST_COLUMN)
 
 
 @record

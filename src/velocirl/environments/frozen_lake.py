@@ -5,7 +5,7 @@ probability 1/3 each. A perfect policy earns 0.74 in 100 steps on the 4x4 lake a
 without slipping 1.
 """
 
-from velocirl import Discrete, Environment, bool_, int32, random, record, uint8
+from velocirl import Discrete, Environment, between, bool_, int32, random, record, uint8
 from velocirl.engine.canvas import BLUE, GREEN, RED, SKY, SLATE, WHITE
 
 HOLE, GOAL = ord("H"), ord("G")
@@ -19,8 +19,14 @@ def tiles(*lines: str) -> tuple[tuple[int, ...], ...]:
 
 @record
 class State:
-    row: int32
-    column: int32
+    row: int32 = between(0, 3)
+    column: int32 = between(0, 3)
+
+
+@record
+class LargeState:
+    row: int32 = between(0, 7)
+    column: int32 = between(0, 7)
 
 
 @record
@@ -104,7 +110,7 @@ environment = Environment(
 
 large_environment = Environment(
     "FrozenLake8x8-v1",
-    state=State,
+    state=LargeState,
     params=LargeParams,
     observation=Discrete(64),
     action=Discrete(4),

@@ -4,7 +4,7 @@ Each episode starts on a free cell drawn evenly, so that a table sees every stat
 room stays where it is. A perfect policy needs 5.33 steps and earns 0.947 on average.
 """
 
-from velocirl import Discrete, Environment, float32, int32, random, record
+from velocirl import Discrete, Environment, between, float32, int32, random, record
 from velocirl.engine.canvas import GREEN, MIST, PAPER, RED, SLATE
 
 ROOM = (
@@ -22,8 +22,8 @@ UP, RIGHT, DOWN, LEFT = 0, 1, 2, 3
 
 @record
 class State:
-    row: int32
-    column: int32
+    row: int32 = between(0, SIDE - 1)
+    column: int32 = between(0, SIDE - 1)
 
 
 @record

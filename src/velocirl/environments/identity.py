@@ -5,7 +5,7 @@ earns 16, a random one 4. IdentityContinuous-v0 shows a number in [-1, 1); the a
 the square of the difference: a perfect policy earns 0, one that always says 0 earns -16/3 on average.
 """
 
-from velocirl import Box, Discrete, Environment, float32, int32, random, record
+from velocirl import Box, Discrete, Environment, between, float32, int32, random, record
 from velocirl.engine.canvas import BLUE, MIST, STONE
 
 SYMBOLS = 4
@@ -13,7 +13,7 @@ SYMBOLS = 4
 
 @record
 class State:
-    symbol: int32
+    symbol: int32 = between(0, SYMBOLS - 1)
 
 
 def reset(state, params, rng):

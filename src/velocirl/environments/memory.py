@@ -4,21 +4,24 @@ While bits are shown and during the delay, actions mean nothing; then each actio
 if it is right. Only a memory can solve it: a perfect policy earns 3, the length, any policy without memory 1.5.
 """
 
-from velocirl import Box, Discrete, Environment, int32, random, record
+from velocirl import Box, Discrete, Environment, between, int32, random, record
 from velocirl.engine.canvas import AMBER, GREEN, INK, MIST, RED, STONE
+
+LONGEST = 30  # bits of a sequence
+LATEST = 10_000  # steps before it has to be repeated
 
 
 @record
 class State:
-    time: int32
-    bits: int32  # bit k is the one shown at time k
-    answers: int32
+    time: int32 = between(0, 2 * LONGEST + LATEST)
+    bits: int32 = between(0, 2**LONGEST - 1)  # bit k is the one shown at time k
+    answers: int32 = between(0, 2**LONGEST - 1)
 
 
 @record
 class Params:
-    length: int32 = 3  # of the sequence, 1 to 30
-    delay: int32 = 2
+    length: int32 = between(1, LONGEST, default=3)  # of the sequence
+    delay: int32 = between(0, LATEST, default=2)
 
 
 def reset(state, params, rng):

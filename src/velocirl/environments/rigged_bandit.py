@@ -4,18 +4,18 @@ One pull is one episode, and there is nothing to observe: the least that any lea
 earns 1, a random one 0.5.
 """
 
-from velocirl import Discrete, Environment, int32, record
+from velocirl import Discrete, Environment, between, int32, record
 from velocirl.engine.canvas import AMBER, MIST, RED, SLATE
 
 
 @record
 class State:
-    arm: int32  # that was pulled, -1 before
+    arm: int32 = between(-1, 1)  # that was pulled, -1 before
 
 
 @record
 class Params:
-    paying_arm: int32 = 1
+    paying_arm: int32 = between(0, 1, default=1)
 
 
 def reset(state, params, rng):

@@ -5,7 +5,7 @@ ends the episode: 1 on a target, -1 elsewhere. The map must be read, not learnt 
 three steps.
 """
 
-from velocirl import Box, Discrete, Environment, int32, int64, random, record
+from velocirl import Box, Discrete, Environment, between, int32, int64, random, record
 from velocirl.engine.canvas import GREEN, MIST, PAPER, RED, WHITE
 
 RADIUS = 3
@@ -15,14 +15,14 @@ BORDER_CELLS = 8 * RADIUS
 
 @record
 class State:
-    row: int32
-    column: int32
-    targets: int64  # bit SIDE * row + column for each cell
+    row: int32 = between(1, SIDE - 2)  # the border ends the episode
+    column: int32 = between(1, SIDE - 2)
+    targets: int64 = between(0, 2 ** (SIDE * SIDE) - 1)  # bit SIDE * row + column for each cell
 
 
 @record
 class Params:
-    num_targets: int32 = 4
+    num_targets: int32 = between(0, BORDER_CELLS, default=4)
 
 
 def on_border(row, column):

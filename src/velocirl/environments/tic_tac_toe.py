@@ -5,7 +5,7 @@ ignore the mask can learn the rules too. A perfect policy earns 0.960 on average
 opponent does), a random one that follows the mask 0.
 """
 
-from velocirl import Discrete, Environment, MultiDiscrete, int32, random, record
+from velocirl import Discrete, Environment, MultiDiscrete, between, int32, random, record
 from velocirl.engine.canvas import BLUE, PAPER, RED, STONE
 
 FULL = 0b111_111_111  # a set of cells is a number of 9 bits, bit k for cell k, row by row
@@ -18,8 +18,8 @@ LINES = (
 
 @record
 class State:
-    mine: int32
-    theirs: int32
+    mine: int32 = between(0, FULL)
+    theirs: int32 = between(0, FULL)
 
 
 def has_line(cells):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,18 +61,3 @@ def check_faults(faults: NDArray[np.int32], steps: int) -> None:
     copy = int(copies[np.argmin(faults[copies])])
     t, kind = divmod(int(faults[copy]) - 1, FAULT_KINDS)
     raise fault_of_rollout(kind, copy, t, steps, len(faults))
-
-
-def fitting_all(arrays: Mapping[str, NDArray[Any]], own: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse arrays of a file that are not as the agent's own."""
-    for name, array in own.items():
-        fitting(name, arrays, array)
-
-
-def fitting(name: str, arrays: Mapping[str, NDArray[Any]], own: NDArray[Any]) -> NDArray[Any]:
-    """An array of a file, which must be as the agent's own."""
-    found = arrays[name]
-    if found.shape != own.shape or found.dtype != own.dtype:
-        wanted = f"{own.dtype} {own.shape}"
-        raise ValueError(f"{name} is {found.dtype} {found.shape} in the file; this agent has {wanted}")
-    return found

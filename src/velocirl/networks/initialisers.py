@@ -11,16 +11,23 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.allowance import claim
 from velocirl.engine.naming import nearest
 
 Initialiser = Callable[[np.random.Generator, int, int, float], NDArray[np.float32]]
 
 
 def initialiser_from(name: str) -> Initialiser:
-    """The initialiser of a name."""
+    """The initialiser of a name; it refuses layers that are larger than whoever asks for them may have."""
     if name not in INITIALISERS:
         raise ValueError(f"there is no initialiser {name!r}{nearest(name, INITIALISERS)}")
-    return INITIALISERS[name]
+    initialise = INITIALISERS[name]
+
+    def initialised(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:
+        claim(4 * inputs * outputs, f"a layer of {inputs} by {outputs} weights")
+        return initialise(generator, inputs, outputs, gain)
+
+    return initialised
 
 
 def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:

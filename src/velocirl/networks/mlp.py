@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.allowance import claim
 from velocirl.engine.compiler.products import PANEL, padded
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
@@ -111,6 +112,7 @@ class MLP:
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
         """A new vector of parameters: weights by the initialiser, biases zero, free segments at their values."""
+        claim(4 * self.num_parameters, f"a network of {self.num_parameters:,} parameters")
         parameters = np.zeros(self.num_parameters, np.float32)
         initialise = initialiser_from(self.initialiser)
         hidden_gain = activation_from(self.activation).gain

@@ -17,6 +17,7 @@ from velocirl.engine.naming import nearest
 from velocirl.networks.encoding import Part
 
 THEN = "then"
+MOST_LAYERS = 256
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,9 @@ def parse_network(spec: str | Mapping[str, str]) -> NetworkSpec:
 def _stages(text: str) -> tuple[Stage, ...]:
     calls = parse(text, "network", "stages such as mlp(64, 64) or lstm(128)")
     stages = [_stage(call) for call in calls]
+    layers = [len(getattr(one, "widths", getattr(one, "channels", ()))) + getattr(one, "layers", 0) for one in stages]
+    if sum(layers) > MOST_LAYERS:
+        raise ValueError(f"a network has at most {MOST_LAYERS} layers, got {sum(layers)}")
     for place, stage in enumerate(stages):
         if isinstance(stage, Convolutional) and place > 0:
             raise ValueError(f"{text!r}: a cnn reads an image and must come first")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
+from velocirl.engine.saved import Specs, check_arrays, streams
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
@@ -23,6 +24,7 @@ from velocirl.tabular.config import TableConfig
 from velocirl.tabular.learner import Outcome, TableLearner, TabularTask
 from velocirl.tabular.loop import Pace
 from velocirl.tabular.memory import Memory, memory_of
+from velocirl.tabular.saved import TRAINED, table_specs, training_specs
 from velocirl.tabular.tables.exploring import exploring
 from velocirl.tabular.tables.rules import Rule, counted
 from velocirl.tabular.tables.states import states_of
@@ -267,11 +269,17 @@ class TabularAgent(Agent):
             return {**self._waiting, **arrays}
         return arrays if self._learner is None else {**arrays, **self._learner.state()}
 
+    def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
+        """What the arrays of such an agent must be; those of a learner are there where it has learnt."""
+        own = {**table_specs(self.table), "acting.rng": streams(1)}
+        if TRAINED not in arrays:
+            return own
+        native, memory = self.source.native, self.make_memory()
+        return {**own, **training_specs(native, self.num_envs, memory, self.actions, arrays)}
+
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays; those of training wait until training begins."""
-        if arrays["acting.rng"].shape != self._acting.shape or arrays["acting.rng"].dtype != self._acting.dtype:
-            raise ValueError("acting.rng is not the state of a random stream")
-        self.load_policy_arrays(arrays)
+        self.load_policy_arrays({name: array for name, array in arrays.items() if name.startswith("table.")})
         self._acting[:] = arrays["acting.rng"]
         self._waiting = {name: array for name, array in arrays.items() if not name.startswith("table.")}
 
@@ -282,6 +290,7 @@ class TabularAgent(Agent):
 
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Act by this table."""
+        check_arrays(arrays, table_specs(self.table), allow_nan=True)
         prefix = "table."
         self.table.load_state({name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)})
         if self._learner is not None:

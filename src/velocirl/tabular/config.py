@@ -7,7 +7,7 @@ from math import inf
 from typing import Literal
 
 from velocirl.optim.schedules import schedule_from
-from velocirl.training.config import require
+from velocirl.training.config import require, require_whole
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class TableConfig:
     """Seed of all random numbers. Drawn at random if not given."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "workers"):
-            require(getattr(self, name) is None or getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(self.steps_per_sync >= 1, "steps_per_sync", self.steps_per_sync, "at least 1")
+        require_whole(self, 1, 2**24, "num_envs")
+        require_whole(self, 1, 1024, "workers")
+        require_whole(self, 1, 2**62, "steps_per_sync")
         require(0 < self.learning_rate <= 1, "learning_rate", self.learning_rate, "above 0 and at most 1")
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         require(abs(self.initial_value) < inf, "initial_value", self.initial_value, "finite")

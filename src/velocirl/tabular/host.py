@@ -15,7 +15,6 @@ from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import add_kernel, compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, fetch_add
 from velocirl.learners.counters import TIMED, TIMING, WHOLE
-from velocirl.learners.faults import fitting_all
 from velocirl.tabular.learner import NO_LIMIT, Outcome, TabularTask, begin_loop, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
 from velocirl.tabular.tables.table import ROWS_USED
@@ -148,7 +147,6 @@ class HostLearner:
         """Go on with new episodes: their seeds come from the streams, so that no episode is repeated."""
         if "policy.rng" not in state:
             return
-        fitting_all(state, {"policy.rng": self._rng})
         self._rng[:] = state["policy.rng"]
         self._begun, self._seed = False, int(self._rng[0, 0] >> np.uint64(33))
 

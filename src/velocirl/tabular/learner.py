@@ -18,7 +18,7 @@ from velocirl.engine.fleet import aligned, aligned_zeros
 from velocirl.engine.targets.cpu import CPUTarget
 from velocirl.engine.targets.threads import SPACING, run_together
 from velocirl.learners.counters import Meter, allocate, clear, read
-from velocirl.learners.faults import fault_of_rollout, fitting_all
+from velocirl.learners.faults import fault_of_rollout
 from velocirl.learners.phases import add, add_parts
 from velocirl.learners.recording import EPISODE
 from velocirl.tabular.loop import (
@@ -237,12 +237,8 @@ class FleetLearner:
         """Go on from a saved state."""
         if "policy.rng" not in state:
             return
-        own = {name: np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
-        fitting_all(state, {f"current.{name}": array for name, array in own.items()})
-        fitting_all(state, {"policy.rng": self._rng, "fleet.action": self._envs.copies.action})
         fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
         action = fleet.pop("action")
-        check_places(state, len(self._table), self._lesson.actions)
         self._envs.set_state(fleet)
         self._envs.copies.action[:] = action
         self._rng[:] = state["policy.rng"]
@@ -279,22 +275,6 @@ class FleetLearner:
     def _typed(self, pace: Pace) -> Pace:
         """The numbers of a pace in the types that the loop was compiled for."""
         return typed(pace, self._table.dtype)
-
-
-def check_places(state: Mapping[str, NDArray[Any]], rows: int, actions: int) -> None:
-    """Refuse a saved state that points outside of the table: compiled code would follow it."""
-    window, wrong = state["current.window"], state["current.place"] >= rows
-    wrong |= (state["fleet.action"] < 0) | (state["fleet.action"] >= actions)
-    for name in window.dtype.names or ():
-        if name == "place":
-            wrong |= (window[name] >= rows).any(axis=1)
-        elif name == "action":
-            wrong |= (window[name] >= actions).any(axis=1)
-        elif name in ("count", "newest"):
-            longest = window["place"].shape[1] if "place" in (window.dtype.names or ()) else 0
-            wrong |= (window[name] < 0) | (window[name] > longest)
-    if wrong.any():
-        raise ValueError(f"copy {int(np.argmax(wrong))} of the file is in a place that its table does not have")
 
 
 def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +19,16 @@ class Memory(NamedTuple):
     # nothing does; `over` says whether the episode ended, `step` is the learning rate. What it will do next and where
     # it is then are `current.next_action[i]` and `current.next_place[i]`.
     remember: Callable[..., Any]
+    bounds: Mapping[str, tuple[int, int]] = {}  # of the fields of a window that are counts, or places in it
+    least_action: int = 0
 
 
 def memory_of(learn: Callable[..., Any], n_step: int) -> Memory:
     """Of so many steps; `learn` is that of the rule."""
     steps = [("place", np.uint64, (n_step,)), ("action", np.int32, (n_step,)), ("reward", np.float32, (n_step,))]
     window = np.dtype([("count", np.int64), *(steps if n_step > 1 else [])])
-    return Memory(window, one_step(learn) if n_step == 1 else n_steps(learn, n_step))
+    bounds = {"count": (0, n_step - 1)}  # with one more, it would have been learnt from
+    return Memory(window, one_step(learn) if n_step == 1 else n_steps(learn, n_step), bounds)
 
 
 def one_step(learn: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,7 +40,8 @@ def memory_of_traces(rule: Rule, gamma: float, trace_decay: float, *, accumulati
             ("action", np.int32, (length,)),
         ]
     )
-    return Memory(window, tracing(rule, length, trace_decay, accumulating))
+    bounds = {"count": (0, length), "newest": (0, length - 1), "greedy": (0, 1)}
+    return Memory(window, tracing(rule, length, trace_decay, accumulating), bounds, REPLACED)
 
 
 def tracing(rule: Rule, length: int, trace_decay: float, accumulating: bool) -> Callable[..., Any]:

@@ -8,15 +8,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
+import msgspec
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
+from velocirl.engine.allowance import loading
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
+from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays
 from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback
@@ -31,6 +34,29 @@ from velocirl.training.source import Source
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
 Row = dict[str, float | int | None]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Total = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True):
+    """What the document of a saved agent must be."""
+
+    algorithm: str
+    environment: str
+    observation_space: str
+    action_space: str
+    config: dict[str, Any]
+    steps: Count
+    iterations: Count
+    goal: tuple[Count, Total] | None
+    best: dict[str, Any] | None = None  # what a best model was judged by
+
+
+# The last episodes: the arrays of a saved agent that are the same for all algorithms.
+RECENT_SPECS: Specs = {
+    "recent.returns": ArraySpec(np.float64, (None,)),
+    "recent.lengths": ArraySpec(np.int64, (None,), 0, 2**62),
+}
 
 
 @dataclass(frozen=True)
@@ -174,8 +200,12 @@ class Agent(metaclass=Documented):
         """Every array that decides the future of this agent."""
 
     @abstractmethod
+    def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
+        """What `arrays` gives, of an agent that has learnt or of one that has not, whichever these are of."""
+
+    @abstractmethod
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `arrays` gave; anything that does not fit is refused before anything is changed."""
+        """Go on from what `arrays` gave, which was checked."""
 
     @abstractmethod
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
@@ -222,40 +252,63 @@ class Agent(metaclass=Documented):
 
     @classmethod
     def load(
-        cls, path: str | Path, env: str | Environment | None = None, *, memory: bool = True, **changes: Any
+        cls,
+        path: str | Path,
+        env: str | Environment | None = None,
+        *,
+        memory: bool = True,
+        allow_nan: bool = False,
+        **changes: Any,
     ) -> Self:
         """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own.
 
         `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its
-        `memory`, an agent that has one begins with an empty one: enough to see it act.
+        `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite
+        are refused, unless you `allow_nan`.
         """
         path = Path(path)
         if not path.exists() and not path.suffix:
             path = path.with_suffix(".safetensors")
-        return cls.from_state(read_checkpoint(path, memory=memory), env, str(path), **changes)
+        state = read_checkpoint(path, memory=memory)
+        return cls.from_state(state, env, str(path), allow_nan=allow_nan, **changes)
 
     @classmethod
     def from_state(
-        cls, state: State, env: str | Environment | None = None, name: str = "the state", **changes: Any
+        cls,
+        state: State,
+        env: str | Environment | None = None,
+        name: str = "the state",
+        *,
+        allow_nan: bool = False,
+        **changes: Any,
     ) -> Self:
-        """An agent as it was when `state` was taken."""
+        """An agent as it was when `state` was taken; what such a state cannot be is refused before it is followed."""
         try:
-            document = state.document
-            kind = algorithm_from(document["algorithm"])
+            document = msgspec.convert(state.document, Document)
+            kind = algorithm_from(document.algorithm)
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
-            config = {**document["config"], **changes}
-            agent: Any = kind(_named(document["environment"], name) if env is None else env, **config)
-            saved = {key: document[key] for key in agent.source.signature()}
+            config = {**document.config, **changes}
+            with loading(sum(array.nbytes for array in state.arrays.values())):
+                agent: Any = kind(_named(document.environment, name) if env is None else env, **config)
+            saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
-            agent.steps, agent.iterations = int(document["steps"]), int(document["iterations"])
-            agent.goal = None if document["goal"] is None else Goal(*map(int, document["goal"]))
+            check_arrays(state.arrays, {**RECENT_SPECS, **agent.specs(state.arrays)}, allow_nan=allow_nan)
+            agent.steps, agent.iterations = document.steps, document.iterations
+            agent.goal = None if document.goal is None else Goal(*document.goal)
+            if agent.goal is not None and agent.goal.start > agent.steps:
+                raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")
             agent.recent_returns.extend(state.arrays["recent.returns"].tolist())
             agent.recent_lengths.extend(state.arrays["recent.lengths"].tolist())
             agent.load_arrays(state.arrays)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
+        except msgspec.ValidationError as error:
+            wrong = str(error).replace("`", "").replace("$.", "")
+            raise ValueError(f"{name} is not an agent of this version: {wrong}") from None
+        except StateError as error:
+            raise StateError(f"{name} cannot be used: {error}") from None
         return agent
 
     def time_metrics(self, steps: int) -> Row:

@@ -14,7 +14,7 @@ import numpy as np
 from velocirl.engine.naming import nearest
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
-from velocirl.networks.specs import parse_network
+from velocirl.networks.specs import MOST_LAYERS, parse_network
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
 
@@ -50,6 +50,14 @@ def require(condition: bool, name: str, value: Any, wanted: str) -> None:
     """Refuse an impossible value by name."""
     if not condition:
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def require_whole(config: Any, low: int, high: int, *names: str) -> None:
+    """Refuse whole numbers outside of a range by name; those that were left open may be."""
+    for name in names:
+        value = getattr(config, name)
+        require(value is None or value >= low, name, value, f"at least {low}")
+        require(value is None or value <= high, name, value, f"at most {high:,}")
 
 
 def _plain(value: Any) -> Any:
@@ -103,14 +111,14 @@ class DeepConfig:
     """Compile the network with torch.compile. It is then a torch network, even if `network` is not given."""
 
     def __post_init__(self) -> None:
-        require(self.num_envs >= 1, "num_envs", self.num_envs, "at least 1")
-        for name in ("threads", "workers"):
-            require(getattr(self, name) is None or getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require_whole(self, 1, 2**24, "num_envs")
+        require_whole(self, 1, 1024, "threads", "workers")
         require(0 < self.learning_rate < inf, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         for name in ("max_grad_norm", "max_grad_value"):
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
         require(all(width >= 1 for width in self.hidden), "hidden", self.hidden, "widths of at least 1")
+        require(len(self.hidden) <= MOST_LAYERS, "hidden", self.hidden, f"at most {MOST_LAYERS} widths")
         require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
         activation_from(self.activation)
         initialiser_from(self.initialiser)

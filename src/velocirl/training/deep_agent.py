@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.environment import Environment
-from velocirl.learners.faults import fitting_all
+from velocirl.engine.saved import Specs, check_arrays, streams
 from velocirl.learners.fields import fields_of
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
 from velocirl.learners.rehearsal import rehearse
+from velocirl.learners.saved import TRAINED, as_own, normaliser, training_specs
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.learners.task import Task
 from velocirl.networks.declared import Declared, Network, Number, native_network, trained
@@ -255,14 +256,19 @@ class DeepAgent(Agent):
             return {**self._waiting, **arrays}
         return arrays if self._learner is None else {**arrays, **self._learner.state()}
 
+    def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
+        """What the arrays of such an agent must be; those of a learner are there where it has learnt."""
+        own = {name: normaliser(array) for name, array in self.own_arrays().items() if name.endswith(".moments")}
+        training = training_specs(self.task()) if TRAINED in arrays else {}
+        return {**self._policy_specs(), "acting.rng": streams(1), **own, **training}
+
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays; those of training wait until training begins."""
-        own = self.own_arrays()
-        fitting_all(arrays, own)
-        self.load_policy_arrays(arrays)
-        for name, array in own.items():
+        policy = self._policy_specs()
+        self.load_policy_arrays({name: arrays[name] for name in policy})
+        for name, array in self.own_arrays().items():
             array[:] = arrays[name]
-        if "learner.rng" in arrays:
+        if TRAINED in arrays:
             self._waiting = dict(arrays)
 
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
@@ -274,8 +280,8 @@ class DeepAgent(Agent):
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Act as these arrays say."""
         self._settle()
+        check_arrays(arrays, self._policy_specs(), allow_nan=True)
         own = {"network.parameters": self.policy.parameters, "observation.moments": self.observation_moments.state}
-        fitting_all(arrays, own)
         self.policy.load_buffers(arrays)
         for name, array in own.items():
             array[:] = arrays[name]
@@ -363,6 +369,12 @@ class DeepAgent(Agent):
             return self.head.action_size
         found = {one.name: one for one in fields_of(self.Scratch, self.head, self.config)}
         return int(np.prod(found[field].shape[-1:])) if field in found else 1
+
+    def _policy_specs(self) -> Specs:
+        """What `policy_arrays` gives."""
+        parameters = {"network.parameters": self.policy.parameters, **self.policy.buffers()}
+        moments = {"observation.moments": normaliser(self.observation_moments.state)}
+        return {**{name: as_own(array) for name, array in parameters.items()}, **moments}
 
     def _make_policy(self) -> Any:
         built = self.built[self.acting]

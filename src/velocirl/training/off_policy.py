@@ -14,7 +14,7 @@ from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, exploration_at
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
-from velocirl.training.config import DeepConfig, require
+from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
 
@@ -60,9 +60,10 @@ class OffPolicyConfig(DeepConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("buffer_size", "train_every", "gradient_steps", "batch_size", "n_step", "target_every"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(self.learning_starts >= 0, "learning_starts", self.learning_starts, "at least 0")
+        require_whole(self, 1, 2**31 - 1, "buffer_size", "train_every", "target_every")
+        require_whole(self, 1, 2**20, "gradient_steps", "batch_size")
+        require_whole(self, 1, 1000, "n_step")
+        require_whole(self, 0, 2**62, "learning_starts")
         require(self.buffer_size >= self.num_envs, "buffer_size", self.buffer_size, "at least num_envs")
         for name in ("priority_alpha", "priority_beta", "priority_beta_final"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
@@ -108,7 +109,7 @@ class ActorCriticConfig(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.actor_every >= 1, "actor_every", self.actor_every, "at least 1")
+        require_whole(self, 1, 2**31 - 1, "actor_every")
 
 
 @dataclass(frozen=True)

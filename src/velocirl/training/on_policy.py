@@ -19,7 +19,7 @@ from velocirl.learners.schedule import Schedule
 from velocirl.learners.task import Task
 from velocirl.networks.heads import Head, head_for
 from velocirl.training.agent import Row
-from velocirl.training.config import DeepConfig, require
+from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.device_choice import choose_device, no_cuda
 
@@ -58,8 +58,9 @@ class OnPolicyConfig(DeepConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("horizon", "epochs", "minibatch_size", "gradient_accumulation"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require_whole(self, 1, 2**24, "horizon", "gradient_accumulation")
+        require_whole(self, 1, 2**31, "minibatch_size")
+        require_whole(self, 1, 10_000, "epochs")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         require(-5 <= self.log_deviation <= 2, "log_deviation", self.log_deviation, "from -5 to 2")
 

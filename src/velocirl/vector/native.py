@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from velocirl.engine.actions import ActionGate
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import SAVED, make_target, seed_copies
+from velocirl.engine.fleet_state import check_fleet
 from velocirl.vector.rendering import Renderer
 
 Infos = dict[str, Any]
@@ -108,12 +109,8 @@ class FleetVectorEnv(VectorEnv):
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
-        if set(state) != set(SAVED):
-            raise ValueError(f"a fleet's state has {', '.join(SAVED)}; got {', '.join(sorted(state))}")
-        for name in SAVED:
-            own, given = getattr(self.copies, name), np.asarray(state[name])
-            if own.shape != given.shape or own.dtype != given.dtype:
-                raise ValueError(f"{name} is {given.dtype} {given.shape}; this fleet has {own.dtype} {own.shape}")
+        state = {name: np.asarray(array) for name, array in state.items()}
+        check_fleet(self.environment, state, self.num_envs)
         self.write(state)
         self._seeded = True
         return self.given(self.seen(self.copies.observation))

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.targets.launching import Work
-from velocirl.learners.faults import fitting
 from velocirl.learners.task import Task
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Optimiser, Rule, optimiser_from
@@ -233,13 +232,11 @@ class BatchNetworks:
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave."""
-        task, device, own = self.task, self.device, self.state()
-        for name, array in own.items():
-            fitting(name, state, array)
+        task, device = self.task, self.device
         for name, network in self.networks.items():
             if name not in task.targets:
                 prefix = f"{name}.buffer."
-                network.load_buffers({one.removeprefix(prefix): state[one] for one in own if one.startswith(prefix)})
+                network.load_buffers({one.removeprefix(prefix): state[one] for one in state if one.startswith(prefix)})
             if name != task.acting:
                 network.parameters_from(state[f"{name}.parameters"])
         for target, source in task.targets.items():

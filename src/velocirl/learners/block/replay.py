@@ -53,7 +53,7 @@ from velocirl.learners.block.stepping import (
 from velocirl.learners.commands import command_for
 from velocirl.learners.counters import TIMED, Meter, clear, read
 from velocirl.learners.experience import Experience, of_fleet
-from velocirl.learners.faults import check_faults, check_update, fitting_all
+from velocirl.learners.faults import check_faults, check_update
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report, latest
 from velocirl.learners.pace import PACE, Pace, updates_due
@@ -178,7 +178,6 @@ class BlockReplay:
         """Go on from a saved state."""
         own = self._arrays()
         streams = own.pop("learner.rng")
-        fitting_all(state, own)
         self.buffer.load_state(
             {name.removeprefix("memory."): array for name, array in state.items() if name.startswith("memory.")}
         )

@@ -26,7 +26,7 @@ from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, to
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
-from velocirl.learners.faults import check_faults, check_update, fitting_all
+from velocirl.learners.faults import check_faults, check_update
 from velocirl.learners.learner import Report, explained_variance, latest
 from velocirl.learners.normalising import REWARD_LIMIT
 from velocirl.learners.phases import (
@@ -256,7 +256,6 @@ class BlockRollout:
         """Go on from a saved state."""
         own = self._arrays()
         streams = own.pop("learner.rng")
-        fitting_all(state, own)
         for name, array in own.items():
             array[...] = state[name]
         if state["learner.rng"].shape == streams.shape:  # else another device or number of threads was asked for

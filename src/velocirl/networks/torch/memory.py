@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from velocirl.networks.initialisers import orthogonal
+from velocirl.networks.initialisers import initialiser_from
 
 try:
     import torch
@@ -33,9 +33,10 @@ class Memory(nn.Module):
         self.recur = nn.ParameterList()
         for layer in range(layers):
             width = size if layer else inputs
+            weights = self._gate_by_gate(generator, width)
             projection = nn.Linear(width, self.gates * size, device="meta").to_empty(device="cpu")
             with torch.no_grad():
-                projection.weight.copy_(self._gate_by_gate(generator, width).T)
+                projection.weight.copy_(weights.T)
                 projection.bias.zero_()
             self.project.append(projection)
             self.recur.append(nn.Parameter(self._gate_by_gate(generator, size)))
@@ -62,7 +63,8 @@ class Memory(nn.Module):
         """One step: what is carried on, from the projected input (rows, gates * size) and what was carried here."""
 
     def _gate_by_gate(self, generator: np.random.Generator, inputs: int) -> Tensor:
-        gates = [orthogonal(generator, inputs, self.size, 1.0) for _ in range(self.gates)]
+        initialise = initialiser_from("orthogonal")
+        gates = [initialise(generator, inputs, self.size, 1.0) for _ in range(self.gates)]
         return torch.from_numpy(np.concatenate(gates, axis=1))
 
 

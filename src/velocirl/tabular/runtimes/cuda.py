@@ -18,7 +18,7 @@ from velocirl.engine.fleet import SAVED as FLEET
 from velocirl.engine.lifecycle import Lifecycle
 from velocirl.engine.targets.cuda import CUDATarget
 from velocirl.engine.targets.cuda_kernels import Kernel, cuda
-from velocirl.learners.faults import fault_of_rollout, fitting_all
+from velocirl.learners.faults import fault_of_rollout
 from velocirl.learners.recording import FAULT_IN_REWARD
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import SAVED, Outcome, TableLearner, TabularTask, typed
@@ -150,7 +150,6 @@ class CUDALearner:
         arrays: dict[str, Any] = {"policy.rng": self._pupils.rng}
         arrays |= {f"current.{name}": getattr(self._pupils, name) for name in SAVED}
         arrays |= {f"fleet.{name}": getattr(self._copies, name) for name in (*FLEET, "action")}
-        fitting_all(state, arrays)
         for name, array in arrays.items():
             array.copy_to_device(np.asfortranarray(state[name]))
         self.take()

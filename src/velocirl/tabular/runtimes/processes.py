@@ -115,9 +115,6 @@ class ProcessLearner:
         own = {name: array for name, array in state.items() if name.startswith(SAVED)}
         if "policy.rng" not in own:
             return
-        for name, array in own.items():
-            if len(array) != self.num_envs:
-                raise ValueError(f"{name} is of {len(array)} copies in the file; this agent has {self.num_envs}")
         if not self._workers:
             self._start()
         groups = ({name: array[group.start : group.stop] for name, array in own.items()} for group in self._groups)

@@ -1,0 +1,139 @@
+"""What the arrays of a saved agent with networks must be, by name: the one place where they are declared.
+
+Learners of different devices save the same names, so that a run may go on elsewhere; what depends on the device (how
+many random streams a learner has) may be of any length here, and is made anew where it does not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import TRUNCATED, rollout_type, transition_type
+from velocirl.engine.fleet_state import fleet_specs
+from velocirl.engine.saved import ArraySpec, Specs, moments, records, streams
+from velocirl.learners.task import Task
+from velocirl.optim.optimisers import optimiser_from
+
+TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
+FLEET = "fleet."
+
+
+def training_specs(task: Task) -> Specs:
+    """All that a learner saves, besides what the agent has of its own."""
+    copies, common = task.config.num_envs, _common(task)
+    native = task.source.native
+    fleet = {} if native is None else fleet_specs(native, copies)
+    kind = _rollout(task) if task.value is not None else _memory(task)
+    return {**common, **_networks(task), **{f"{FLEET}{name}": one for name, one in fleet.items()}, **kind}
+
+
+def as_own(array: NDArray[Any]) -> ArraySpec:
+    """An array as the agent has one."""
+    return ArraySpec(array.dtype, array.shape)
+
+
+def normaliser(array: NDArray[Any]) -> ArraySpec:
+    """Running moments as the agent has them."""
+    return moments(array.shape[1])
+
+
+def _common(task: Task) -> Specs:
+    state_size = getattr(task.built[task.acting], "state_size", 0)
+    return {
+        TRAINED: streams(None),
+        "learner.draws": streams(None, optional=True),
+        "policy.rng": streams(task.config.num_envs),
+        **({"policy.state": _numbers(task.config.num_envs, state_size)} if state_size else {}),
+    }
+
+
+def _networks(task: Task) -> Specs:
+    """Parameters, moments and steps; targets are as large as what they follow."""
+    slots, specs = optimiser_from(task.config.optimiser).slots, {}
+    sizes = {name: len(parameters) for name, parameters in task.parameters.items()}
+    sizes |= {target: sizes[source] for target, source in task.targets.items()}
+    for name, size in sizes.items():
+        if name != task.acting:
+            specs[f"{name}.parameters"] = _numbers(size)
+        if name in task.trained:
+            specs[f"{name}.moments"] = _numbers(slots, size)
+            specs[f"{name}.steps"] = _counts(1)
+            held = getattr(task.built[name], "held", None)  # of torch: what a module keeps beside its parameters
+            buffers = {} if held is None else held.buffers()
+            specs |= {f"{name}.buffer.{one}": as_own(array) for one, array in buffers.items()}
+    if task.numbers:
+        count = len(task.numbers)
+        specs["numbers.values"], specs["numbers.moments"] = _numbers(count), _numbers(slots, count)
+        specs["numbers.steps"] = _counts(count)
+    return specs
+
+
+def _rollout(task: Task) -> Specs:
+    """Of learning from rollouts, where one may wait to be learnt from."""
+    config, copies, inputs = task.config, task.config.num_envs, task.encoding.inputs
+    kind = rollout_type(inputs, task.action, task.fields, task.values)
+    fields, size, steps = records(kind, (None,), _bounds(task)).fields, kind.itemsize, config.horizon + 1
+    log = {
+        "ends": ArraySpec(np.int32, (1, config.horizon, copies), -1),
+        "returns": _numbers(1, config.horizon, copies),
+        "lengths": ArraySpec(np.int32, (1, config.horizon, copies), 0),
+        "reward_sums": ArraySpec(np.float64, (copies, 2)),
+        "observation_sums": ArraySpec(np.float64, (None, 2, inputs)),
+    }
+    pending = {**log, "records": ArraySpec(np.uint8, (copies, steps, size), fields=fields, packed=kind)}
+    waiting = {
+        **log,
+        "records": ArraySpec(np.uint8, (steps, copies * size), fields=fields, packed=kind),
+        "fault": ArraySpec(np.int32, (copies,), 0),
+        "start_state": _numbers(copies, None),
+    }
+    optional = {f"pending.{name}": one for name, one in pending.items()}
+    optional |= {f"waiting.{name}": one for name, one in waiting.items()}
+    optional |= {"learner.loss_scale": ArraySpec(np.float64, (None,), 0), "learner.good_steps": _counts(None)}
+    return {
+        "learner.minibatches": _counts(2),
+        "policy.discounted": _numbers(copies),
+        **{name: replace(one, optional=True) for name, one in optional.items()},
+    }
+
+
+def _memory(task: Task) -> Specs:
+    """Of learning from a memory; how its arrays belong together is the buffer's own to say."""
+    config, copies = task.config, task.config.num_envs
+    capacity = max(config.buffer_size // copies, 1) * copies
+    kind = transition_type(task.encoding.inputs, task.action)
+    last = capacity - 1
+    prioritised = {
+        "memory.priorities": ArraySpec(np.float32, (capacity,), 0),
+        "memory.greatest": ArraySpec(np.float32, (1,), 0),
+        "memory.places": ArraySpec(np.int64, (capacity,), 0, last),
+        "memory.revised": ArraySpec(np.int64, (1,), 0, capacity),
+    }
+    return {
+        "learner.updates": _counts(1),
+        "policy.noise": _numbers(copies, task.head.action_size),
+        "memory.rows": records(kind, (None,), _bounds(task)),
+        "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
+        "memory.rng": ArraySpec(np.uint64, (2,)),
+        **{name: replace(one, optional=True) for name, one in prioritised.items()},
+    }
+
+
+def _bounds(task: Task) -> dict[str, tuple[Any, Any]]:
+    """Of the fields of a step that become an index, or say what happened."""
+    bounds: dict[str, tuple[Any, Any]] = {"ended": (0, TRUNCATED), "mask": (0, 1), "next_mask": (0, 1)}
+    if np.dtype(task.head.action_dtype).kind in "iu":
+        bounds["action"] = 0, np.array(task.head.counts) - 1
+    return bounds
+
+
+def _numbers(*shape: int | None) -> ArraySpec:
+    return ArraySpec(np.float32, shape)
+
+
+def _counts(size: int | None) -> ArraySpec:
+    return ArraySpec(np.int64, (size,), 0, 2**62)
