@@ -1,0 +1,119 @@
+"""Files that somebody else may have made: opened first, then checked by what was opened, then read.
+
+What is checked by its name may be another file by the time that name is opened, and what is opened without a look may
+be a pipe that never answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import warnings
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MOST_DEPTH = 32  # of lists and objects within each other; no document of ours comes near
+
+
+class NotPlainFileError(OSError):
+    """A pipe, a device or a socket where a file was expected."""
+
+
+class UnsafePathError(PermissionError):
+    """A file or directory through which somebody else could hand us code; the message says what to do about it."""
+
+
+def open_plain(path: str | Path) -> BinaryIO:
+    """Open a plain file for reading. Anything else is refused: a pipe would wait for ever, a device never end."""
+    return os.fdopen(plain_handle(path, os.O_RDONLY), "rb")
+
+
+def read_plain(path: str | Path) -> bytes:
+    """The content of a plain file."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def plain_handle(path: str | Path, flags: int) -> int:
+    """The descriptor of a plain file, opened with flags of `os.open`; a file that they create is private."""
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)  # so that a pipe answers at once
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads from
+            raise _not_plain(path) from None
+        raise
+    try:
+        kind = os.fstat(handle).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(kind):
+            raise _not_plain(path)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def open_own(path: str | Path) -> BinaryIO:
+    """Open a plain file of this user's own, which nobody else can have written, for reading.
+
+    One of ours that others could write is removed, with a warning, and counts as missing: it may not be ours any more.
+    """
+    try:
+        handle = plain_handle(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise UnsafePathError(f"{path} is a symbolic link, and what it says is trusted: remove it") from None
+        raise
+    try:
+        status = os.fstat(handle)
+        if status.st_uid != os.geteuid():
+            raise UnsafePathError(
+                f"{path} belongs to user {status.st_uid}, not to you, and what it says is trusted: remove it,"
+                " or set VELOCIRL_HOME to a directory of your own"
+            )
+        if status.st_mode & 0o022:
+            Path(path).unlink()
+            warnings.warn(f"{path} could be written by others, so it is removed and begun anew", stacklevel=2)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    except BaseException:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of strict JSON: no NaN, no key twice in one object, nothing deeper than documents are."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {MOST_DEPTH} levels") from None
+    level = _nested([value])
+    for _ in range(MOST_DEPTH):
+        level = [inner for outer in level for inner in _nested(outer.values() if isinstance(outer, dict) else outer)]
+    if level:
+        raise ValueError(f"it is nested deeper than {MOST_DEPTH} levels")
+    return value
+
+
+def _nested(values: Any) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list)]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return result
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _not_plain(path: str | Path) -> NotPlainFileError:
+    return NotPlainFileError(errno.EINVAL, "is not a plain file", str(path))
