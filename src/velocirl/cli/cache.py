@@ -17,8 +17,7 @@ KINDS = {
     ".unit": "functions for the CPU",
     ".ltoir": "functions for a GPU",
     ".cubin": "kernels of a GPU",
-    ".nbi": "loops in numba's own format",
-    ".nbc": "loops in numba's own format",
+    ".loop": "loops in numba's own format",
 }
 
 

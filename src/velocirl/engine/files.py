@@ -36,10 +36,15 @@ def read_plain(path: str | Path) -> bytes:
         return file.read()
 
 
-def plain_handle(path: str | Path, flags: int) -> int:
-    """The descriptor of a plain file, opened with flags of `os.open`; a file that they create is private."""
+def plain_handle(path: str | Path, flags: int, directory: int | None = None) -> int:
+    """The descriptor of a plain file, opened with flags of `os.open`; a file that they create is private.
+
+    With the descriptor of its directory, it is the one that lies there, whatever the path leads to by now.
+    """
+    name = path if directory is None else Path(path).name
     try:
-        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)  # so that a pipe answers at once
+        # Without blocking, so that a pipe answers at once.
+        handle = os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads from
             raise _not_plain(path) from None
@@ -56,13 +61,13 @@ def plain_handle(path: str | Path, flags: int) -> int:
     return handle
 
 
-def open_own(path: str | Path) -> BinaryIO:
+def open_own(path: str | Path, directory: int | None = None) -> BinaryIO:
     """Open a plain file of this user's own, which nobody else can have written, for reading.
 
-    One of ours that others could write is removed, with a warning, and counts as missing: it may not be ours any more.
+    One of ours that others could write is removed, with a warning, and counts as missing: who knows what it says now.
     """
     try:
-        handle = plain_handle(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = plain_handle(path, os.O_RDONLY | os.O_NOFOLLOW, directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise UnsafePathError(f"{path} is a symbolic link, and what it says is trusted: remove it") from None
@@ -75,7 +80,7 @@ def open_own(path: str | Path) -> BinaryIO:
                 " or set VELOCIRL_HOME to a directory of your own"
             )
         if status.st_mode & 0o022:
-            Path(path).unlink()
+            os.unlink(path if directory is None else Path(path).name, dir_fd=directory)
             warnings.warn(f"{path} could be written by others, so it is removed and begun anew", stacklevel=2)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     except BaseException:

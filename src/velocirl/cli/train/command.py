@@ -11,7 +11,7 @@ import gymnasium
 
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.settings import Request, as_toml, read_request
-from velocirl.engine.directories import cache_directory
+from velocirl.engine.compiler.cache import cached_files
 from velocirl.monitor.heartbeat import EVERY, Heartbeat
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
@@ -142,11 +142,11 @@ def callbacks_of(
 
 def prepare_visibly(agent: Agent, console: Console, indent: str = "") -> None:
     """Compile, and say how long that took; the next time it is only loaded."""
-    before = set(cache_directory().iterdir())
+    before = cached_files()
     began = time.perf_counter()
     with console.status(f"{indent}compiling for this processor, once"):
         agent.prepare()
-    if set(cache_directory().iterdir()) - before:
+    if cached_files() - before:
         seconds = time.perf_counter() - began
         console.print(f"{indent}compiled for this processor in {seconds:.1f} s, once", style="dim")
 
