@@ -54,6 +54,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     evaluate_every: int | None = None
     target_return: float | None = None
     environment_file: str | None = None  # the Python file that defines the environment, where it is not built in
+    environment_sha256: str | None = None  # of its content
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

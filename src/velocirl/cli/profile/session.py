@@ -179,6 +179,7 @@ class ProfileSession:
             evaluate_every=request.evaluate_every,
             target_return=request.target_return,
             environment_file=None if chosen.file is None else str(chosen.file),
+            environment_sha256=chosen.sha256,
         )
         config = as_plain(self._agent.config)
         where = {"device": config.get("device", "cpu"), "threads": config.get("threads")}

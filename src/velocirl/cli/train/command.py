@@ -44,7 +44,7 @@ def train(arguments: Sequence[str]) -> None:
 
         train_seeds(request)
         return
-    chosen = choose(request.environment, named_by=request.named_by)
+    chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     agent = build(request.algorithm, chosen, request.values)
     plan = _plan(request, agent, chosen)
     if follows(agent):
@@ -197,6 +197,7 @@ def _plan(request: Request, agent: Agent, chosen: Chosen) -> Plan:
         evaluate_every=request.evaluate_every,
         target_return=request.target_return,
         environment_file=None if chosen.file is None else str(chosen.file),
+        environment_sha256=chosen.sha256,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.environment_files import Chosen, choose, vouch
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import CONFIG, _plan, build, config_text
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
@@ -36,7 +36,7 @@ FAILED = 1  # exit code
 def train_seeds(request: Request) -> None:
     """Train agents of one configuration and many seeds in a new group."""
     assert request.seeds is not None  # noqa: S101 - asked for
-    chosen = choose(request.environment, named_by=request.named_by)
+    chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     # One thread each, unless it was said: many agents fill the cores better than many threads of one.
     single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
     agent = build(request.algorithm, chosen, {**single, **request.values})
@@ -63,12 +63,16 @@ def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: l
     _conclude(group, group.publish(seconds, {}), stopped=False, as_json=request.json, quiet=request.quiet)
 
 
-def resume_seeds(group: Group, *, total_steps: int | None, env: str | None, as_json: bool, quiet: bool) -> None:
+def resume_seeds(
+    group: Group, *, total_steps: int | None, env: str | None, trust: bool, as_json: bool, quiet: bool
+) -> None:
     """Go on with the seeds of a group that are not finished; with more steps, with all of them."""
     with group.hold():
         plan = group.description.plan
         environment = group.description.environment
         spelled = env or (environment if plan.environment_file is None else f"{plan.environment_file}:{environment}")
+        # Here is who can be asked; the processes find what was answered.
+        vouch(spelled, named_by=None if env else str(group.path), trust=trust, quiet=quiet)
         results = group.results()
         if total_steps is not None:
             fewest = min(one.steps for one in results)
@@ -86,7 +90,7 @@ def resume_seeds(group: Group, *, total_steps: int | None, env: str | None, as_j
             if _has_checkpoint(group, one.seed):
                 extended = ["--total-steps", str(total_steps)] if more else []
                 moved = [] if env is None else ["--env", env]
-                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, "--json"]
+                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, "--json", "--quiet"]
             else:
                 _clear(group.run_path(one.seed))
                 command = _begin(group, one.seed, env)
@@ -161,7 +165,18 @@ def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
     place = ["--run-dir", str(group.run_path(seed))]
     mapped = group.description.config.get("buffer_file")
     memory = [] if mapped is None else ["--buffer-file", str(_of_seed(Path(mapped), seed))]
-    return ["train", *named, "--config", str(group.path / CONFIG), "--seed", str(seed), *memory, *place, "--json"]
+    return [
+        "train",
+        *named,
+        "--config",
+        str(group.path / CONFIG),
+        "--seed",
+        str(seed),
+        *memory,
+        *place,
+        "--json",
+        "--quiet",
+    ]
 
 
 def _of_seed(path: Path, seed: int) -> Path:
