@@ -78,7 +78,7 @@ def test_at_a_terminal_it_is_asked(my_pole, changed, monkeypatch, answer, runs):
         sys.stderr.close()
     os.close(ours)
     assert r"a \x1b[31mrun wants" in said
-    assert "has changed since you let it run. Run it? [y/N]" in said
+    assert "has changed since you let it run. Go on? [y/N]" in said
     assert marker.exists() == runs
 
 

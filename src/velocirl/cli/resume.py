@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.train.command import conduct, write_config
-from velocirl.cli.trust import add_trust
+from velocirl.cli.trust import add_trust, require_buffer_file
 from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import Checkpoint, Checkpoints
 from velocirl.runs.directory import Run, RunNotFoundError, list_runs, open_run
@@ -49,7 +50,8 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
         for problem in checkpoint.problems:
             print(f"warning: {problem}; going on from step {checkpoint.step}", file=sys.stderr)
         chosen = environment_of(run, given)
-        agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path))
+        asked = buffer_file_of(run, checkpoint.state.document, trust="trust" in given)
+        agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path), **asked)
         if "total_steps" in given:
             _extend(run, agent, chosen, given["total_steps"])
         elif agent.finished or run.description.status == "finished":
@@ -132,6 +134,16 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
     if before is not None and before != chosen.sha256 and not quiet:
         print(printable(f"warning: {chosen.file} is not as it was when {run.name} began"), file=sys.stderr)
     return chosen
+
+
+def buffer_file_of(run: Run, document: Mapping[str, Any], *, trust: bool) -> dict[str, str]:
+    """The file of a run's memory, where it has one, if it lies with the run or was named for training before."""
+    path = dict(document.get("config", {})).get("buffer_file")
+    if path is None:
+        return {}
+    if not Path(path).resolve().is_relative_to(run.path):
+        require_buffer_file(path, str(run.path), trust=trust)
+    return {"buffer_file": path}
 
 
 def _parser() -> Parser:

@@ -72,6 +72,11 @@ def read_request(arguments: Sequence[str]) -> Request:
     for name in ("total_steps", "checkpoint_every", "evaluate_every", "seeds"):
         if said.get(name) is not None and said[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {said[name]}")
+    if file.get("buffer_file") is not None and not given.keys() & {"buffer_file", "trust"}:
+        path = file["buffer_file"]
+        raise ValueError(
+            f"{early.config} wants the memory in {path}: if it may be made there, add --buffer-file {path}"
+        )
     names = {field.name for field in dataclasses.fields(algorithm.Config)}
     return Request(
         environment=environment,

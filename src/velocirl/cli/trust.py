@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -14,13 +15,14 @@ from velocirl.engine.files import UnsafePathError, open_own, parse_json, plain_h
 from velocirl.monitor.words import printable
 
 NAMED = "environment_files.jsonl"  # in the data directory: the code that this user has named
+BUFFER_FILE = "buffer file"  # in place of the SHA-256 of what is no code
 
 
 class Trusted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line of that list."""
 
     code: str  # the path of a file, or gym:MODULE:ID
-    sha256: str  # of the file's content
+    sha256: str  # of the file's content; of a module there is none
 
 
 def add_trust(parser: Parser) -> None:
@@ -49,11 +51,22 @@ def require_trust(code: Trusted, named_by: str | None, *, trust: bool, quiet: bo
         _remember(code)
 
 
+def require_buffer_file(path: str, named_by: str | None, *, trust: bool) -> None:
+    """The same for the file of a memory, which is made where it is missing and written over where it is there."""
+    file, known = Trusted(f"{Path(path).resolve()}", BUFFER_FILE), _remembered()
+    if named_by is not None and file not in known and not trust:
+        wish = f"{named_by} wants its memory in {file.code}, a file elsewhere that you have not named before"
+        if not _agreed(wish):
+            raise ValueError(f"{wish}: if it may be made or written over, add --trust")
+    if file not in known:
+        _remember(file)
+
+
 def _agreed(wish: str) -> bool:
     """Whether somebody is there to be asked, and agrees."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{printable(wish)}. Run it? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{printable(wish)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -11,8 +11,9 @@ import json
 import os
 import stat
 import warnings
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 MOST_DEPTH = 32  # of lists and objects within each other; no document of ours comes near
 
@@ -25,7 +26,7 @@ class UnsafePathError(PermissionError):
     """A file or directory through which somebody else could hand us code; the message says what to do about it."""
 
 
-def open_plain(path: str | Path) -> BinaryIO:
+def open_plain(path: str | Path) -> BufferedReader:
     """Open a plain file for reading. Anything else is refused: a pipe would wait for ever, a device never end."""
     return os.fdopen(plain_handle(path, os.O_RDONLY), "rb")
 
@@ -61,7 +62,7 @@ def plain_handle(path: str | Path, flags: int, directory: int | None = None) -> 
     return handle
 
 
-def open_own(path: str | Path, directory: int | None = None) -> BinaryIO:
+def open_own(path: str | Path, directory: int | None = None) -> BufferedReader:
     """Open a plain file of this user's own, which nobody else can have written, for reading.
 
     One of ours that others could write is removed, with a warning, and counts as missing: who knows what it says now.

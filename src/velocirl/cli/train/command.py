@@ -11,6 +11,7 @@ import gymnasium
 
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.settings import Request, as_toml, read_request
+from velocirl.cli.trust import require_buffer_file
 from velocirl.engine.compiler.cache import cached_files
 from velocirl.monitor.heartbeat import EVERY, Heartbeat
 from velocirl.monitor.resource_use import ResourceReader
@@ -51,6 +52,8 @@ def train(arguments: Sequence[str]) -> None:
         agent.learn(plan.total_steps)  # the first rank has the run, and shows how it goes
         return
     config = as_plain(agent.config)
+    if config.get("buffer_file") is not None:
+        require_buffer_file(config["buffer_file"], None, trust=True)  # so that the run can be resumed
     seed = config.get("seed") or 0
     run = create_run(
         request.run_dir,

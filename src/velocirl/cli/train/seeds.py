@@ -89,8 +89,8 @@ def resume_seeds(
                 continue
             if _has_checkpoint(group, one.seed):
                 extended = ["--total-steps", str(total_steps)] if more else []
-                moved = [] if env is None else ["--env", env]
-                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, "--json", "--quiet"]
+                moved, agreed = [] if env is None else ["--env", env], ["--trust"] if trust else []
+                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, *agreed, "--json", "--quiet"]
             else:
                 _clear(group.run_path(one.seed))
                 command = _begin(group, one.seed, env)
