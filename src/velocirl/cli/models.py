@@ -12,6 +12,7 @@ from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser
 from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
 from velocirl.cli.trust import add_trust
+from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import NoCheckpointError
 from velocirl.runs.memory_files import read_checkpoint
 from velocirl.runs.state_file import State
@@ -54,7 +55,7 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
             return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
     checkpoint = latest_checkpoint(checkpoints, memory=False)
     for problem in checkpoint.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        print(printable(f"warning: {problem}"), file=sys.stderr)
     return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"
 
 

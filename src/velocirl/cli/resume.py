@@ -48,7 +48,7 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
     with run.hold():
         checkpoint = latest_checkpoint(run.checkpoints())
         for problem in checkpoint.problems:
-            print(f"warning: {problem}; going on from step {checkpoint.step}", file=sys.stderr)
+            print(printable(f"warning: {problem}; going on from step {checkpoint.step}"), file=sys.stderr)
         chosen = environment_of(run, given)
         asked = buffer_file_of(run, checkpoint.state.document, trust="trust" in given)
         agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path), **asked)

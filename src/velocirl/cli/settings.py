@@ -226,7 +226,7 @@ class _Pairs(argparse.Action):
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_plain(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
 
 

@@ -15,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+MOST_BYTES = 64 * 2**20  # of a document; those of ours have a few thousand
 MOST_DEPTH = 32  # of lists and objects within each other; no document of ours comes near
 
 
@@ -31,9 +32,12 @@ def open_plain(path: str | Path) -> BufferedReader:
     return os.fdopen(plain_handle(path, os.O_RDONLY), "rb")
 
 
-def read_plain(path: str | Path) -> bytes:
-    """The content of a plain file."""
+def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a plain file of at most so many bytes."""
     with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"{path} has more than {most} bytes")
         return file.read()
 
 
@@ -111,9 +115,9 @@ def _nested(values: Any) -> list[Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"a key stands twice in one object: {twice[:40]!r}")
     return result
 
 

@@ -19,6 +19,7 @@ from velocirl.cli.train.command import CONFIG, _plan, build, config_text
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
 from velocirl.engine.targets.threads import available_cores
+from velocirl.monitor.words import printable
 from velocirl.runs.directory import is_held
 from velocirl.runs.groups import Group, create_group
 from velocirl.runs.seeds import Summary
@@ -213,7 +214,7 @@ class _Relay:
         for line in text.splitlines():
             if line not in self._said and not self._quiet:
                 self._said.add(line)
-                print(f"seed {one.seed}: {line}", file=sys.stderr)
+                print(printable(f"seed {one.seed}: {line}"), file=sys.stderr)
 
 
 def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -> SeedsDisplay:
@@ -228,6 +229,8 @@ def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -
 
 
 def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
+    from rich.markup import escape
+
     from velocirl.cli.console import make_console
     from velocirl.cli.train.seeds_display import show_summary
 
@@ -236,10 +239,10 @@ def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
     best = max(summary.seeds, key=lambda one: -float("inf") if one.final_return is None else one.final_return)
     unfinished = stopped or any(one.status != "finished" for one in summary.seeds)
     after = f"resume {group.name}" if unfinished else f"evaluate {group.name}/{group.run_path(best.seed).name}"
-    console.print(f"[dim]group[/] {group.path}", soft_wrap=True)
+    console.print(f"[dim]group[/] {escape(str(group.path))}", soft_wrap=True)
     if group.curve_path.exists():
-        console.print(f"[dim]curve[/] {group.curve_path}", soft_wrap=True)
-    console.print(f"[dim]next [/] velocirl {after}", soft_wrap=True)
+        console.print(f"[dim]curve[/] {escape(str(group.curve_path))}", soft_wrap=True)
+    console.print(f"[dim]next [/] velocirl {escape(after)}", soft_wrap=True)
 
 
 def _complain(errors: dict[int, str]) -> None:
