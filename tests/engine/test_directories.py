@@ -72,6 +72,14 @@ def test_a_home_of_ones_own_can_be_written_by_nobody_else(home, monkeypatch, ask
     assert mode(mine) == left
 
 
+def test_where_nothing_can_be_closed_to_others_nothing_is_kept(home, monkeypatch):
+    """A file system of another system's, on which everything belongs to everybody."""
+    cache_directory().chmod(0o777)
+    monkeypatch.setattr(os, "fchmod", lambda *_: None)
+    with pytest.raises(UnsafePathError, match=r"cannot be closed to others.*set VELOCIRL_HOME"):
+        cache_directory()
+
+
 def test_directories_that_are_made_on_the_way_are_private(home, monkeypatch):
     monkeypatch.setenv("VELOCIRL_HOME", str(home / "some" / "place"))
     before = os.umask(0)

@@ -134,6 +134,8 @@ def _require_own(handle: int, path: Path, forbidden: int) -> None:
             raise _unsafe(path, f"belongs to user {status.st_uid}, not to you")
         if status.st_mode & forbidden:
             os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~forbidden)
+            if os.fstat(handle).st_mode & forbidden:
+                raise _unsafe(path, "cannot be closed to others, as its file system knows no permissions")
     except BaseException:
         os.close(handle)
         raise
