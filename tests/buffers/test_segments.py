@@ -1,5 +1,7 @@
 """Saving a ring as segments: small, exact, and refused when damaged or foreign."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -212,6 +214,14 @@ def test_a_changed_byte_is_found(saved, tmp_path, byte):
     content[byte] ^= 1
     paths[1].write_bytes(content)
     with pytest.raises(DamagedSegmentError, match=f"{paths[1].name} is damaged"):
+        load_rows(tmp_path, TYPE, buffer.counts, listed)
+
+
+def test_a_pipe_in_the_place_of_a_segment_does_not_hang(saved, tmp_path):
+    buffer, listed, paths = saved
+    paths[0].unlink()
+    os.mkfifo(paths[0])
+    with pytest.raises(DamagedSegmentError, match="is not a plain file"):
         load_rows(tmp_path, TYPE, buffer.counts, listed)
 
 

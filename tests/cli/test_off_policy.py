@@ -1,6 +1,8 @@
 """The commands with an algorithm that learns from a memory: the memory survives, and nobody shares it by mistake."""
 
+import gc
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 from same_runs import timeless
 
+from velocirl import DQN
 from velocirl.buffers.replay_storage import allocate_rows
 from velocirl.cli.main import main
+from velocirl.cli.resume import buffer_file_of
 from velocirl.cli.train.seeds import _side_by_side
 from velocirl.runs import memory_files
 from velocirl.runs.directory import open_run
@@ -99,6 +103,42 @@ def test_a_mapped_memory_changes_nothing(dqn, tmp_path):
     assert (tmp_path / "ring").stat().st_size > 20_000 * 40
 
 
+def test_the_file_of_a_memory_is_opened_where_somebody_asked_for_it(dqn, tmp_path, refused, data_home):
+    """For training, and so for resuming; not because a model names it, nor a run that somebody has sent."""
+    ring = tmp_path / "ring"
+    run = dqn("--buffer-file", ring, steps=1024)
+    gc.collect()  # the buffer of that training, which holds the file as long as it is there
+    main(["resume", str(run.path), "--total-steps", "2048", "--quiet"])
+    ring.unlink()
+    model = next(iter(run.checkpoints().steps().values()))
+    main(["evaluate", str(run.path), "--episodes", "1"])
+    main(["evaluate", str(model), "--episodes", "1"])
+    with pytest.raises(ValueError, match=rf"wants its memory in the file {ring}: give buffer_file='{ring}'"):
+        DQN.load(model)
+    assert DQN.load(model, memory=False).config.buffer_file is None
+    assert DQN.load(model, buffer_file=None).config.buffer_file is None
+    (data_home / "environment_files.jsonl").unlink()  # as for a run that comes from somewhere else
+    more = ["resume", run.path, "--total-steps", 3072]
+    assert f"{run.path} wants its memory in {ring}, a file elsewhere that you have not named before" in refused(*more)
+    assert not ring.exists()
+    main([*map(str, more), "--quiet", "--trust"])
+    assert ring.stat().st_size > 20_000 * 40
+    assert DQN.load(model, buffer_file=str(tmp_path / "other")).config.buffer_file == str(tmp_path / "other")
+    assert f"wants the memory in {ring}: if it may be made there, add --buffer-file {ring}" in refused(
+        "train", "--config", run.path / "config.toml"
+    )
+
+
+def test_the_file_of_a_memory_that_lies_with_its_run_needs_no_word(dqn, tmp_path, data_home):
+    run = dqn("--buffer-file", tmp_path / "ring", steps=1024)
+    (data_home / "environment_files.jsonl").unlink()
+    within, document = run.path / "ring", {"config": {"buffer_file": str(run.path / "ring")}}
+    assert buffer_file_of(run, document, trust=False) == {"buffer_file": str(within)}
+    within.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=f"{tmp_path / 'elsewhere'}, a file elsewhere"):
+        buffer_file_of(run, document, trust=False)
+
+
 def test_a_file_that_is_not_a_memorys_own_is_left_alone(dqn, tmp_path, refused):
     train = ["train", "CartPole-v1", *SMALL, "--total-steps", "1000", "--quiet", "--buffer-file"]
     notes = tmp_path / "notes.txt"
@@ -106,6 +146,8 @@ def test_a_file_that_is_not_a_memorys_own_is_left_alone(dqn, tmp_path, refused):
     assert "is not the file of a buffer" in refused(*train, notes)
     assert notes.read_text() == "mine"
     assert str(tmp_path / "no" / "ring") in refused(*train, tmp_path / "no" / "ring")
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a plain file" in refused(*train, tmp_path / "pipe")
     held = allocate_rows(10, np.dtype([("x", np.float32)]), tmp_path / "held")
     assert "is in use by another buffer" in refused(*train, tmp_path / "held")
     assert len(held) == 10

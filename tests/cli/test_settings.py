@@ -140,7 +140,7 @@ def test_every_setting_of_every_algorithm_is_an_option_and_survives_a_file(algor
         assert plain[one.name] == (tuple(value) if isinstance(value, list) else value)
         file = tmp_path / "config.toml"
         file.write_text(f'environment = "E-v0"\nalgorithm = "{algorithm}"\n{as_toml(plain)}')
-        assert build_config(kind, read_request(["--config", str(file)]).values) == config
+        assert build_config(kind, read_request(["--config", str(file), "--trust"]).values) == config
 
 
 def test_a_number_or_a_word():

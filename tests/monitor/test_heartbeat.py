@@ -233,7 +233,7 @@ DAMAGED = {
     "cut short": (changed()[:-20], "Expecting"),
     "a list": (b"[]", "Expected `object`"),
     "not text": (b'"\xff\xff"', "codec can't decode"),
-    "deep": (b"[" * 30_000, "recursion"),
+    "deep": (b"[" * 30_000, "nested deeper"),
     "a word for a number": (changed(steps="many"), "Expected `int`"),
     "negative": (changed(steps=-1), "`$.steps`"),
     "huge": (changed(steps=10**30), "`$.steps`"),
@@ -269,15 +269,15 @@ def test_what_is_no_heartbeat_is_refused_in_one_line(content, fault, run):
 
 def test_what_is_no_file_is_refused_at_once(run):
     os.mkfifo(run.path / NAME)
-    with pytest.raises(DamagedHeartbeatError, match="is not a file"):
+    with pytest.raises(DamagedHeartbeatError, match="is not a plain file"):
         read_heartbeat(run.path)
     (run.path / NAME).unlink()
     (run.path / NAME).mkdir()
-    with pytest.raises(DamagedHeartbeatError, match="is not a file"):
+    with pytest.raises(DamagedHeartbeatError, match="Is a directory"):
         read_heartbeat(run.path)
     (run.path / NAME).rmdir()
     (run.path / NAME).symlink_to("/dev/zero")
-    with pytest.raises(DamagedHeartbeatError, match="is not a file"):
+    with pytest.raises(DamagedHeartbeatError, match="is not a plain file"):
         read_heartbeat(run.path)
 
 

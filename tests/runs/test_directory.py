@@ -227,6 +227,15 @@ def test_runs_created_at_once_by_many_processes_are_all_listed(home, tmp_path):
     assert len({run.path for run in list_runs()}) == 20
 
 
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/sys/nowhere"])  # where not even root may write
+def test_a_home_that_cannot_be_written_is_named_with_what_to_do(tmp_path, monkeypatch, place):
+    monkeypatch.setenv("VELOCIRL_HOME", place)
+    with pytest.raises(OSError, match=rf"no run can be kept in {place}/runs \(.*\): say where with --run-dir, or set"):
+        create()
+    with pytest.warns(UserWarning, match="will not be listed"):
+        assert create(tmp_path / "run").path == tmp_path / "run"
+
+
 def test_without_an_index_a_run_goes_on_and_says_that_it_is_not_listed(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("VELOCIRL_HOME", str(tmp_path / "file" / "home"))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.allowance import claim
+from velocirl.engine.files import plain_handle
 
 HEADER_BYTES = 4096  # so that rows begin at a page
 FORMAT, VERSION = "velocirl ring", 1
@@ -32,7 +33,7 @@ def allocate_rows(capacity: int, dtype: np.dtype[Any], path: Path | None) -> NDA
     header = header_bytes(FORMAT, VERSION, dtype, capacity=capacity)
     if not path.parent.is_dir():
         raise ValueError(f"{path} cannot be made: there is no directory {path.parent}; make it, or choose another path")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = plain_handle(path, os.O_RDWR | os.O_CREAT)
     try:
         _claim(handle, path)
         size = os.fstat(handle).st_size

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.replay import FILLED, TOTAL
 from velocirl.buffers.replay_storage import HEADER_BYTES, header_bytes, size_of
+from velocirl.engine.files import NotPlainFileError, open_plain
 
 FORMAT, VERSION = "velocirl segment", 1
 BYTES = 2**24  # of a segment at most, so that old ones go in small pieces
@@ -178,10 +179,12 @@ def _map(directory: Path, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
     """The rows of a segment, mapped, once their checksum was found right."""
     path, count = directory / one.name, one.stop - one.first
     try:
-        file = path.open("rb")
+        file = open_plain(path)
     except FileNotFoundError:
         needs = f"rows {one.first} to {one.stop - 1} of the memory"
         raise DamagedSegmentError(f"{path} is missing; the checkpoint needs its {needs}") from None
+    except (NotPlainFileError, IsADirectoryError):
+        raise DamagedSegmentError(f"{path} is not a plain file") from None
     with file:
         if file.read(HEADER_BYTES) != _header(dtype, one.first, one.stop):
             raise DamagedSegmentError(f"{path} is damaged, or has rows of another kind than {dtype}")

@@ -17,8 +17,7 @@ KINDS = {
     ".unit": "functions for the CPU",
     ".ltoir": "functions for a GPU",
     ".cubin": "kernels of a GPU",
-    ".nbi": "loops in numba's own format",
-    ".nbc": "loops in numba's own format",
+    ".loop": "loops in numba's own format",
 }
 
 
@@ -50,7 +49,7 @@ def cache(arguments: Sequence[str]) -> None:
         print(json.dumps({**described, "kinds": kinds}, indent=1))
         return
     console.print(f"{len(found)} files, {say_bytes(size)} of {say_bytes(cache_bound())}, in {cache_directory()}",
-                  soft_wrap=True)  # fmt: skip
+                  markup=False, soft_wrap=True)  # fmt: skip
     if not found:
         return
     table = new_table(console)

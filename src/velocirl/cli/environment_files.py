@@ -1,27 +1,26 @@
 """Environments that a person names: by id, as gym:ID, or by the Python file that defines them.
 
 Environments are code, and runs, models and configurations are data: code that only they name is imported if this user
-has named it in a command before, and otherwise refused.
+has named it in a command before, as it is now, and otherwise refused (see `trust`). What is imported are the very
+bytes that were looked at.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium
-import msgspec
 
+from velocirl.cli.trust import Trusted, require_trust
 from velocirl.engine import registry
-from velocirl.engine.directories import data_directory
 from velocirl.engine.environment import Environment
+from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.importing import import_file
 from velocirl.vector.making import GYMNASIUM
 
-NAMED = "environment_files.jsonl"  # in the data directory: the code that this user has named
 ENDING = ".py"
 
 
@@ -32,6 +31,7 @@ class Chosen:
     environment: str | Environment
     id: str
     file: Path | None = None
+    sha256: str | None = None  # of that file, as it was imported
 
     @property
     def spelled(self) -> str:
@@ -39,30 +39,52 @@ class Chosen:
         return self.id if self.file is None else f"{self.file}:{self.id}"
 
 
-def choose(name: str, *, named_by: str | None = None) -> Chosen:
+def choose(name: str, *, named_by: str | None = None, trust: bool = False, quiet: bool = False) -> Chosen:
     """The environment of `ID`, `gym:ID`, `file.py` or `file.py:ID`.
 
-    `named_by` says which file named it, where that was not the person at the command line.
+    `named_by` says which file named it, where that was not the person at the command line; then code has to be known,
+    or to be trusted by `--trust`, and it is said that it runs.
     """
+    source = vouch(name, named_by=named_by, trust=trust, quiet=quiet)
     file, inside = _split(name)
     if file is not None:
-        path = file.expanduser().resolve()
-        if not path.is_file():
-            raise ValueError(f"there is no file {path}, in which the environment should be defined")
-        _check_trust(str(path), named_by)
-        environment = _pick(path, _import(path), inside)
-        return Chosen(environment, environment.id, path)
+        path = _full(file)
+        environment = _pick(path, _import(path, source), inside)
+        return Chosen(environment, environment.id, path, _digest(source))
     if not name.startswith(GYMNASIUM):
         found = registry.find(name)
         return Chosen(found, found.id)
     own = name.removeprefix(GYMNASIUM)
-    if ":" in own:  # module:ID, for which Gymnasium imports the module
-        _check_trust(name, named_by)
     try:
         gymnasium.spec(own)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ValueError(f"Gymnasium has no environment {own!r}: {error}") from None
     return Chosen(name, name)
+
+
+def vouch(name: str, *, named_by: str | None, trust: bool, quiet: bool) -> bytes:
+    """Refuse an environment whose code is not trusted; gives the content of the file that defines it, read once."""
+    file, _ = _split(name)
+    if file is None:
+        if name.startswith(GYMNASIUM) and ":" in name.removeprefix(GYMNASIUM):
+            # module:ID, for which Gymnasium imports the module. Where that lies only Python knows: its name is trusted.
+            require_trust(Trusted(name, ""), named_by, trust=trust, quiet=quiet)
+        return b""
+    path = _full(file)
+    try:
+        source = read_plain(path)
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}, in which the environment should be defined") from None
+    require_trust(Trusted(str(path), _digest(source)), named_by, trust=trust, quiet=quiet)
+    return source
+
+
+def _full(file: Path) -> Path:
+    return file.expanduser().resolve()
+
+
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
 
 
 def _split(name: str) -> tuple[Path | None, str]:
@@ -73,10 +95,10 @@ def _split(name: str) -> tuple[Path | None, str]:
     return (Path(before), after) if colon and before.endswith(ENDING) else (None, name)
 
 
-def _import(path: Path) -> list[Environment]:
-    """Import a file and give back the environments that it defines."""
+def _import(path: Path, source: bytes) -> list[Environment]:
+    """Import a file of this content and give back the environments that it defines."""
     before = [registry.find(name) for name in registry.list_envs()]
-    import_file(path)
+    import_file(path, source)
     after = [registry.find(name) for name in registry.list_envs()]
     return [environment for environment in after if environment not in before]
 
@@ -90,23 +112,3 @@ def _pick(path: Path, defined: list[Environment], wanted: str) -> Environment:
     if not wanted and len(ids) > 1:
         raise ValueError(f"{path} defines {len(ids)} environments: choose one, such as {path.name}:{ids[0]}")
     return defined[ids.index(wanted)] if wanted else defined[0]
-
-
-def _check_trust(code: str, named_by: str | None) -> None:
-    """Remember code that the person named; refuse what only a file names, unless it is remembered."""
-    index = data_directory() / NAMED
-    remembered = set()
-    for line in index.read_bytes().splitlines() if index.exists() else ():
-        with contextlib.suppress(msgspec.MsgspecError):  # torn by a kill
-            remembered.add(msgspec.json.decode(line, type=str))
-    if code in remembered:
-        return
-    if named_by is not None:
-        raise ValueError(f"{named_by} wants {code} imported, which is code: if you trust it, name it in the command")
-    with contextlib.suppress(OSError):  # then it has to be named again where a run of it is resumed
-        index.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(index, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(handle, msgspec.json.encode(code) + b"\n")
-        finally:
-            os.close(handle)

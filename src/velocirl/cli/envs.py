@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from rich.markup import escape
 
 from velocirl.bench.reports.terminal import new_table
 from velocirl.cli.console import make_console
@@ -38,7 +39,7 @@ def envs(arguments: Sequence[str]) -> None:
         if environment.source.startswith(f"{registry.BUILT_IN}."):
             row["source"] = "built in"  # the full name of its module is in the JSON
         row["presets"] = ", ".join(_say_preset(name, preset) for name, preset in environment.presets.items())
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
+        table.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
     console.print(table)
     room = Path(importlib.import_module(registry.BUILT_IN).__path__[0])
     console.print(f"Each built-in one is a file in {room}", soft_wrap=True)

@@ -108,4 +108,6 @@ def _end(code: int) -> NoReturn:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    from velocirl.monitor.words import printable
+
+    print(printable(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)

@@ -11,6 +11,8 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser
 from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
+from velocirl.cli.trust import add_trust
+from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import NoCheckpointError
 from velocirl.runs.memory_files import read_checkpoint
 from velocirl.runs.state_file import State
@@ -27,6 +29,7 @@ def add_model(parser: Parser, *, best_first: bool = True) -> None:
     parser.add_argument("--best", action="store_true", help=f"Use the best model of the run{best}")
     parser.add_argument("--latest", action="store_true", help=f"Use the latest model of the run{latest}")
     parser.add_argument("--env", metavar="ENV", help="Use another environment with the same spaces")
+    add_trust(parser)
 
 
 def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
@@ -36,11 +39,11 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
     name = given.get("model")
     if name is not None and (path := Path(name)).is_file():
         state = read_checkpoint(path, memory=False)
-        env = given.get("env")
-        chosen = choose(env) if env else choose(str(state.document.get("environment")), named_by=str(path))
+        env, stated = given.get("env"), str(state.document.get("environment"))
+        chosen = choose(env) if env else choose(stated, named_by=str(path), trust="trust" in given)
         return state, chosen, str(path)
     run = find_run(name)
-    chosen = environment_of(run.description, str(run.path), given.get("env"))
+    chosen = environment_of(run, given)
     checkpoints = run.checkpoints()
     if "latest" not in given:
         try:
@@ -52,7 +55,7 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
             return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
     checkpoint = latest_checkpoint(checkpoints, memory=False)
     for problem in checkpoint.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        print(printable(f"warning: {problem}"), file=sys.stderr)
     return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"
 
 

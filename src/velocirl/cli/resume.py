@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.train.command import conduct, write_config
+from velocirl.cli.trust import add_trust, require_buffer_file
+from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import Checkpoint, Checkpoints
-from velocirl.runs.directory import Run, RunDescription, RunNotFoundError, list_runs, open_run
+from velocirl.runs.directory import Run, RunNotFoundError, list_runs, open_run
 from velocirl.runs.groups import Group, find_group, is_group, open_group
 from velocirl.tabular.runtimes.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
 from velocirl.training.agent import Agent, Goal
@@ -38,16 +41,17 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
         from velocirl.cli.train.seeds import resume_seeds
 
         shown = {"as_json": "json" in given, "quiet": "quiet" in given}
-        resume_seeds(run, total_steps=given.get("total_steps"), env=given.get("env"), **shown)
+        resume_seeds(run, total_steps=given.get("total_steps"), env=given.get("env"), trust="trust" in given, **shown)
         return
     if run.description.plan is None:
         raise ValueError(f"{run.name} was not made by `velocirl train`: load its checkpoint and call learn()")
     with run.hold():
         checkpoint = latest_checkpoint(run.checkpoints())
         for problem in checkpoint.problems:
-            print(f"warning: {problem}; going on from step {checkpoint.step}", file=sys.stderr)
-        chosen = environment_of(run.description, str(run.path), given.get("env"))
-        agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path))
+            print(printable(f"warning: {problem}; going on from step {checkpoint.step}"), file=sys.stderr)
+        chosen = environment_of(run, given)
+        asked = buffer_file_of(run, checkpoint.state.document, trust="trust" in given)
+        agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path), **asked)
         if "total_steps" in given:
             _extend(run, agent, chosen, given["total_steps"])
         elif agent.finished or run.description.status == "finished":
@@ -118,12 +122,28 @@ def latest_checkpoint(checkpoints: Checkpoints, *, memory: bool = True) -> Check
         return checkpoints.latest(memory=memory)
 
 
-def environment_of(description: RunDescription, named_by: str, given: str | None) -> Chosen:
+def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
     """The environment of a run, or the one that was given in its place."""
-    if given is not None:
-        return choose(given)
-    file = None if description.plan is None else description.plan.environment_file
-    return choose(description.environment if file is None else f"{file}:{description.environment}", named_by=named_by)
+    if "env" in given:
+        return choose(given["env"])
+    environment, plan, quiet = run.description.environment, run.description.plan, "quiet" in given
+    file = None if plan is None else plan.environment_file
+    spelled = environment if file is None else f"{file}:{environment}"
+    chosen = choose(spelled, named_by=str(run.path), trust="trust" in given, quiet=quiet)
+    before = None if plan is None else plan.environment_sha256
+    if before is not None and before != chosen.sha256 and not quiet:
+        print(printable(f"warning: {chosen.file} is not as it was when {run.name} began"), file=sys.stderr)
+    return chosen
+
+
+def buffer_file_of(run: Run, document: Mapping[str, Any], *, trust: bool) -> dict[str, str]:
+    """The file of a run's memory, where it has one, if it lies with the run or was named for training before."""
+    path = dict(document.get("config", {})).get("buffer_file")
+    if path is None:
+        return {}
+    if not Path(path).resolve().is_relative_to(run.path):
+        require_buffer_file(path, str(run.path), trust=trust)
+    return {"buffer_file": path}
 
 
 def _parser() -> Parser:
@@ -143,6 +163,7 @@ def _parser() -> Parser:
         help="New total number of steps, counted from the beginning of the run",
     )
     parser.add_argument("--env", metavar="ENV", help="The environment, if the file that defines it has moved")
+    add_trust(parser)
     parser.add_argument("--json", action="store_true", help="Print lines of JSON")
     parser.add_argument("--quiet", action="store_true", help="Print nothing")
     return parser

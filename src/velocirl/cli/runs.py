@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.cli.parsing import Parser
+from velocirl.monitor.words import printable
 from velocirl.runs.curve import RETURN
 from velocirl.runs.directory import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
 from velocirl.runs.groups import find_group, is_group, open_group, status_of
@@ -30,8 +31,6 @@ def runs(arguments: Sequence[str]) -> None:
     if "json" in given:
         print(json.dumps(found, indent=1))
         return
-    from rich.markup import escape
-
     from velocirl.bench.reports.terminal import new_table
     from velocirl.cli.console import make_console
 
@@ -47,8 +46,8 @@ def runs(arguments: Sequence[str]) -> None:
         )
     for run in found:
         cells = {
-            **{name: escape(str(run[name] or "")) for name in ("name", "environment", "path")},
-            "algorithm": escape(
+            **{name: _shown(run[name] or "") for name in ("name", "environment", "path")},
+            "algorithm": _shown(
                 f"{run['algorithm']}, {len(run['seeds'])} seeds" if run["seeds"] else run["algorithm"] or ""
             ),
             "status": f"[{COLORS.get(run['status'], 'red')}]{run['status']}[/]",
@@ -60,7 +59,14 @@ def runs(arguments: Sequence[str]) -> None:
     console.print(table)
     for run in found:
         if run["problem"]:
-            console.print(f"warning: {run['problem']}", style="yellow", markup=False, soft_wrap=True)
+            console.print(f"[yellow]warning: {_shown(run['problem'])}[/]", soft_wrap=True)
+
+
+def _shown(text: str) -> str:
+    """A text of anybody's in one line of a table."""
+    from rich.markup import escape
+
+    return escape(printable(text))
 
 
 def say_age(created: datetime) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
+from velocirl.cli.trust import add_trust
+from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.documenting import default_of, descriptions, shown
@@ -48,6 +50,7 @@ class Request:
     json: bool
     quiet: bool
     named_by: str | None  # the file that named the environment, where the command line did not
+    trust: bool  # whether what it names may run, whatever it is
 
 
 def read_request(arguments: Sequence[str]) -> Request:
@@ -69,6 +72,11 @@ def read_request(arguments: Sequence[str]) -> Request:
     for name in ("total_steps", "checkpoint_every", "evaluate_every", "seeds"):
         if said.get(name) is not None and said[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {said[name]}")
+    if file.get("buffer_file") is not None and not given.keys() & {"buffer_file", "trust"}:
+        path = file["buffer_file"]
+        raise ValueError(
+            f"{early.config} wants the memory in {path}: if it may be made there, add --buffer-file {path}"
+        )
     names = {field.name for field in dataclasses.fields(algorithm.Config)}
     return Request(
         environment=environment,
@@ -83,6 +91,7 @@ def read_request(arguments: Sequence[str]) -> Request:
         json="json" in given,
         quiet="quiet" in given,
         named_by=None if given.get("environment") else str(early.config),
+        trust="trust" in given,
     )
 
 
@@ -140,6 +149,7 @@ def _parser(algorithm: type[Agent]) -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="Print lines of JSON")
     parser.add_argument("--quiet", action="store_true", help="Print nothing")
+    add_trust(parser)
     add_settings(parser.add_argument_group(f"settings of {algorithm.name}"), algorithm.Config)
     return parser
 
@@ -215,8 +225,8 @@ class _Pairs(argparse.Action):
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_plain(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
+from velocirl.engine.files import parse_json, read_plain
 from velocirl.monitor.resource_use import Amount, Bytes, ResourceUse
 from velocirl.monitor.words import printable
-from velocirl.runs.state_file import parse_json
 
 NAME = "heartbeat.json"
 UNFINISHED = ".heartbeat.new"  # what is being written; only who holds the run writes it
@@ -90,21 +89,11 @@ def read_heartbeat(directory: Path) -> HeartbeatState | None:
     """The heartbeat of the run in a directory, None where there is none yet; anything else is refused."""
     path = directory / NAME
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of that name would wait for ever
+        return msgspec.convert(parse_json(read_plain(path, MOST_BYTES)), HeartbeatState)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise DamagedHeartbeatError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DamagedHeartbeatError(f"{path} is not a file")
-        content = os.read(handle, MOST_BYTES + 1)
-    finally:
-        os.close(handle)
-    if len(content) > MOST_BYTES:
-        raise DamagedHeartbeatError(f"{path} is no heartbeat of a run: it has more than {MOST_BYTES} bytes")
-    try:
-        return msgspec.convert(parse_json(content), HeartbeatState)
-    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+    except ValueError as error:
         reason = printable(str(error))[:LONGEST_REASON]
         raise DamagedHeartbeatError(f"{path} is no heartbeat of a run: {reason}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import fcntl
 import os
 import platform
@@ -19,10 +20,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from velocirl.engine.directories import data_directory
+from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, read_plain
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.runs.metrics import MetricsLog, Row, read_metrics
 from velocirl.runs.processor import processor
-from velocirl.runs.state_file import parse_json, remove_unfinished, strict_json, write_whole
+from velocirl.runs.state_file import remove_unfinished, strict_json, write_whole
 
 DESCRIPTION = "run.json"
 INDEX = "runs.jsonl"
@@ -54,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     evaluate_every: int | None = None
     target_return: float | None = None
     environment_file: str | None = None  # the Python file that defines the environment, where it is not built in
+    environment_sha256: str | None = None  # of its content
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -259,8 +262,8 @@ def _find(name: str) -> Path:
 def _read(path: Path) -> RunDescription:
     file = path / DESCRIPTION
     try:
-        return msgspec.convert(parse_json(file.read_bytes()), RunDescription)
-    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+        return msgspec.convert(parse_json(read_plain(file)), RunDescription)
+    except (ValueError, NotPlainFileError) as error:
         raise DamagedRunError(f"{file} does not describe a run: {error}") from error
 
 
@@ -283,8 +286,16 @@ def claim(path: Path) -> Path:
 def claim_new(title: str, created: datetime) -> Path:
     """A new directory in the default place; of several in one second, the later ones are numbered."""
     home = _home()
-    home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=0o700, exist_ok=True)
+    try:
+        home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
+        if not os.access(home, os.W_OK):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    except OSError as error:
+        raise OSError(
+            f"no run can be kept in {home} ({error.strerror}): say where with --run-dir, or set VELOCIRL_HOME to a"
+            " directory that can be written"
+        ) from error
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", title).lstrip(".-")
     name = f"{words}-{created.astimezone():%Y%m%d-%H%M%S}"
     number = 1
@@ -303,7 +314,7 @@ def _remember(path: Path) -> None:
     index = data_directory() / INDEX
     try:
         index.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(index, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        handle = plain_handle(index, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
         try:
             os.write(handle, f"{strict_json({'path': str(path)})}\n".encode())
         finally:
@@ -316,9 +327,9 @@ def _known() -> Iterator[Path]:
     """The directories of runs that are there: those in the default place, then those of the index."""
     home, index = _home(), data_directory() / INDEX
     paths = dict.fromkeys(sorted(home.iterdir())) if home.is_dir() else {}
-    for line in index.read_bytes().splitlines() if index.exists() else ():
+    for line in read_plain(index).splitlines() if index.exists() else ():
         try:
-            paths[Path(msgspec.json.decode(line, type=dict[str, str])["path"])] = None
-        except (msgspec.MsgspecError, KeyError):  # torn by a kill; a run whose line is lost is opened by its path
+            paths[Path(msgspec.convert(parse_json(line), dict[str, str])["path"])] = None
+        except (ValueError, KeyError):  # torn by a kill; a run whose line is lost is opened by its path
             continue
     return (path for path in paths if (path / DESCRIPTION).is_file())

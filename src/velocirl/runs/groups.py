@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from velocirl.engine.directories import data_directory
+from velocirl.engine.files import NotPlainFileError, parse_json, read_plain
 from velocirl.runs.curve import draw_seeds
 from velocirl.runs.directory import (
     DESCRIPTION,
@@ -27,7 +28,7 @@ from velocirl.runs.directory import (
     open_run,
 )
 from velocirl.runs.seeds import SeedResult, Summary, aggregate, summarise
-from velocirl.runs.state_file import parse_json, strict_json, write_whole
+from velocirl.runs.state_file import strict_json, write_whole
 
 GROUP = "group.json"
 SUMMARY = "summary.json"
@@ -95,8 +96,8 @@ class Group:
     def summary(self) -> Summary | None:
         """The summary that was written last."""
         try:
-            return msgspec.convert(parse_json((self.path / SUMMARY).read_bytes()), Summary)
-        except (OSError, ValueError, msgspec.ValidationError):  # it is made anew from the runs
+            return msgspec.convert(parse_json(read_plain(self.path / SUMMARY)), Summary)
+        except (OSError, ValueError):  # it is made anew from the runs
             return None
 
     def publish(self, seconds: float, errors: Mapping[int, str] | None = None) -> Summary:
@@ -173,8 +174,8 @@ def open_group(path: str | Path) -> Group:
     """The group in a directory."""
     path = Path(path).resolve()
     try:
-        return Group(path, msgspec.convert(parse_json((path / GROUP).read_bytes()), GroupDescription))
-    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+        return Group(path, msgspec.convert(parse_json(read_plain(path / GROUP)), GroupDescription))
+    except (ValueError, NotPlainFileError) as error:
         raise DamagedRunError(f"{path / GROUP} does not describe a group of runs: {error}") from error
 
 

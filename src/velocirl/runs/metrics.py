@@ -10,8 +10,10 @@ from typing import Any, Self, SupportsFloat
 
 import numpy as np
 
-from velocirl.runs.state_file import parse_json, strict_json, write_whole
+from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, read_plain
+from velocirl.runs.state_file import strict_json, write_whole
 
+MOST_BYTES = 2**31  # some millions of rows
 STEP = "time/total_timesteps"
 Row = dict[str, int | float | None]
 
@@ -26,7 +28,7 @@ class MetricsLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._handle = self._open()
-        content = self.path.read_bytes()
+        content = read_plain(self.path, MOST_BYTES)
         self._size = content.rfind(b"\n") + 1
         os.ftruncate(self._handle, self._size)
 
@@ -47,7 +49,7 @@ class MetricsLog:
 
     def rewind(self, step: int) -> None:
         """Drop the rows after a step, so that a run that goes on from there writes each of them once."""
-        lines = self.path.read_bytes().splitlines(keepends=True)
+        lines = read_plain(self.path, MOST_BYTES).splitlines(keepends=True)
         rows = read_metrics(self.path)
         kept = [line for line, row in zip(lines, rows, strict=True) if _step(row) <= step]
         os.close(self._handle)
@@ -70,19 +72,22 @@ class MetricsLog:
         self.close()
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return plain_handle(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def read_metrics(path: str | Path) -> list[Row]:
     """All rows of a file of figures; only a last line without an end, torn or just being written, is left out."""
-    *lines, _ = Path(path).read_bytes().split(b"\n")
+    try:
+        *lines, _ = read_plain(path, MOST_BYTES).split(b"\n")
+    except (ValueError, NotPlainFileError) as error:
+        raise DamagedMetricsError(str(error)) from error
     return [_parse(path, number, line) for number, line in enumerate(lines, 1)]
 
 
 def _parse(path: str | Path, number: int, line: bytes) -> Row:
     try:
         row = parse_json(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DamagedMetricsError(f"{path}, line {number}: not a row of figures ({error})") from error
     if not isinstance(row, dict) or not all(type(figure) in (int, float, type(None)) for figure in row.values()):
         raise DamagedMetricsError(f"{path}, line {number}: a row must be an object of numbers and nulls")

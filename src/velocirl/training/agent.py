@@ -289,6 +289,8 @@ class Agent(metaclass=Documented):
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
             config = {**document.config, **changes}
+            if "buffer_file" in document.config.keys() - changes.keys():
+                config["buffer_file"] = _unasked(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
                 agent: Any = kind(_named(document.environment, name) if env is None else env, **config)
             saved = {key: getattr(document, key) for key in agent.source.signature()}
@@ -361,6 +363,15 @@ def algorithm_from(name: str) -> type[Agent]:
     if str(name).lower() not in found:
         raise ValueError(f"there is no algorithm {name!r}{nearest(str(name).lower(), list(found))}")
     return found[str(name).lower()]
+
+
+def _unasked(buffer_file: str | None, state: State, name: str) -> None:
+    """The file of a memory that nobody asked for: none, as a path that stands in a file is not opened for that."""
+    if buffer_file is not None and len(state.arrays.get(ROWS, ())):
+        raise ValueError(
+            f"{name} wants its memory in the file {buffer_file}: give buffer_file={buffer_file!r} if it may be made or"
+            " written there, or buffer_file=None to have it in memory"
+        )
 
 
 def _named(environment: str, file: str) -> str:

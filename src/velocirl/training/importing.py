@@ -5,22 +5,30 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
 from velocirl.engine.errors import DefinitionError
+from velocirl.engine.files import read_plain
 
 
-def import_file(path: Path) -> ModuleType:
-    """Import a file; what is wrong in it is a ValueError with its place."""
-    spec = importlib.util.spec_from_file_location(f"{path.stem}_file", path)  # never the name of another module
-    if spec is None or spec.loader is None:
+def import_file(path: Path, source: bytes | None = None) -> ModuleType:
+    """Import a file, as its content is or was when it was read; what is wrong in it is a ValueError with its place.
+
+    Never from the bytecode that Python keeps beside a file, which need not be of this content.
+    """
+    source = read_plain(path) if source is None else source
+    name = f"{path.stem}_file"  # never the name of another module
+    loader = SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None:
         raise ValueError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent))  # what lies beside it can be imported, as when it is run as a script
     try:
-        spec.loader.exec_module(module)
+        exec(loader.source_to_code(source, str(path)), module.__dict__)  # noqa: S102 - as an import does it
     except DefinitionError:
         raise
     except Exception as error:

@@ -1,10 +1,13 @@
 """The cache of compiled code: it is used, it is never stale, it is bounded, and it is nobody else's."""
 
+import hashlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
+import warnings
 from textwrap import dedent
 
 import numpy as np
@@ -13,9 +16,10 @@ import pytest
 import velocirl
 from velocirl import PPO
 from velocirl.engine.compiler import cache, compiling, units
-from velocirl.engine.compiler.cache import cache_bound, clear_cache, entries, find_code, keep_code
+from velocirl.engine.compiler.cache import cache_bound, cached_files, clear_cache, entries, find_code, keep_code
 from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.engine.directories import cache_directory
+from velocirl.engine.files import UnsafePathError
 
 # Each environment of this module depends on something else; one step gives 10 * weight, or 20 * weight once changed.
 WORLD = {
@@ -186,25 +190,53 @@ def foreign(path):
     os.chown(path, 12345, 12345)
 
 
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+
+
 @pytest.mark.parametrize(
     ("spoil", "fault"),
-    [
-        (linked, "is a symbolic link"),
-        (lambda path: path.mkdir() or path.chmod(0o770), r"is open to others \(mode 0770\)"),
-        (lambda path: path.mkdir() or path.chmod(0o755), r"is open to others \(mode 0755\)"),
-        pytest.param(
-            foreign,
-            "belongs to user 12345, not to you",
-            marks=pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away"),
-        ),
-    ],
+    [(linked, "is a symbolic link"), pytest.param(foreign, "belongs to user 12345, not to you", marks=needs_root)],
 )
 def test_a_directory_through_which_others_could_hand_us_code_is_refused(home, forgetful, spoil, fault):
     home.mkdir()
     spoil(home / "compiled")
-    with pytest.raises(PermissionError, match=rf"the compile cache {home}/compiled {fault}.*set VELOCIRL_HOME"):
+    with pytest.raises(UnsafePathError, match=rf"{home}/compiled {fault}.*set VELOCIRL_HOME"):
         velocirl.make_vec("Counter-v0", 1)
     assert list((home / "compiled").iterdir()) == []
+
+
+@needs_root
+def test_a_file_that_somebody_else_put_there_is_refused_and_not_executed(home, halving, apply, forgetful):
+    environment, compiled = halving
+    shutil.copytree(compiled, home)
+    (file,) = (home / "compiled").iterdir()
+    os.chown(file, 12345, 12345)
+    with pytest.raises(UnsafePathError, match=f"{file} belongs to user 12345"):
+        apply(environment, value=[5.0])
+
+
+@needs_root
+def test_a_directory_that_is_swapped_after_the_check_is_not_read(home, monkeypatch):
+    """The attack: a cache of ours while it is looked at, another one when it is read."""
+    keep_code("name", b"mine")
+    theirs = home.with_name("theirs")
+    monkeypatch.setenv("VELOCIRL_HOME", str(theirs))
+    keep_code("name", b"theirs")
+    for path in (theirs / "compiled" / "name", theirs / "compiled", theirs):
+        os.chown(path, 12345, 12345)
+    monkeypatch.setenv("VELOCIRL_HOME", str(home))
+    open_file = cache.open_own
+
+    def swap(path, directory):
+        home.rename(home.with_name("moved"))
+        theirs.rename(home)
+        return open_file(path, directory)
+
+    monkeypatch.setattr(cache, "open_own", swap)
+    assert find_code("name") == b"mine"
+    monkeypatch.setattr(cache, "open_own", open_file)
+    with pytest.raises(UnsafePathError, match=f"{home} belongs to user 12345"):
+        find_code("name")
 
 
 def test_a_home_that_is_a_file_is_refused_by_name(home, forgetful):
@@ -214,12 +246,49 @@ def test_a_home_that_is_a_file_is_refused_by_name(home, forgetful):
     assert home.read_text() == "not a directory"
 
 
-def test_a_place_that_cannot_be_written_costs_a_compilation_and_not_the_run(define, apply, monkeypatch):
+@pytest.mark.parametrize("variable", ["VELOCIRL_HOME", "XDG_CACHE_HOME"])
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/sys/nowhere"])  # where not even root may write
+def test_a_place_that_cannot_be_written_costs_a_compilation_and_not_the_run(
+    define, apply, forgetful, monkeypatch, variable, place
+):
+    monkeypatch.setattr(cache, "_told", set())
     monkeypatch.delenv("VELOCIRL_HOME", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")  # where not even root may write
-    with pytest.warns(UserWarning, match="could not be cached"):
+    monkeypatch.setenv(variable, place)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         state = apply(define(step=halved), value=[3.0])
     assert state["value"].tolist() == [1.5]
+    assert len(said) == 1
+    assert f"could not be cached in {place}" in str(said[0].message)
+    assert "set to a directory that can be written" in str(said[0].message)
+    assert cached_files() == set()
+
+
+def test_a_read_only_home_is_read_and_what_is_not_there_is_compiled(tmp_path, run_script):
+    """In a mount of its own, as root is stopped by nothing else."""
+    unshare = [shutil.which("unshare") or "unshare", "--mount", "--map-root-user"]
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"'
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    try:
+        subprocess.run([*unshare, "sh", "-c", mount, home], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting is not allowed here")
+    write_world(tmp_path)
+    run_script(tmp_path / "main.py", "Constant", home=home)
+    before = compiled_files(home)
+    script = f'{mount} && exec "$1" -W default "$2" Constant Nested'
+    finished = subprocess.run(
+        [*unshare, "sh", "-c", script, home, sys.executable, tmp_path / "main.py"],
+        env={**os.environ, "VELOCIRL_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert json.loads(finished.stdout) == {"Constant": 10.0, "Nested": 10.0}, finished.stderr
+    assert finished.stderr.count("UserWarning") == 1
+    assert f"could not be cached in {home}/compiled: Read-only file system" in finished.stderr
+    assert compiled_files(home) == before
 
 
 def test_a_full_disk_costs_a_compilation_and_not_the_run(tmp_path, run_script):
@@ -239,7 +308,7 @@ def test_a_full_disk_costs_a_compilation_and_not_the_run(tmp_path, run_script):
     home = tmp_path / "home"
     printed, said = run_script(tmp_path / "full.py", home=home).splitlines()
     assert json.loads(printed) == {"Constant": 10.0}
-    assert said.startswith(f"1 compiled code could not be cached in {home}/compiled: [Errno 27] File too large")
+    assert said.startswith(f"1 compiled code could not be cached in {home}/compiled: File too large")
     assert compiled_files(home) == {}
 
 
@@ -301,8 +370,12 @@ def add_to(numbers, more):
         numbers[k] += more
 
 
-@pytest.mark.parametrize(("kind", "damage"), [("nbi", b"garbage"), ("nbc", b"\x80\x04")])
-def test_a_damaged_file_of_a_whole_loop_is_compiled_anew(home, forgetful, monkeypatch, kind, damage):
+def sealed(code):
+    return hashlib.sha256(code).digest() + code
+
+
+@pytest.mark.parametrize("damage", [b"garbage", sealed(b"\x80\x04"), sealed(pickle.dumps(3))])
+def test_a_damaged_file_of_a_whole_loop_is_compiled_anew(home, forgetful, monkeypatch, damage):
     arguments, missed = (np.zeros(3, np.float32), 1.5), []
 
     def add():
@@ -311,7 +384,7 @@ def test_a_damaged_file_of_a_whole_loop_is_compiled_anew(home, forgetful, monkey
         compile_loop(add_to, arguments, translator, before=lambda: missed.append(1))(*arguments)
 
     add()
-    (file,) = (home / "compiled").glob(f"*.{kind}")
+    (file,) = (home / "compiled").glob("*.loop")
     file.write_bytes(damage)
     add()
     add()
@@ -391,7 +464,7 @@ def test_a_whole_loop_that_is_found_was_used(home, forgetful, monkeypatch):
         os.utime(entry.path, (1000, 1000))
     monkeypatch.setattr(compiling, "_LOADED", {})
     compile_loop(add_to, arguments, cpu_translator("test", double=False), before=lambda: None)
-    assert len(entries()) == 2
+    assert len(entries()) == 1
     assert all(entry.used > 1000 for entry in entries())
 
 

@@ -17,6 +17,7 @@ from velocirl.bench.measuring import THOROUGH, Settings
 from velocirl.bench.results import Report
 from velocirl.bench.statistics import Estimate, estimate
 from velocirl.bench.units import Unit
+from velocirl.engine.files import parse_json
 
 Identity = tuple[str, int, int, str]  # of a machine: Machine.identity
 Setting = bool | int | float | str | None
@@ -191,9 +192,8 @@ def read_run(row: Row) -> tuple[PastRun, int]:
     """A run and the number of its figures; a ValueError says what is wrong with a row."""
     *values, figures = _checked(RUN_COLUMNS, row)
     given: dict[str, Any] = dict(zip(RUN_COLUMNS, values, strict=False))
-    given["machine"] = msgspec.json.decode(given["machine"], type=Identity)
-    given["versions"] = msgspec.json.decode(given["versions"], type=dict[str, str])
-    given["settings"] = msgspec.json.decode(given["settings"], type=dict[str, Setting])
+    for name, kind in (("machine", Identity), ("versions", dict[str, str]), ("settings", dict[str, Setting])):
+        given[name] = msgspec.convert(parse_json(given[name]), kind)
     run = PastRun(**{**given, "complete": bool(given["complete"]), "quick": bool(given["quick"])})
     if run.when.tzinfo is None:
         raise ValueError("a start without a time zone")
@@ -212,7 +212,7 @@ def read_point(run: PastRun, row: Row) -> Point:
     for name in ("peer", "more_is_better", "interrupted"):
         given[name] = bool(given[name])
     unit = Unit(given.pop("unit"), given.pop("more_is_better"), given.pop("template"))
-    samples = msgspec.json.decode(given.pop("samples"), type=tuple[float, ...])
+    samples = msgspec.convert(parse_json(given.pop("samples")), tuple[float, ...])
     if not samples or not all(map(math.isfinite, samples)):
         raise ValueError("samples that are not finite numbers")
     point = Point(run=run, unit=unit, samples=samples, **{**given, "reference": given["reference"] or None})

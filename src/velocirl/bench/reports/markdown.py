@@ -14,6 +14,7 @@ from velocirl.bench.reports.recommendations import recommend
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import Report, Result
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
+from velocirl.engine.files import read_plain
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 OPENING = re.compile(r"<(?=[A-Za-z/!?])")  # of a tag or a comment
@@ -27,7 +28,7 @@ def write_section(path: Path, report: Report) -> None:
 
 def read_or_new(path: Path) -> str:
     """The file's text, or that of a new one; refused where the section's place in it is not clear."""
-    text = path.read_text(encoding="utf-8") if path.exists() else NEW_FILE
+    text = read_plain(path).decode() if path.exists() else NEW_FILE
     if BEGIN not in text and END not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n" if text.strip() else NEW_FILE
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):

@@ -45,7 +45,7 @@ def _table(console: Console, changes: list[Change]) -> Table:
         color = COLORS[change.severity]
         interval = f"{change.ratio.low - 1.0:+.1%} to {change.ratio.high - 1.0:+.1%}"
         before, now = (
-            "" if found is None else change.unit.say(found.median) for found in (change.before, change.after)
+            "" if found is None else escape(change.unit.say(found.median)) for found in (change.before, change.after)
         )
         word = WORDS.get(change.severity, change.severity)
         cells = (escape(change.benchmark), escape(change.contestant), before, now, f"{change.ratio.median - 1.0:+.1%}")

@@ -151,7 +151,7 @@ def _show_table(console: Console, trends: list[Trend]) -> None:
             if one.machine == machine:
                 first, last = one.points[0], one.points[-1]
                 words = (one.category, one.benchmark, one.contestant, str(len(one.points)))
-                days, figure = (say_day(first), say_day(last)), one.unit.say(last.median)
+                days, figure = (say_day(first), say_day(last)), escape(one.unit.say(last.median))
                 style = "" if not one.changes else "red" if one.changes[-1].worse else "green"
                 change = escape(say_last_change(one))
                 table.add_row(*map(escape, words), *days, figure, f"[{style}]{change}[/]" if style else change)

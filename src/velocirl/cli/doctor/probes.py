@@ -177,7 +177,7 @@ def _cache() -> Finding:
     sizes = [file.stat().st_size for file in path.iterdir() if file.is_file()]
     with tempfile.TemporaryFile(dir=path) as file:  # whether it can be written
         file.write(b"velocirl")
-    entries = len(list(path.glob("*.nbi")))
+    entries = len(sizes)
     detail = f"{path}: {entries} compiled functions, {sum(sizes) / 2**20:,.1f} MiB, writable"
     facts = {"path": str(path), "bytes": sum(sizes), "entries": entries}
     return Finding("works", detail, f"to clear it: rm -r {path}", facts)

@@ -34,7 +34,7 @@ def profile(arguments: Sequence[str]) -> None:
     own, others = _parser().parse_known_args(rest if what in WHAT else arguments)  # which shows help and exits
     request, given = _read(others), vars(own)
     began = time.perf_counter()
-    chosen = choose(request.environment, named_by=request.named_by)
+    chosen = choose(request.environment, named_by=request.named_by, trust=request.trust)
     agent = build(request.algorithm, chosen, request.values)
     built = time.perf_counter() - began
     directory, new = claim(given.get("output"), chosen.id)

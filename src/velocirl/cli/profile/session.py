@@ -23,7 +23,7 @@ from velocirl.bench.profiling.watching import Training, watch_training
 from velocirl.cli.environment_files import Chosen
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import CHECKPOINTS, DEFAULT_TOTAL_STEPS, build, write_config
-from velocirl.engine.directories import cache_directory
+from velocirl.engine.compiler.cache import cached_files
 from velocirl.engine.targets.threads import available_cores
 from velocirl.runs.callback import Callback
 from velocirl.runs.directory import Plan, create_run
@@ -82,11 +82,11 @@ class ProfileSession:
         """The run that all figures come from."""
         agent, screen, total = self._agent, self._screen, self._total
         by_clock = self._request.total_steps is None and self._request.run_dir is None
-        cached, began = set(cache_directory().iterdir()), time.perf_counter()
+        cached, began = cached_files(), time.perf_counter()
         screen.say("preparing")
         agent.prepare()
         prepared = time.perf_counter() - began
-        compiled = bool(set(cache_directory().iterdir()) - cached)
+        compiled = bool(cached_files() - cached)
         screen.say(f"training for {SECONDS:.0f} s" if by_clock else f"training for {total:,} steps")
         cores, load = available_cores(), os.getloadavg()[0]
         callbacks, held = self._callbacks()
@@ -179,6 +179,7 @@ class ProfileSession:
             evaluate_every=request.evaluate_every,
             target_return=request.target_return,
             environment_file=None if chosen.file is None else str(chosen.file),
+            environment_sha256=chosen.sha256,
         )
         config = as_plain(self._agent.config)
         where = {"device": config.get("device", "cpu"), "threads": config.get("threads")}

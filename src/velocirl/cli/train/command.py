@@ -11,7 +11,8 @@ import gymnasium
 
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.settings import Request, as_toml, read_request
-from velocirl.engine.directories import cache_directory
+from velocirl.cli.trust import require_buffer_file
+from velocirl.engine.compiler.cache import cached_files
 from velocirl.monitor.heartbeat import EVERY, Heartbeat
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
@@ -44,13 +45,15 @@ def train(arguments: Sequence[str]) -> None:
 
         train_seeds(request)
         return
-    chosen = choose(request.environment, named_by=request.named_by)
+    chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     agent = build(request.algorithm, chosen, request.values)
     plan = _plan(request, agent, chosen)
     if follows(agent):
         agent.learn(plan.total_steps)  # the first rank has the run, and shows how it goes
         return
     config = as_plain(agent.config)
+    if config.get("buffer_file") is not None:
+        require_buffer_file(config["buffer_file"], None, trust=True)  # so that the run can be resumed
     seed = config.get("seed") or 0
     run = create_run(
         request.run_dir,
@@ -142,11 +145,11 @@ def callbacks_of(
 
 def prepare_visibly(agent: Agent, console: Console, indent: str = "") -> None:
     """Compile, and say how long that took; the next time it is only loaded."""
-    before = set(cache_directory().iterdir())
+    before = cached_files()
     began = time.perf_counter()
     with console.status(f"{indent}compiling for this processor, once"):
         agent.prepare()
-    if set(cache_directory().iterdir()) - before:
+    if cached_files() - before:
         seconds = time.perf_counter() - began
         console.print(f"{indent}compiled for this processor in {seconds:.1f} s, once", style="dim")
 
@@ -197,6 +200,7 @@ def _plan(request: Request, agent: Agent, chosen: Chosen) -> Plan:
         evaluate_every=request.evaluate_every,
         target_return=request.target_return,
         environment_file=None if chosen.file is None else str(chosen.file),
+        environment_sha256=chosen.sha256,
     )
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.environment_files import Chosen, choose, vouch
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import CONFIG, _plan, build, config_text
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
 from velocirl.engine.targets.threads import available_cores
+from velocirl.monitor.words import printable
 from velocirl.runs.directory import is_held
 from velocirl.runs.groups import Group, create_group
 from velocirl.runs.seeds import Summary
@@ -36,7 +37,7 @@ FAILED = 1  # exit code
 def train_seeds(request: Request) -> None:
     """Train agents of one configuration and many seeds in a new group."""
     assert request.seeds is not None  # noqa: S101 - asked for
-    chosen = choose(request.environment, named_by=request.named_by)
+    chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     # One thread each, unless it was said: many agents fill the cores better than many threads of one.
     single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
     agent = build(request.algorithm, chosen, {**single, **request.values})
@@ -63,12 +64,16 @@ def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: l
     _conclude(group, group.publish(seconds, {}), stopped=False, as_json=request.json, quiet=request.quiet)
 
 
-def resume_seeds(group: Group, *, total_steps: int | None, env: str | None, as_json: bool, quiet: bool) -> None:
+def resume_seeds(
+    group: Group, *, total_steps: int | None, env: str | None, trust: bool, as_json: bool, quiet: bool
+) -> None:
     """Go on with the seeds of a group that are not finished; with more steps, with all of them."""
     with group.hold():
         plan = group.description.plan
         environment = group.description.environment
         spelled = env or (environment if plan.environment_file is None else f"{plan.environment_file}:{environment}")
+        # Here is who can be asked; the processes find what was answered.
+        vouch(spelled, named_by=None if env else str(group.path), trust=trust, quiet=quiet)
         results = group.results()
         if total_steps is not None:
             fewest = min(one.steps for one in results)
@@ -85,8 +90,8 @@ def resume_seeds(group: Group, *, total_steps: int | None, env: str | None, as_j
                 continue
             if _has_checkpoint(group, one.seed):
                 extended = ["--total-steps", str(total_steps)] if more else []
-                moved = [] if env is None else ["--env", env]
-                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, "--json"]
+                moved, agreed = [] if env is None else ["--env", env], ["--trust"] if trust else []
+                command = ["resume", str(group.run_path(one.seed)), *extended, *moved, *agreed, "--json", "--quiet"]
             else:
                 _clear(group.run_path(one.seed))
                 command = _begin(group, one.seed, env)
@@ -161,7 +166,18 @@ def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
     place = ["--run-dir", str(group.run_path(seed))]
     mapped = group.description.config.get("buffer_file")
     memory = [] if mapped is None else ["--buffer-file", str(_of_seed(Path(mapped), seed))]
-    return ["train", *named, "--config", str(group.path / CONFIG), "--seed", str(seed), *memory, *place, "--json"]
+    return [
+        "train",
+        *named,
+        "--config",
+        str(group.path / CONFIG),
+        "--seed",
+        str(seed),
+        *memory,
+        *place,
+        "--json",
+        "--quiet",
+    ]
 
 
 def _of_seed(path: Path, seed: int) -> Path:
@@ -198,7 +214,7 @@ class _Relay:
         for line in text.splitlines():
             if line not in self._said and not self._quiet:
                 self._said.add(line)
-                print(f"seed {one.seed}: {line}", file=sys.stderr)
+                print(printable(f"seed {one.seed}: {line}"), file=sys.stderr)
 
 
 def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -> SeedsDisplay:
@@ -213,6 +229,8 @@ def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -
 
 
 def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
+    from rich.markup import escape
+
     from velocirl.cli.console import make_console
     from velocirl.cli.train.seeds_display import show_summary
 
@@ -221,10 +239,10 @@ def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
     best = max(summary.seeds, key=lambda one: -float("inf") if one.final_return is None else one.final_return)
     unfinished = stopped or any(one.status != "finished" for one in summary.seeds)
     after = f"resume {group.name}" if unfinished else f"evaluate {group.name}/{group.run_path(best.seed).name}"
-    console.print(f"[dim]group[/] {group.path}", soft_wrap=True)
+    console.print(f"[dim]group[/] {escape(str(group.path))}", soft_wrap=True)
     if group.curve_path.exists():
-        console.print(f"[dim]curve[/] {group.curve_path}", soft_wrap=True)
-    console.print(f"[dim]next [/] velocirl {after}", soft_wrap=True)
+        console.print(f"[dim]curve[/] {escape(str(group.curve_path))}", soft_wrap=True)
+    console.print(f"[dim]next [/] velocirl {escape(after)}", soft_wrap=True)
 
 
 def _complain(errors: dict[int, str]) -> None:

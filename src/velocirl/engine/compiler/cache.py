@@ -1,13 +1,14 @@
 """The disk cache of compiled code: files found by what they depend on, together no larger than a bound.
 
-Beside files of our own there are those in numba's format, two for each function. Whatever is found counts as used, and
-where the bound is exceeded, what was used longest ago goes first.
+Whatever is found counts as used, and where the bound is exceeded, what was used longest ago goes first. What is read
+is executed: it is read from a file of our own that is open, in a directory of our own that is open (see `directories`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import re
 import tempfile
 import warnings
@@ -16,12 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
+from numba.core.serialize import dumps
 
-from velocirl.engine.directories import UnsafeDirectoryError, cache_directory
+from velocirl.engine.directories import cache_directory, cache_path, open_cache_directory
+from velocirl.engine.files import UnsafePathError, open_own
 
 BOUND = 2 * 2**30  # bytes, unless VELOCIRL_CACHE_SIZE says otherwise
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_told: set[str] = set()  # the places that could not be used
 _written = BOUND  # bytes since the cache was last looked through: at the first file of a process it is
 
 
@@ -62,19 +66,32 @@ def clear_cache() -> list[Entry]:
     return found
 
 
+def cached_files() -> set[Path]:
+    """The files of the cache; none where there is no place for one."""
+    directory = _place()
+    return set() if directory is None else set(directory.iterdir())
+
+
 def find_code(name: str) -> bytes | None:
     """What was kept under a name, or None: also where it is damaged, and so has to be made anew."""
-    directory = _place()
-    if directory is None:
-        return None
-    path = directory / name
     try:
-        digest, code = (content := path.read_bytes())[:32], content[32:]
+        directory = open_cache_directory()
+    except OSError as error:
+        _forgive(error)
+        return None
+    try:
+        with open_own(cache_path() / name, directory) as file:
+            digest, code = (content := file.read())[:32], content[32:]
+        if hashlib.sha256(code).digest() != digest:
+            return None
+        with suppress(OSError):  # where nothing can be written, or it was just removed
+            os.utime(name, dir_fd=directory)
+    except UnsafePathError:
+        raise
     except OSError:
         return None
-    if hashlib.sha256(code).digest() != digest:
-        return None
-    _touch(path)
+    finally:
+        os.close(directory)
     return code
 
 
@@ -95,11 +112,6 @@ def keep_code(name: str, code: bytes) -> None:
     finally:
         if unfinished is not None:
             Path(unfinished).unlink(missing_ok=True)
-
-
-def _touch(path: Path) -> None:
-    with suppress(OSError):  # of somebody else's making, or just removed
-        os.utime(path)
 
 
 def _count(size: int) -> None:
@@ -129,14 +141,21 @@ def _place() -> Path | None:
 
 
 def _forgive(error: OSError) -> None:
-    """A place for the cache that nobody asked for and that cannot be used costs time, not the run."""
-    if isinstance(error, UnsafeDirectoryError) or os.environ.get("VELOCIRL_HOME"):
+    """A place that cannot be written costs time, not the run; one that is not ours, or no directory, is refused."""
+    if isinstance(error, UnsafePathError | NotADirectoryError):
         raise error
     _warn(error.filename, error)
 
 
 def _warn(place: Any, error: OSError) -> None:
-    warnings.warn(f"compiled code could not be cached in {place}: {error}", stacklevel=4)
+    """Say it once, not for each of a hundred functions."""
+    if str(place) not in _told:
+        _told.add(str(place))
+        warnings.warn(
+            f"compiled code could not be cached in {place}: {error.strerror}; what is compiled now is compiled again"
+            " next time, unless VELOCIRL_HOME is set to a directory that can be written",
+            stacklevel=4,
+        )
 
 
 class _Results(CompileResultCacheImpl):
@@ -146,18 +165,42 @@ class _Results(CompileResultCacheImpl):
         pass
 
 
+class CodeFile:
+    """What numba keeps of a function, by signature and processor.
+
+    In one file like all others: numba's own two would be opened by their paths, whoever they belong to.
+    """
+
+    def __init__(self, name: str, dump: Callable[[Any], bytes]) -> None:
+        self._name, self._dump = name, dump
+
+    def load(self, key: Any) -> Any:
+        """What was saved under a key, or None."""
+        return self._read().get(key)
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save something under a key, beside what there is."""
+        keep_code(self._name, self._dump({**self._read(), key: data}))
+
+    def flush(self) -> None:
+        """Forget all of it."""
+        keep_code(self._name, self._dump({}))
+
+    def _read(self) -> dict[Any, Any]:
+        code = find_code(self._name)
+        return {} if code is None else pickle.loads(code)  # noqa: S301 - machine code, of our own making
+
+
 class ContentCache(FunctionCache):
     """A numba cache whose key is a fingerprint instead of a source file's date."""
 
-    def __init__(self, function: Any, fingerprint: str, on_miss: Callable[[], None]) -> None:
-        directory = cache_directory()
+    def __init__(self, function: Any, fingerprint: str, on_miss: Callable[[], None], directory: Path) -> None:
         self._name = repr(function)
         self._py_func = function
         self._on_miss = on_miss
         self._impl = _Results()
         self._cache_path = str(directory)
-        self._files = directory, fingerprint[:40]
-        self._cache_file = IndexDataCacheFile(str(directory), fingerprint[:40], fingerprint)
+        self._cache_file = CodeFile(f"{fingerprint[:40]}.loop", dumps)
         self.enable()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
@@ -167,28 +210,18 @@ class ContentCache(FunctionCache):
         """The compiled function from disk, or None after telling that it has to be compiled."""
         try:
             found = super().load_overload(sig, target_context)
+        except UnsafePathError:
+            raise
         except Exception:  # noqa: BLE001 - a damaged file fails in any way, and is written anew
             self.flush()
             found = None
         if found is None:
             self._on_miss()
-        else:
-            for path in self._own_files():
-                _touch(path)
         return found
 
     def _save_overload(self, sig: Any, data: Any) -> None:
-        if not self._impl.check_cachable(data):
-            return
-        try:
+        if self._impl.check_cachable(data):
             self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
-            _count(sum(path.stat().st_size for path in self._own_files()))
-        except OSError as error:
-            _warn(self._files[0], error)
-
-    def _own_files(self) -> list[Path]:
-        directory, name = self._files
-        return list(directory.glob(f"{name}*"))
 
 
 class NoCache(NullCache):
@@ -204,8 +237,5 @@ class NoCache(NullCache):
 
 def open_cache(function: Any, fingerprint: str, on_miss: Callable[[], None]) -> ContentCache | NoCache:
     """The cache of a function in numba's format."""
-    try:
-        return ContentCache(function, fingerprint, on_miss)
-    except OSError as error:
-        _forgive(error)
-        return NoCache(on_miss)
+    directory = _place()
+    return NoCache(on_miss) if directory is None else ContentCache(function, fingerprint, on_miss, directory)

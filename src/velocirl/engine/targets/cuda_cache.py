@@ -6,7 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.engine.directories import cache_directory
+from velocirl.engine.compiler.cache import CodeFile
+from velocirl.engine.directories import cache_path
+from velocirl.engine.files import UnsafePathError
 
 try:
     numba_cuda: Any = importlib.import_module("numba_cuda")
@@ -27,12 +29,11 @@ class CUDAContentCache(dispatcher.CUDACache):
     """A cache of kernels whose key is a fingerprint instead of a source file's date."""
 
     def __init__(self, fingerprint: str, on_miss: Callable[[], None]) -> None:
-        self._cache_path = str(cache_directory())
+        self._cache_path = str(cache_path())
         self._name = fingerprint
         self._impl = _Kernels()
         self._on_miss = on_miss
-        stamp = f"{fingerprint} {numba_cuda.__version__}"
-        self._cache_file = caching.IndexDataCacheFile(self._cache_path, f"cuda-{fingerprint[:40]}", stamp)
+        self._cache_file = CodeFile(f"cuda-{numba_cuda.__version__}-{fingerprint[:40]}.loop", caching.dumps)
         self._launch_config_key = None
         self._launch_config_sensitive_flag = False
         self._launch_config_marker_path = ""
@@ -45,6 +46,8 @@ class CUDAContentCache(dispatcher.CUDACache):
         """The kernel from disk, or None after telling that it has to be compiled."""
         try:
             found = super().load_overload(sig, target_context)
+        except UnsafePathError:
+            raise
         except Exception:  # noqa: BLE001 - a damaged file fails in any way, and is written anew
             self._cache_file.flush()
             found = None
