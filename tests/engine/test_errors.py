@@ -4,6 +4,7 @@ import math
 import random as python_random
 import re
 
+import numba
 import numpy as np
 import pytest
 from toys.environments import drifting, observe
@@ -69,6 +70,17 @@ def numpy_randomness(state, params, action, rng):
     return np.random.normal(), False  # noqa: NPY002
 
 
+def printed_array(state, params, action, rng):
+    print(rng)
+    return 1.0, False
+
+
+def object_mode(state, params, action, rng):
+    with numba.objmode():
+        print({})
+    return 1.0, False
+
+
 def helper(value):
     return TABLE[value]
 
@@ -88,6 +100,8 @@ WRONG_STEPS = [
     (dictionary, "uses TABLE, a dict", "tuples of numbers", 1),
     (context_manager, "no compiled form", "if/for/while", 1),
     (unknown_function, "uses math.fsum", "if/for/while", 1),
+    (printed_array, "needs Python's interpreter", "numbers and text can be printed", 1),
+    (object_mode, "needs Python's interpreter", 'device="python"', 0),
 ]
 
 

@@ -166,3 +166,58 @@ def test_other_threads_leave_signals_alone():
     thread.start()
     thread.join()
     assert outcome == [True]
+
+
+DEAF = """
+import sys, velocirl
+from toys.environments import drifting
+from velocirl.runs import deafness
+from velocirl.runs.signals import StopSignals
+
+def step(state, params, action, rng):
+    state.count += 1
+    while state.count > 50:
+        state.count += 1
+        state.count -= 1
+        state.position = -state.position
+    return 0.0, False
+
+deafness.GRACE = 0.5
+fleet = velocirl.make_vec(drifting("Deaf-v0", step=step, max_steps=None), 1)
+fleet.reset()
+with StopSignals():
+    print("under way", flush=True)
+    for _ in range(60):
+        fleet.step([0])
+"""
+
+
+def test_compiled_code_that_never_returns_can_be_ended():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert process.stdout.readline() == "under way\n", process.stderr.read()
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stderr.readline() == "\n"
+        assert "an environment whose loop never ends" in process.stderr.readline()
+        time.sleep(0.6)
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 143
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_listening_leaves_nothing_behind():
+    before = len([*Path("/dev/fd").iterdir()]), signal.set_wakeup_fd(-1)
+    for _ in range(20):
+        with StopSignals():
+            pass
+    while any(thread.name == "velocirl-signals" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    assert (len([*Path("/dev/fd").iterdir()]), signal.set_wakeup_fd(-1)) == before

@@ -52,6 +52,8 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
         chosen = environment_of(run, given)
         asked = buffer_file_of(run, checkpoint.state.document, trust="trust" in given)
         agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path), **asked)
+        if "check" in given:
+            agent.source.watch()
         if "total_steps" in given:
             _extend(run, agent, chosen, given["total_steps"])
         elif agent.finished or run.description.status == "finished":
@@ -136,7 +138,7 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
     return chosen
 
 
-def buffer_file_of(run: Run, document: Mapping[str, Any], *, trust: bool) -> dict[str, str]:
+def buffer_file_of(run: Run, document: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:
     """The file of a run's memory, where it has one, if it lies with the run or was named for training before."""
     path = dict(document.get("config", {})).get("buffer_file")
     if path is None:
@@ -164,6 +166,9 @@ def _parser() -> Parser:
     )
     parser.add_argument("--env", metavar="ENV", help="The environment, if the file that defines it has moved")
     add_trust(parser)
+    parser.add_argument(
+        "--check", action="store_true", help="Test every index of the environment's functions, and name a wrong one"
+    )
     parser.add_argument("--json", action="store_true", help="Print lines of JSON")
     parser.add_argument("--quiet", action="store_true", help="Print nothing")
     return parser

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numba.core.compiler import run_frontend
 
+from velocirl.engine.compiler.printing import NEEDS_INTERPRETER
 from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.rehearsal import described, missing_field
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 ALLOWED = "numbers, small arrays, if/for/while, math, velocirl.random and helper functions"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PLACES = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_LOWERED = re.compile(r'^During: lowering ".*" at (?P<file>.+) \((?P<line>\d+)\)$', re.MULTILINE)
 # What numba says, and what to say instead; tried in this order.
 _MEANINGS = [
+    (
+        NEEDS_INTERPRETER,
+        "needs Python's interpreter, which compiled code does without; numbers and text can be printed, and"
+        ' device="python" runs it as it is',
+    ),
     (
         r"Untyped global name '(\w+)'.*?Cannot determine Numba type of <class '([^']+)'>",
         "uses {0}, a {1}, which has no compiled form; use numbers, tuples of numbers, NumPy arrays or plain functions",
@@ -80,7 +87,7 @@ def _place(environment: Environment, text: str) -> tuple[str, str]:
     functions = {name: getattr(environment, name) for name in COMPILED if getattr(environment, name) is not None}
     files = {os.path.realpath(function.__code__.co_filename) for function in functions.values()}
     # Numba shortens file names to relative ones.
-    places = [(os.path.realpath(found["file"]), int(found["line"])) for found in _PLACES.finditer(text)]
+    places = [(os.path.realpath(found["file"]), int(found["line"])) for found in _places(text)]
     inside = [place for place in places if place[0] in files] or places
     for file, line in inside:  # from the innermost call outwards
         for name, function in functions.items():
@@ -93,6 +100,10 @@ def _place(environment: Environment, text: str) -> tuple[str, str]:
     name = next((name for name, function in functions.items() if not _readable(function)), "step")
     code = functions[name].__code__
     return name, f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _places(text: str) -> list[re.Match[str]]:
+    return list(_PLACES.finditer(text)) or list(_LOWERED.finditer(text))
 
 
 def _readable(function: Any) -> bool:

@@ -50,14 +50,18 @@ def make_target(
     device: str = "cpu",
     threads: int | None = None,
     params: Mapping[str, Any] | None = None,
+    check: bool = False,
 ) -> Target:
-    """A fleet of `count` copies on a device, its arrays allocated once."""
+    """A fleet of `count` copies on a device, its arrays allocated once; with `check`, see `checked`."""
     count = _positive(environment, "num_envs", count)
     threads = None if threads is None else _positive(environment, "threads", threads)
     if device not in TARGETS:
         raise ValueError(f"{environment.id}: device must be one of {', '.join(TARGETS)}, got {device!r}")
+    if check and device == "cuda":
+        raise ValueError(f'{environment.id}: check=True is for device="cpu"; what is wrong there is wrong on a GPU too')
     target = getattr(importlib.import_module(f"velocirl.engine.targets.{device}"), TARGETS[device])
-    return target(environment, allocate(environment, count, params or {}), threads)
+    more = {"check": True} if check and device == "cpu" else {}  # the interpreter checks anyway
+    return target(environment, allocate(environment, count, params or {}), threads, **more)
 
 
 def _entropy() -> int:

@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from velocirl.engine import random
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleet import allocate
+from velocirl.engine.patience import Patience, TookTooLong
 from velocirl.engine.records import Record, with_attributes
 from velocirl.engine.sampling import sampler
 
@@ -61,17 +62,19 @@ class _Run:
         self.state = with_attributes(self.copies.state)[0]
         self.params = with_attributes(self.copies.params)[0]
         self.rng = self.copies.rng[0]
+        self._patience = Patience()
         self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
 
     def run(self, steps: int) -> list[DefinitionError]:
         choose = sampler(self.environment)
-        self._begin()
-        for _ in range(steps):
-            choose(self.copies, 0)
-            if self._step(self.copies.action[0]):
-                self._begin()
-            else:
-                self._look()
+        with self._patience:
+            self._begin()
+            for _ in range(steps):
+                choose(self.copies, 0)
+                if self._step(self.copies.action[0]):
+                    self._begin()
+                else:
+                    self._look()
         return list(self.found.values())
 
     def look_and_step(self) -> None:
@@ -144,24 +147,30 @@ class _Run:
     def _call(self, name: str, *arguments: Any) -> Any:
         function = getattr(self.environment, name)
         try:
-            return function(*arguments)
+            return self._patience.call(function, *arguments)
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told with its line
-            frames = traceback.extract_tb(error.__traceback__)
-            # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
-            own = [frame for frame in frames if frame.filename == function.__code__.co_filename] or frames
-            place = f"{own[-1].filename}:{own[-1].lineno}"
-            problem = self._problem(name, f"fails with {_explain(error, self.environment)}", place, own[-1].line)
-            raise problem from (error if debugging() else None)
+            raise failed(self.environment, name, error) from (error if debugging() else None)
 
     def _report(self, name: str, what: str) -> None:
         problem = self._problem(name, what)
         # Numbers differ from step to step; the same complaint about another value is not a new one.
         self.found.setdefault(re.sub(r"[-\d.e+]+", "#", str(problem)), problem)
 
-    def _problem(self, name: str, what: str, place: str | None = None, line: str | None = None) -> DefinitionError:
+    def _problem(self, name: str, what: str) -> DefinitionError:
         code = getattr(self.environment, name).__code__
-        place = place or f"{code.co_filename}:{code.co_firstlineno}"
-        return DefinitionError(described(self.environment.id, name, what, place, line))
+        return DefinitionError(described(self.environment.id, name, what, f"{code.co_filename}:{code.co_firstlineno}"))
+
+
+def failed(environment: Environment, name: str, error: Exception, moment: str = "") -> DefinitionError:
+    """What one of an environment's functions raised in plain Python, with its line and, if known, the moment."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
+    file = getattr(environment, name).__code__.co_filename
+    own = [frame for frame in frames if frame.filename == file] or frames
+    what = str(error) if isinstance(error, TookTooLong) else f"fails with {_explain(error, environment)}"
+    what += f" ({moment})" if moment else ""
+    place = f"{own[-1].filename}:{own[-1].lineno}"
+    return DefinitionError(described(environment.id, name, what, place, own[-1].line))
 
 
 def described(environment: str, function: str, what: str, place: str, line: str | None = None) -> str:
@@ -188,4 +197,6 @@ def _explain(error: Exception, environment: Environment) -> str:
     found = re.search(r"(?:'Row' object has no attribute|there is no field) '(\w+)", str(error))
     if isinstance(error, AttributeError) and found:
         return missing_field(found.group(1), environment)
+    if isinstance(error, ZeroDivisionError):
+        return f"ZeroDivisionError: {error}; test for zero first: compiled code gives 0, or infinity for floats"
     return f"{type(error).__name__}: {error}"

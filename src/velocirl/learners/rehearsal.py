@@ -18,6 +18,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.columns import read_only
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
+from velocirl.engine.patience import Patience, TookTooLong
 from velocirl.engine.records import Row
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
 from velocirl.learners.stages import Backward, Forward, Once, Step, Stop
@@ -29,12 +30,13 @@ STEPS = 3  # of a column in time
 
 def rehearse(task: Task, algorithm: type) -> None:
     """Run every function of a task once; raises where one of them would not do."""
-    _Rehearsal(task, algorithm).run()
+    with Patience() as patience:
+        _Rehearsal(task, algorithm, patience).run()
 
 
 class _Rehearsal:
-    def __init__(self, task: Task, algorithm: type) -> None:
-        self._task, self._algorithm = task, algorithm
+    def __init__(self, task: Task, algorithm: type, patience: Patience) -> None:
+        self._task, self._algorithm, self._patience = task, algorithm, patience
         self._rollout = task.value is not None
         own, action = task.fields, task.action
         kind = narrow_type(rollout_type(1, action, own, task.values)) if self._rollout else drawn_type(action, own)
@@ -149,7 +151,7 @@ class _Rehearsal:
     def _attempt(self, function: Callable[..., Any], arguments: list[Any], stage: str, sizes: str) -> Any:
         try:
             with np.errstate(all="ignore"):
-                return function(*arguments)
+                return self._patience.call(function, *arguments)
         except DefinitionError:
             raise
         except Exception as error:
@@ -157,7 +159,7 @@ class _Rehearsal:
 
     def _told(self, error: Exception, sizes: str) -> tuple[str, str]:
         """What is said of an error, and what to do about it."""
-        what = f"{type(error).__name__}: {error}"
+        what = f"it {error}" if isinstance(error, TookTooLong) else f"{type(error).__name__}: {error}"
         if isinstance(error, AttributeError) and "; " in str(error):  # a record has said it
             return tuple(str(error).rsplit("; ", 1))  # pyright: ignore[reportReturnType]
         if isinstance(error, IndexError):

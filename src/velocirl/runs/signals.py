@@ -7,6 +7,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from velocirl.runs.deafness import SignalListener
+
 
 class StopSignals:
     """While this context lasts, the first signal only asks to stop; a second one stops at once, as usual."""
@@ -16,15 +18,20 @@ class StopSignals:
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
+        self._listener: SignalListener | None = None
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # Python handles signals there only
             for one in self.SIGNALS:
                 if signal.getsignal(one) is not signal.SIG_IGN:  # as under nohup
                     self._before[one] = signal.signal(one, self._receive)
+            self._listener = SignalListener(self._before, lambda: self.received is not None)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         for one, handler in self._before.items():
             signal.signal(one, handler)
         self._before.clear()

@@ -46,6 +46,9 @@ class TableConfig:
     """Parameters of the environment that differ from its own, for all copies."""
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
+    check: bool = False
+    """Test every index of the environment's functions, and every division of whole numbers: a wrong one is named with
+    its line, copy and step. Slower; for environments that are compiled, on the CPU."""
 
     def __post_init__(self) -> None:
         require_whole(self, 1, 2**24, "num_envs")
@@ -59,6 +62,8 @@ class TableConfig:
         for name in ("workers", "pin"):
             if getattr(self, name) and self.runtime not in ("threads", "processes"):
                 raise ValueError(f'{name} is for runtime="threads" or "processes", not "{self.runtime}"')
+        if self.check and self.runtime in ("processes", "cuda"):
+            raise ValueError(f'check is for runtime="serial" or "threads", not "{self.runtime}"')
         schedule_from(self.learning_rate_schedule)
         schedule_from(self.exploration_schedule)
 

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from velocirl.engine.allowance import loading
+from velocirl.engine.checked import faults_named
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays
@@ -92,6 +93,8 @@ class Agent(metaclass=Documented):
         self.source = Source(env, config.get("params"))
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         self.config: Any = build_config(self.Config, {**preset, **config})
+        if self.config.check:
+            self.source.watch()
         self.device_reason = ""  # on what it trains and why, in a few words
         self.steps = 0  # environment steps taken in training
         self.iterations = 0
@@ -134,7 +137,9 @@ class Agent(metaclass=Documented):
                 for listener in listeners:
                     listener.start(self)
                 while self.steps < self.goal.stop and self.stopping is None and signals.received is None:
-                    self._tell(listeners, self.iterate())
+                    with faults_named():
+                        row = self.iterate()
+                    self._tell(listeners, row)
                 self._tell(listeners, self.drain())
             except BaseException as error:
                 for listener in listeners:

@@ -109,6 +109,9 @@ class DeepConfig:
     are always float32."""
     compile: bool = False
     """Compile the network with torch.compile. It is then a torch network, even if `network` is not given."""
+    check: bool = False
+    """Test every index of the environment's functions, and every division of whole numbers: a wrong one is named with
+    its line, copy and step. Slower; for environments that are compiled, on the CPU."""
 
     def __post_init__(self) -> None:
         require_whole(self, 1, 2**24, "num_envs")

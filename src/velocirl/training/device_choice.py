@@ -19,6 +19,10 @@ def choose_device(wanted: str, source: Source, parameters: int, batch: int, *, n
     `parameters` is the size of the network, `batch` the samples of a rollout. The rule: a GPU, where there is one that
     torch and numba-cuda can use, the environment is native and an iteration has at least so much work for it.
     """
+    if source.check:
+        if wanted == "cuda":
+            raise ValueError("check is for the CPU: use another device; what is wrong there is wrong on a GPU too")
+        return ("cpu", "cpu: check") if wanted == "auto" else (wanted, f"{wanted}, as asked")
     if wanted != "auto":
         return wanted, f"{wanted}, as asked"
     missing = no_cuda()

@@ -20,6 +20,7 @@ class Source:
 
     def __init__(self, environment: str | Environment, params: Mapping[str, Any] | None = None) -> None:
         self.params = dict(params or {})
+        self.check = False
         self.native: Environment | None = None
         if isinstance(environment, str) and environment.startswith(GYMNASIUM):
             self.id = environment
@@ -41,6 +42,12 @@ class Source:
             )
             raise TypeError(f"an agent makes the copies of its environment itself and cannot use a {kind}: {advice}")
 
+    def watch(self) -> None:
+        """Let copies test their indices from now on, see `engine.checked`."""
+        if self.native is None:
+            raise ValueError(f"{self.id} steps in Python, which tests every index anyway: leave check out")
+        self.check = True
+
     def preset(self, algorithm: str) -> Mapping[str, Any]:
         """The settings with which an algorithm is known to learn this environment."""
         return {} if self.native is None else self.native.presets.get(algorithm, {})
@@ -49,7 +56,9 @@ class Source:
         """Copies to learn from."""
         if self.native is not None:
             self.refuse_workers(workers)
-            return FleetVectorEnv(self.native, num_envs, seed=seed, threads=threads, params=self.params, copy=False)
+            return FleetVectorEnv(
+                self.native, num_envs, seed=seed, threads=threads, params=self.params, copy=False, check=self.check
+            )
         return make_vec(self.id, num_envs, seed=seed, workers=workers, copy=False, **self.params)
 
     def refuse_workers(self, workers: int | None) -> None:
@@ -60,7 +69,7 @@ class Source:
     def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
         """Copies to be evaluated in."""
         if self.native is not None:
-            return make_vec(self.native, num_envs, seed=seed, params=self.params)
+            return make_vec(self.native, num_envs, seed=seed, params=self.params, check=self.check)
         return make_vec(self.id, num_envs, seed=seed, **self.params)
 
     def signature(self) -> dict[str, str]:

@@ -39,16 +39,24 @@ def make_vec(
     copy: bool = True,
     render_mode: str | None = None,
     workers: int | None = None,
+    check: bool = False,
     **options: Any,
 ) -> VectorEnv:
     """A fleet with Gymnasium's vector interface.
 
     A native environment (an id of `list_envs()`, or an Environment) runs compiled on `device`, "cpu", "cuda" or, to
-    debug, "python"; `params` sets fields of its Params, for all copies or one value for each. "gym:ID" runs any of
+    debug, "python"; `params` sets fields of its Params, for all copies or one value for each. With `check`, every index
+    of its functions is tested, and a wrong one is told with its line, copy and step. "gym:ID" runs any of
     Gymnasium's environments in this process or, with `workers`, in processes; further options go to it.
     """
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
-        for name, value, default in (("device", device, "cpu"), ("threads", threads, None), ("params", params, None)):
+        ours = (
+            ("device", device, "cpu"),
+            ("threads", threads, None),
+            ("params", params, None),
+            ("check", check, False),
+        )
+        for name, value, default in ours:
             if value != default:
                 raise ValueError(f"{environment} runs in Python and has no {name}=; that is for native environments")
         return _make_host(
@@ -71,8 +79,9 @@ def make_vec(
 
         fleet_class = CUDAFleetVectorEnv
     fleet = fleet_class(
-        found, num_envs, seed=seed, device=device, threads=threads, params=params, copy=copy, render_mode=render_mode
-    )
+        found, num_envs, seed=seed, device=device, threads=threads, params=params, copy=copy, render_mode=render_mode,
+        check=check,
+    )  # fmt: skip
     fleet.target.prepare()  # a fault in a function shows here, not at the first step
     return with_autoreset(fleet, AutoresetMode(autoreset_mode))
 

@@ -39,10 +39,11 @@ class FleetVectorEnv(VectorEnv):
         params: Mapping[str, Any] | None = None,
         copy: bool = True,
         render_mode: str | None = None,
+        check: bool = False,
     ) -> None:
         self.environment = environment
         self.renderer = Renderer(environment, render_mode)
-        self.target = make_target(environment, num_envs, device=device, threads=threads, params=params)
+        self.target = make_target(environment, num_envs, device=device, threads=threads, params=params, check=check)
         self.copies = self.target.copies
         self.metadata = {**self.renderer.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs = num_envs

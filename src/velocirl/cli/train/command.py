@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.settings import Request, as_toml, read_request
 from velocirl.cli.trust import require_buffer_file
 from velocirl.engine.compiler.cache import cached_files
+from velocirl.engine.compiler.crashing import said_on_crash
 from velocirl.monitor.heartbeat import EVERY, Heartbeat
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 DEFAULT_TOTAL_STEPS = 1_000_000
 CHECKPOINTS = 10  # in a run, unless it is said how often
+CRASHED = (
+    "\nerror: the run crashed in compiled code, where no index is tested. Start it anew with --check, or go on from its"
+    " last checkpoint with `velocirl resume {} --check`: that tests every index, and names the line of a wrong one\n"
+)
 CONFIG = "config.toml"  # in the directory of a run: what repeats it
 
 
@@ -106,11 +112,13 @@ def conduct(agent: Agent, run: Run, total_steps: int | None, *, as_json: bool, q
     """
     resources = ResourceReader()
     callbacks, recorder = callbacks_of(run, resources, as_json=as_json)
+    tested = agent.source.check or agent.source.native is None
     try:
-        if as_json or quiet:
-            agent.learn(total_steps, [*callbacks, RunPublisher(recorder)])
-        else:
-            _learn_visibly(agent, run, total_steps, callbacks, RunPublisher(recorder), resources)
+        with nullcontext() if tested else said_on_crash(CRASHED.format(run.path)):
+            if as_json or quiet:
+                agent.learn(total_steps, [*callbacks, RunPublisher(recorder)])
+            else:
+                _learn_visibly(agent, run, total_steps, callbacks, RunPublisher(recorder), resources)
     except BaseException as error:
         if run.description.status == "running":  # it ended before training began
             recorder.fail(agent, error)

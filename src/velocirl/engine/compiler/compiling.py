@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numba
 from numba import types
+from numba.core.callconv import NumpyErrorModel, error_models
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -21,6 +22,7 @@ from velocirl.engine.compiler.cache import open_cache
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.linking import linked_once
 from velocirl.engine.compiler.precision import single_precision
+from velocirl.engine.compiler.printing import no_interpreter
 from velocirl.engine.compiler.translating import Shared, Translator
 
 # No fast-math flag, not even fused multiply-add: with any of them the vector body of a loop and its scalar rest round
@@ -33,6 +35,7 @@ UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _LOADED: dict[Any, Any] = {}  # the loops of this process, by place of their cache, fingerprint and signature
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
 COUNTED: dict[str, Any] = {"_nrt": True}  # an environment's functions may allocate
+CHECKED: dict[str, Any] = {"boundscheck": True, "error_model": "whole_numbers"}  # see `engine.checked`
 # Learners may fuse a multiplication with an addition: a sample's gradient does not depend on its neighbours' anyway.
 # Any further freedom would hide NaNs or undo the care of the elementary functions.
 LEARNING: dict[str, Any] = {"fastmath": {"contract"}, **UNCOUNTED}
@@ -47,10 +50,26 @@ class DisjointArguments(Compiler):
         return super().define_pipelines()
 
 
-def cpu_translator(name: str, *, double: bool) -> Translator:
-    """A translator to functions that numba inlines into the loops that call them."""
-    kind = _strict(double)
-    return Translator(name, double=double, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared)
+class WholeNumberErrors(NumpyErrorModel):
+    """NumPy's results of a division by zero for floats; of whole numbers, it raises."""
+
+    def fp_zero_division(self, builder: Any, exc_args: Any = None, loc: Any = None) -> bool:
+        """Numba asks here whether it raised."""
+        whole = bool(exc_args) and exc_args[0].startswith("integer")
+        if whole:
+            self.call_conv.return_user_exc(builder, ZeroDivisionError, exc_args, loc)
+        return whole
+
+
+error_models["whole_numbers"] = WholeNumberErrors
+
+
+def cpu_translator(name: str, *, double: bool, check: bool = False) -> Translator:
+    """A translator to functions that numba inlines into the loops that call them; with tests of indices if wanted."""
+    kind, manner = _strict(double, check), "check" if check else ""
+    return Translator(
+        name, double=double, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared, manner=manner
+    )
 
 
 def learning_translator(name: str) -> Translator:
@@ -70,9 +89,10 @@ class _Kind(NamedTuple):
 
 
 @cache
-def _strict(double: bool) -> _Kind:
+def _strict(double: bool, check: bool) -> _Kind:
     known = {**registers.COMPILED, **clock.COMPILED}
-    return _kind(numba.njit(**INLINED, **COUNTED), known, () if double else ("sin", "cos"), double)
+    options = {**INLINED, **COUNTED, **(CHECKED if check else {})}
+    return _kind(numba.njit(**options), known, () if double else ("sin", "cos"), double)
 
 
 @cache
@@ -158,7 +178,7 @@ def compiler_settings(double: bool) -> Iterator[None]:
         convert, record.can_convert_to = record.can_convert_to, lambda *_: None
         rule = nullcontext() if double else single_precision(cpu_target.typing_context, types)
         try:
-            with linked_once(codegen), rule:
+            with linked_once(codegen), no_interpreter(), rule:
                 yield
         finally:
             codegen._opt_level, codegen._loopvect = before

@@ -26,7 +26,7 @@ from velocirl.engine.records import FieldType
 # What decides how a function is compiled, and what stands in compiled code for what a function names; all else that it
 # calls is followed from the function itself.
 _COMPILER = (
-    "compiling", "fingerprint", "frames", "linking", "precision", "translating", "units",
+    "compiling", "fingerprint", "frames", "linking", "precision", "printing", "translating", "units",
     "clock", "columns", "elementary", "lanes", "products", "registers",
     "../targets/cuda_kernels", "../targets/cuda_units", "../targets/warps",
 )  # fmt: skip

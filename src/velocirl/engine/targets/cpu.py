@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.checked import Watch, faults_named, watched_life
 from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
@@ -31,20 +32,27 @@ COPIES_PER_THREAD = 2048
 class CPUTarget:
     """Runs a fleet on CPU cores."""
 
-    def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:
+    def __init__(
+        self, environment: Environment, copies: Copies, threads: int | None = None, *, check: bool = False
+    ) -> None:
         self._environment = environment
         self._rehearsed = False
         self.copies = copies
-        self.life = lifecycle(environment)
-        self.translator = cpu_translator(environment.id, double=environment.double)
+        self.life = watched_life(lifecycle(environment)) if check else lifecycle(environment)
+        self.translator = cpu_translator(environment.id, double=environment.double, check=check)
         self._count = len(copies.elapsed)
         self.threads = min(threads or max(1, min(available_cores(), self._count // COPIES_PER_THREAD)), self._count)
         rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
         self._seen = copies._replace(**rows)
+        if check:
+            self._watch = Watch(environment, copies)
+            self._seen = self._watch.beside(self._seen)
+            for method in (self.advance, self.begin, self.run_randomly):
+                setattr(self, method.__name__, faults_named()(method))
         share = -(-self._count // self.threads)
         # The copies of each thread, as numbers and as arrays.
         self.ranges = [(first, min(first + share, self._count)) for first in range(0, self._count, share)]
-        self.shares = [Copies(*(array[first:stop] for array in self._seen)) for first, stop in self.ranges]
+        self.shares = [type(self._seen)(*(array[first:stop] for array in self._seen)) for first, stop in self.ranges]
 
     def prepare(self) -> None:
         """Compile a step now, so that a fault in one of its functions shows here."""

@@ -185,7 +185,8 @@ class BatchCollector:
             )
             self._host = HostExperience(self.envs, self.task.head)
             return self._host.arrays
-        self._fleet = self.device.make_fleet(source.native, len(seeds) * config.num_envs, source.params)
+        count = len(seeds) * config.num_envs
+        self._fleet = self.device.make_fleet(source.native, count, source.params, check=source.check)
         starts = np.concatenate([random.streams(one.environment, config.num_envs) for one in seeds])
         self.device.store(self._fleet.copies.rng, starts)
         self._fleet.target.begin(np.ones(len(starts), np.bool_))

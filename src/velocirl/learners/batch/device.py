@@ -143,9 +143,11 @@ class PythonDevice:
             raise ValueError('device="python" trains native networks: leave `network` out')
         return NumpyMLP(built)
 
-    def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
+    def make_fleet(
+        self, environment: Environment, count: int, params: Mapping[str, Any], *, check: bool = False
+    ) -> FleetVectorEnv:
         """Copies of an environment on this device."""
-        return FleetVectorEnv(environment, count, seed=0, device="python", params=params, copy=False)
+        return FleetVectorEnv(environment, count, seed=0, device="python", params=params, copy=False, check=check)
 
     def experience(self, fleet: FleetVectorEnv) -> Experience:
         """What the copies of a fleet see and do, in their own memory."""

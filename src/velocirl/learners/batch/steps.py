@@ -72,7 +72,7 @@ class FleetSteps:
     def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
         self.device, self._ring, copies = device, ring, task.config.num_envs
         self._network = networks.networks[task.acting]
-        self.fleet = device.make_fleet(task.source.native, copies, task.source.params)
+        self.fleet = device.make_fleet(task.source.native, copies, task.source.params, check=task.source.check)
         device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, copies))
         self.fleet.target.begin(np.ones(copies, np.bool_))
         timing = ring.timing

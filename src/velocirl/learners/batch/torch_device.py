@@ -139,9 +139,11 @@ class TorchCPUDevice(PythonDevice):
             return TorchMLP(built, self.torch, agents, self._products)
         return built(self, self._products)
 
-    def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
+    def make_fleet(
+        self, environment: Environment, count: int, params: Mapping[str, Any], *, check: bool = False
+    ) -> FleetVectorEnv:
         """Copies of an environment on this device."""
-        return FleetVectorEnv(environment, count, seed=0, threads=1, params=params, copy=False)
+        return FleetVectorEnv(environment, count, seed=0, threads=1, params=params, copy=False, check=check)
 
     def experience(self, fleet: FleetVectorEnv) -> Experience:
         """What the copies of a fleet see and do, in their own memory."""
@@ -249,11 +251,13 @@ class CUDADevice(TorchCPUDevice):
         """What runs work for every index below `count` (see `engine.launching`); it is called with the place."""
         return self._launcher.launch(works, count)
 
-    def make_fleet(self, environment: Environment, count: int, params: Mapping[str, Any]) -> FleetVectorEnv:
+    def make_fleet(
+        self, environment: Environment, count: int, params: Mapping[str, Any], *, check: bool = False
+    ) -> FleetVectorEnv:
         """Copies of an environment on this device."""
         from velocirl.vector.native_cuda import CUDAFleetVectorEnv
 
-        return CUDAFleetVectorEnv(environment, count, seed=0, device="cuda", params=params, copy=False)
+        return CUDAFleetVectorEnv(environment, count, seed=0, device="cuda", params=params, copy=False, check=check)
 
     def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
         """The work by which each copy takes the step that its action says."""

@@ -6,7 +6,7 @@ finds it computed anew, at the beginning of its own pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, rows_at, with_width
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
-from velocirl.engine.targets.threads import SPACING
+from velocirl.engine.targets.threads import SPACING, run_together
 from velocirl.learners import phases
 from velocirl.learners.block import driver
-from velocirl.learners.block.driver import INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update
+from velocirl.learners.block.driver import FAULT, INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
 from velocirl.learners.counters import allocate
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
@@ -26,6 +26,7 @@ from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step
 from velocirl.networks.mlp import ROWS, Workspace
 
 SINGLE, DOUBLE = np.float32, np.float64
+ABSENT = 2**62  # the meetings of a thread that comes to no more of them: nobody waits for it
 
 
 class Rows(NamedTuple):
@@ -132,6 +133,20 @@ class BlockProgram:
         self.meeting[:] = 0
         for crew in self.crews:
             crew.team.meetings[:] = 0
+
+    def run(self, drivers: Sequence[BoundUnit], first: int, stop: int) -> None:
+        """Call each thread's driver; where one raises, as an environment's function may, nobody waits for it."""
+        run_together([[(self._attend, (thread, one, first, stop))] for thread, one in enumerate(drivers)])
+
+    def _attend(self, thread: int, driver: BoundUnit, first: int, stop: int) -> None:
+        try:
+            driver(first, stop)
+        except BaseException:
+            self.outcome[FAULT] = 1.0  # at which the others stop learning, sooner or later,
+            raise
+        finally:
+            if self.outcome[FAULT]:  # and so may miss each other at a meeting
+                self.meeting[thread * SPACING] = ABSENT
 
     def means(self) -> dict[str, float]:
         """The mean of each metric over all rows seen since this was asked last; NaN where none was."""

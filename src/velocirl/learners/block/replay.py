@@ -22,7 +22,6 @@ from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.columns import Indexed, Local, Ringed, Shared
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import index_loop, row_loop
-from velocirl.engine.targets.threads import run_together
 from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
@@ -154,7 +153,7 @@ class BlockReplay:
         self.networks.learning[0] = pace.learning_rate, pace.max_grad_norm, pace.max_grad_value
         self._pace[0] = tuple(pace)
         self.program.begin()
-        run_together([[(driver, (0, count))] for driver in self._learning_drivers])
+        self.program.run(self._learning_drivers, 0, count)
 
     def drain(self) -> None:
         """Nothing is ever under way."""
@@ -322,7 +321,7 @@ class BlockReplay:
 
     def _run(self, first: int, pace: Pace) -> None:
         if self._host is None:
-            run_together([[(driver, (first, pace.rounds))] for driver in self._drivers])
+            self.program.run(self._drivers, first, pace.rounds)
         else:
             self._run_host(self._host, first, pace)
 
@@ -336,7 +335,7 @@ class BlockReplay:
             due = updates_due(step + copies, copies, pace)
             if due:
                 self.program.meet_anew()
-                run_together([[(driver, (step + copies, due))] for driver in self._drivers])
+                self.program.run(self._drivers, step + copies, due)
                 learning += now() - ended
         counters, spent = self.program.counters[0], host.take_times()
         counters[[POLICY, ENVIRONMENT, BUFFER]] += spent

@@ -370,7 +370,7 @@ class BlockRollout:
         learning = schedule.learning_rate, schedule.max_grad_norm, schedule.max_grad_value
         self.networks.learning[0] = learning
         self.program.begin()
-        run_together([[(unit, (0, 1))] for unit in self._epochs])
+        self.program.run(self._epochs, 0, 1)
 
     def _count_rollout(self, seconds: float) -> None:
         add_parts(self.phases, "rollout", seconds, read(self.collector.counters, ROLLOUT_COUNTS))
