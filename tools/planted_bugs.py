@@ -195,8 +195,8 @@ BUGS = (
     Bug(
         "schedule begins anew on resume",
         "training/agent.py",
-        '            agent.goal = None if document["goal"] is None else Goal(*map(int, document["goal"]))\n',
-        '            agent.goal = Goal(agent.steps, int(document["goal"][1]) - agent.steps)\n',
+        "            agent.goal = None if document.goal is None else Goal(*document.goal)\n",
+        "            agent.goal = Goal(agent.steps, document.goal[1] - agent.steps)\n",
         (RESUME,),
     ),
     Bug(

@@ -115,17 +115,6 @@ def made(case, env=None, *, kind=None, **changes):
     return kind(env, **{**config, "seed": 5, **changes})
 
 
-def spoil(agent, copy, at, **numbers):
-    """Let what a copy of a fragile environment gives in its step number `at` be these numbers."""
-    agent.prepare()
-    tabular = isinstance(agent, TabularAgent)
-    state = {"fleet.params": agent.learner._envs.copies.params} if tabular else agent.learner.state()
-    for name, value in {"at": at, **numbers}.items():
-        state["fleet.params"][name][copy] = value
-    if not tabular:
-        agent.learner.load_state(state)
-
-
 def stop_at(steps):
     return lambda agent: agent.steps < steps
 
@@ -273,7 +262,8 @@ def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(case, tmp_pat
     agent = made(case, of_kind(name, fragile.fragile, CONTINUOUS, COUNTED))
     at = 2500 if name in TABLES else 20 if device == "python" else 150  # after more than an iteration
     fault = (at - 1) * agent.config.num_envs
-    spoil(agent, 3, at, reward=nan)
+    agent.prepare()
+    fragile.spoil(agent, 3, at, reward=nan)
     with pytest.raises(
         NumericalError, match=rf"a reward of the environment is not finite: copy 3, step {fault} of the"
     ):

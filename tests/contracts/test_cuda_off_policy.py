@@ -7,7 +7,7 @@ from math import nan
 import numpy as np
 import pytest
 from choosing import on_cuda
-from fragile import fragile
+from fragile import fragile, spoil
 
 import velocirl
 from velocirl import DQN, Checkpoint, NumericalError
@@ -176,10 +176,7 @@ def test_memory_stays_as_it_is(name):
 def test_a_reward_that_is_no_number_stops_the_run(tmp_path):
     agent = DQN(fragile, **LAYERS, device="cuda", **SMALL)
     agent.prepare()
-    fleet = agent.learner.steps.fleet
-    state = fleet.get_state()
-    state["params"]["at"][4], state["params"]["reward"][4] = 21, nan
-    fleet.set_state(state)
+    spoil(agent, 4, at=21, reward=nan)
     with pytest.raises(
         NumericalError, match=rf"a reward of the environment is not finite: copy 4, step {20 * COPIES} of"
     ):

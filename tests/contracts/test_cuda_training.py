@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 from choosing import on_cuda
-from fragile import fragile
+from fragile import fragile, spoil
 
 import velocirl
 from velocirl import PPO, Checkpoint, Evaluate, NumericalError
@@ -243,13 +243,6 @@ def test_a_checkpoint_of_any_moment_leads_to_the_same_end(name, tmp_path):
         if not resumed.finished:
             resumed.learn()
         assert resumed.parameters.tobytes() == alone.parameters.tobytes(), steps
-
-
-def spoil(agent, copy, at, **numbers):
-    state = agent.learner.state()
-    for name, value in {"at": at, **numbers}.items():
-        state["fleet.params"][name][copy] = value
-    agent.learner.load_state(state)
 
 
 @pytest.mark.parametrize(("numbers", "source"), [

@@ -5,7 +5,7 @@ import pytest
 
 import velocirl
 from velocirl.engine import registry
-from velocirl.engine.fleet_state import check_fleet
+from velocirl.engine.fleet_state import try_copies
 from velocirl.engine.records import between, int32, record
 from velocirl.engine.saved import StateError
 
@@ -80,10 +80,10 @@ def test_whole_numbers_without_bounds_are_tried_in_plain_python():
     fleet.reset()
     state = fleet.get_state()
     state["state"]["place"] = [0, 1, 2, 3]
-    check_fleet(environment, state, 4)
+    try_copies(environment, state)
     state["state"]["place"][2] = 1000
     with pytest.raises(StateError, match=r"state\[2\] is not one of TriedStreet-v0: .*step fails with IndexError"):
-        check_fleet(environment, state, 4)
+        try_copies(environment, state)
 
 
 def test_every_whole_number_of_a_built_in_state_has_bounds():

@@ -214,13 +214,13 @@ def test_catch_pixels_looks_like_catch_to_people():
     assert tuple(picture[40 * 3 + 16, 40 * 1 + 20]) == ORANGE
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 24, 99])
+@pytest.mark.parametrize("count", [0, 1, 4, 24])
 def test_squared_draws_as_many_targets_as_asked_on_the_border(count):
     env = make("Squared-v0", num_targets=count)
     for seed in range(10):
         board = env.reset(seed=seed)[0].reshape(7, 7)
         assert board[3, 3] == -1
-        assert (board == 1).sum() == min(count, 24)
+        assert (board == 1).sum() == count
         assert (board[1:6, 1:6] == 1).sum() == 0
 
 

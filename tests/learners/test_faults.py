@@ -4,7 +4,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from fragile import fragile
+from fragile import fleet_of, fragile, spoil
 
 from velocirl import PPO, Checkpoint, NumericalError
 from velocirl.runs.checkpoints import Checkpoints
@@ -22,16 +22,6 @@ def prepared(request):
         return agent
 
     return prepared
-
-
-def copies_of(agent):
-    collector = agent.learner.collector
-    return collector._fleet.copies if agent.config.device == "python" else collector.envs.copies
-
-
-def spoil(agent, copy, at, **numbers):
-    for name, value in {"at": at, **numbers}.items():
-        copies_of(agent).params[name][copy] = value
 
 
 def assert_stops(agent, message, directory, iterations=1):
@@ -70,7 +60,7 @@ def test_in_the_observation_after_a_rollout(prepared, tmp_path):
 
 def test_in_a_final_observation(prepared, tmp_path):
     agent = prepared()
-    copies_of(agent).elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
+    fleet_of(agent).copies.elapsed[4] = 980  # cut off at step 1000: step 3 of the second rollout
     spoil(agent, 4, at=20, observation=nan)
     message = rf"an observation of the environment is not finite: copy 4, step {BATCH + 3 * 6} of the run \(3 of this"
     assert_stops(agent, message, tmp_path)

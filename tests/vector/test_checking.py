@@ -1,10 +1,11 @@
 """check_env: all problems of an environment, at once."""
 
+import numpy as np
 import pytest
 from toys.environments import drifting
 
 import velocirl
-from velocirl import DefinitionError, random
+from velocirl import DefinitionError, Discrete, float64, int8, random, record
 from velocirl.engine import registry
 
 
@@ -66,6 +67,39 @@ def test_a_difference_between_plain_python_and_compiled_code_is_found():
         DefinitionError, match=r"state\.count is \d+ in plain Python and \d+ compiled, from the same state"
     ):
         velocirl.check_env(environment(step=overflowing_step))
+
+
+ONLY = np.zeros(1, np.float32)
+
+
+def legal_in_turn(state, params, mask):
+    for k in range(3):
+        mask[k] = 1 if k == state.count % 3 else 0
+
+
+def trusting_step(state, params, action, rng):
+    reward = ONLY[abs(action - state.count % 3)]  # a forbidden action is an IndexError in plain Python
+    state.count += 1
+    return reward, False
+
+
+def test_only_legal_actions_are_played():
+    assert velocirl.check_env(environment(step=trusting_step, legal=legal_in_turn, action=Discrete(3))) is None
+
+
+@record
+class Padded:
+    small: int8
+    position: float64
+    count: int8
+
+
+def padded_reset(state, params, rng):
+    state.small, state.position, state.count = 1, random.uniform(rng, -1, 1), 0
+
+
+def test_bytes_between_the_fields_of_a_record_mean_nothing():
+    assert velocirl.check_env(environment(state=Padded, reset=padded_reset)) is None
 
 
 def test_an_unknown_name_gets_a_suggestion():

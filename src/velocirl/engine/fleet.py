@@ -135,12 +135,14 @@ def seed_copies(rng: NDArray[Any], seed: int | Sequence[int | None] | None, chos
     `rng` is the fleet's array of streams, (copies, 2).
     """
     count = len(chosen)
+    used: int | list[int]
     if seed is None:
-        seed = _entropy()
-    elif not isinstance(seed, (int, np.integer)) and len(seed) != count:
-        raise ValueError(f"seed: give one number, or one for each of {count} copies; got {len(seed)}")
-    seed = (
-        int(seed) if isinstance(seed, (int, np.integer)) else [_entropy() if one is None else int(one) for one in seed]
-    )
-    rng[chosen] = random.streams(seed, count)[chosen]
-    return seed
+        used = _entropy()
+    elif isinstance(seed, (Sequence, np.ndarray)):
+        used = [_entropy() if one is None else random.require_seed(one) for one in seed]
+        if len(used) != count:
+            raise ValueError(f"seed: give one number, or one for each of {count} copies; got {len(used)}")
+    else:
+        used = random.require_seed(seed)
+    rng[chosen] = random.streams(used, count)[chosen]
+    return used

@@ -16,7 +16,7 @@ from velocirl.engine.fleet import observed
 from velocirl.engine.rehearsal import try_state
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, records, streams
 
-SECONDS = 0.25  # for trying copies in plain Python, of environments whose fields have no bounds
+SECONDS = 0.25  # for trying copies in plain Python
 
 
 def fleet_specs(environment: Environment, count: int) -> Specs:
@@ -42,9 +42,25 @@ def check_fleet(environment: Environment, state: Mapping[str, NDArray[Any]], cou
     """Refuse a state in which a fleet of so many copies could not have been."""
     check_arrays(state, fleet_specs(environment, count))
     _check_choices(environment, state["mask"])
+
+
+def try_copies(environment: Environment, state: Mapping[str, NDArray[Any]]) -> None:
+    """Let copies look and step once in plain Python, which raises where compiled code would go astray.
+
+    Whole numbers that an environment of one's own keeps may be indices, and nobody said how far they go; where all of
+    them have bounds, those were enough. As many copies are tried as a quarter of a second allows.
+    """
     fields = environment.state
-    if any(fields.dtype[name].base.kind in "iu" and name not in fields.bounds for name in fields.fields):
-        _try_some(environment, state)
+    if not any(fields.dtype[name].base.kind in "iu" and name not in fields.bounds for name in fields.fields):
+        return
+    deadline = perf_counter() + SECONDS
+    for copy in np.random.default_rng(0).permutation(len(state["elapsed"])).tolist():
+        try:
+            try_state(environment, *(state[name][copy : copy + 1] for name in ("state", "params", "rng")))
+        except DefinitionError as error:
+            raise StateError(f"state[{copy}] is not one of {environment.id}: {error}") from None
+        if perf_counter() > deadline:
+            return
 
 
 def bounds_of(space: Any) -> tuple[Any, Any]:
@@ -65,19 +81,3 @@ def _check_choices(environment: Environment, mask: NDArray[Any]) -> None:
     for group in np.split(mask, np.cumsum(widths)[:-1], axis=1):
         if not (some := group.any(axis=1)).all():
             raise StateError(f"mask[{int(np.argmin(some))}] leaves no action legal")
-
-
-def _try_some(environment: Environment, state: Mapping[str, NDArray[Any]]) -> None:
-    """Let copies look and step once in plain Python, which raises where compiled code would go astray.
-
-    Whole numbers that an environment of one's own keeps may be indices, and nobody said how far they go.
-    """
-    count, deadline = len(state["elapsed"]), perf_counter() + SECONDS
-    order = np.random.default_rng(0).permutation(count)
-    for copy in order.tolist():
-        try:
-            try_state(environment, *(state[name][copy : copy + 1] for name in ("state", "params", "rng")))
-        except DefinitionError as error:
-            raise StateError(f"state[{copy}] is not one of {environment.id}: {error}") from None
-        if perf_counter() > deadline:
-            return

@@ -57,12 +57,19 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
+def require_seed(seed: object) -> int:
+    """The seed, if it is one: any other number would silently stand for one of 64 bits."""
+    if isinstance(seed, (int, np.integer)) and 0 <= seed <= MASK:
+        return int(seed)
+    raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, got {seed!r}")
+
+
 def streams(seed: int | Sequence[int], count: int) -> NDArray[np.uint64]:
     """The starting states of `count` streams, (count, 2): of one seed, or the first stream of each of several seeds."""
-    if isinstance(seed, int):
-        seeds, copies = np.full(count, seed & MASK, np.uint64), np.arange(count, dtype=np.uint64)
+    if isinstance(seed, Sequence):
+        seeds, copies = np.array([require_seed(one) for one in seed], np.uint64), np.zeros(count, np.uint64)
     else:
-        seeds, copies = np.array([one & MASK for one in seed], np.uint64), np.zeros(count, np.uint64)
+        seeds, copies = np.full(count, require_seed(seed), np.uint64), np.arange(count, dtype=np.uint64)
     position = 2 * copies[:, None] + np.array([1, 2], np.uint64)
     states = _mix(_mix(seeds + np.uint64(GOLDEN))[:, None] + position * np.uint64(GOLDEN))
     states[(states == 0).all(axis=1)] = 1  # the one state that xoroshiro never leaves

@@ -80,12 +80,13 @@ class _Run:
     def look_and_step(self) -> None:
         """See and step once from where the copy is."""
         row, mask = self.copies.observation[0], self.copies.mask[0]
-        self._call("observe", self.state, self.params, row)
-        if self.environment.legal:
-            self._call("legal", self.state, self.params, mask)
-        sampler(self.environment)(self.copies, 0)
-        self._step(self.copies.action[0])
-        self._call("observe", self.state, self.params, row)
+        with self._patience:
+            self._call("observe", self.state, self.params, row)
+            if self.environment.legal:
+                self._call("legal", self.state, self.params, mask)
+            sampler(self.environment)(self.copies, 0)
+            self._step(self.copies.action[0])
+            self._call("observe", self.state, self.params, row)
 
     def _begin(self) -> None:
         if (returned := self._call("reset", self.state, self.params, self.rng)) is not None:

@@ -38,6 +38,17 @@ class ArraySpec:
 Specs = Mapping[str, ArraySpec]
 
 
+def named(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of a part, or what they must be, by the names that they have in the whole: "fleet.state"."""
+    return {f"{part}.{name}": array for name, array in arrays.items()}
+
+
+def within(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of a part of a whole, by their own names."""
+    prefix = f"{part}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def streams(count: int | None, *, optional: bool = False) -> ArraySpec:
     """Random streams, one in each row."""
     return ArraySpec(np.uint64, (count, 2), nonzero=True, optional=optional)

@@ -46,7 +46,7 @@ def reset(state, params, rng):
     state.row = RADIUS
     state.column = RADIUS
     state.targets = 0
-    for last in range(max(BORDER_CELLS - params.num_targets, 0), BORDER_CELLS):
+    for last in range(BORDER_CELLS - params.num_targets, BORDER_CELLS):
         # Floyd's way of drawing without repetition: a number that was drawn before stands for the last one.
         cell = border_cell(random.integer(rng, 0, last + 1))
         state.targets |= 1 << (border_cell(last) if is_target(state, cell) else cell)

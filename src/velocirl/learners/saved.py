@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import TRUNCATED, rollout_type, transition_type
 from velocirl.engine.fleet_state import fleet_specs
-from velocirl.engine.saved import ArraySpec, Specs, moments, records, streams
+from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
-FLEET = "fleet."
 
 
 def training_specs(task: Task) -> Specs:
@@ -28,7 +27,7 @@ def training_specs(task: Task) -> Specs:
     native = task.source.native
     fleet = {} if native is None else fleet_specs(native, copies)
     kind = _rollout(task) if task.value is not None else _memory(task)
-    return {**common, **_networks(task), **{f"{FLEET}{name}": one for name, one in fleet.items()}, **kind}
+    return {**common, **_networks(task), **named("fleet", fleet), **kind}
 
 
 def as_own(array: NDArray[Any]) -> ArraySpec:
@@ -73,26 +72,25 @@ def _networks(task: Task) -> Specs:
 
 
 def _rollout(task: Task) -> Specs:
-    """Of learning from rollouts, where one may wait to be learnt from."""
-    config, copies, inputs = task.config, task.config.num_envs, task.encoding.inputs
+    """Of learning from rollouts, where one may wait to be learnt from; of another length, it is left aside."""
+    copies, inputs = task.config.num_envs, task.encoding.inputs
     kind = rollout_type(inputs, task.action, task.fields, task.values)
-    fields, size, steps = records(kind, (None,), _bounds(task)).fields, kind.itemsize, config.horizon + 1
+    fields, size = records(kind, (None,), _bounds(task)).fields, kind.itemsize
     log = {
-        "ends": ArraySpec(np.int32, (1, config.horizon, copies), -1),
-        "returns": _numbers(1, config.horizon, copies),
-        "lengths": ArraySpec(np.int32, (1, config.horizon, copies), 0),
+        "ends": ArraySpec(np.int32, (1, None, copies), -1),
+        "returns": _numbers(1, None, copies),
+        "lengths": ArraySpec(np.int32, (1, None, copies), 0),
         "reward_sums": ArraySpec(np.float64, (copies, 2)),
         "observation_sums": ArraySpec(np.float64, (None, 2, inputs)),
     }
-    pending = {**log, "records": ArraySpec(np.uint8, (copies, steps, size), fields=fields, packed=kind)}
+    pending = {**log, "records": ArraySpec(np.uint8, (copies, None, size), fields=fields, packed=kind)}
     waiting = {
         **log,
-        "records": ArraySpec(np.uint8, (steps, copies * size), fields=fields, packed=kind),
+        "records": ArraySpec(np.uint8, (None, copies * size), fields=fields, packed=kind),
         "fault": ArraySpec(np.int32, (copies,), 0),
         "start_state": _numbers(copies, None),
     }
-    optional = {f"pending.{name}": one for name, one in pending.items()}
-    optional |= {f"waiting.{name}": one for name, one in waiting.items()}
+    optional = {**named("pending", pending), **named("waiting", waiting)}
     optional |= {"learner.loss_scale": ArraySpec(np.float64, (None,), 0), "learner.good_steps": _counts(None)}
     return {
         "learner.minibatches": _counts(2),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
-from velocirl.engine.saved import Specs, check_arrays, streams
+from velocirl.engine.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
@@ -286,13 +286,12 @@ class TabularAgent(Agent):
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
         """The table."""
         self._settle()
-        return {f"table.{name}": array for name, array in self.table.state().items()}
+        return named("table", self.table.state())
 
     def load_policy_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Act by this table."""
-        check_arrays(arrays, table_specs(self.table), allow_nan=True)
-        prefix = "table."
-        self.table.load_state({name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)})
+        kept = within("table", arrays)
+        self.table.load_state({name: kept[name] for name in self.table.specs() if name in kept})
         if self._learner is not None:
             self._learner.take()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from velocirl.engine.random import require_seed
 from velocirl.optim.schedules import schedule_from
 from velocirl.training.config import require, require_whole
 
@@ -58,7 +59,8 @@ class TableConfig:
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         require(abs(self.initial_value) < inf, "initial_value", self.initial_value, "finite")
         self._check_exploration()
-        require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
+        if self.seed is not None:
+            require_seed(self.seed)
         for name in ("workers", "pin"):
             if getattr(self, name) and self.runtime not in ("threads", "processes"):
                 raise ValueError(f'{name} is for runtime="threads" or "processes", not "{self.runtime}"')

@@ -15,6 +15,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.compiling import add_kernel, learning_translator
 from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.fleet import aligned, aligned_zeros
+from velocirl.engine.saved import named, within
 from velocirl.engine.targets.cpu import CPUTarget
 from velocirl.engine.targets.threads import SPACING, run_together
 from velocirl.learners.counters import Meter, allocate, clear, read
@@ -230,14 +231,14 @@ class FleetLearner:
         if not self._begun:
             return {}
         own = {f"current.{name}": np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
-        fleet = {f"fleet.{name}": array for name, array in self._envs.get_state().items()}
+        fleet = named("fleet", self._envs.get_state())
         return {**own, **fleet, "fleet.action": np.array(self._envs.copies.action), "policy.rng": self._rng.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
         if "policy.rng" not in state:
             return
-        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
+        fleet = within("fleet", state)
         action = fleet.pop("action")
         self._envs.set_state(fleet)
         self._envs.copies.action[:] = action

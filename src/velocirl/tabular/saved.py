@@ -10,22 +10,21 @@ from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet_state import fleet_specs
-from velocirl.engine.saved import ArraySpec, Specs, records, streams
+from velocirl.engine.saved import ArraySpec, Specs, named, records, streams
 from velocirl.tabular.memory import Memory
-from velocirl.tabular.tables.table import NOBODY
 from velocirl.tabular.tables.value_table import ValueTable
 
 TRAINED = "policy.rng"  # is there once copies are in the middle of episodes, and what they are in the middle of with it
 
 
 def table_specs(table: ValueTable) -> Specs:
-    """The arrays of a table; that no state stands in it twice is the table's own to say."""
-    count = None if table.sparse else table.states
-    bounds = {"state": (NOBODY, table.states - 1), "visits": (0, None), "values": (None, None)}
-    return {
-        f"table.{name}": ArraySpec(table.row[name].base, (count, *table.row[name].shape), *bounds[name])
-        for name in table.row.names or ()
-    }
+    """The arrays of a table, by the names that they have among those of an agent.
+
+    Visits that were counted where several ranks learnt may be there, though one that goes on alone does without.
+    """
+    specs = dict(table.specs())
+    specs.setdefault("visits", ArraySpec(np.int32, (None, table.actions), 0, optional=True))
+    return named("table", specs)
 
 
 def training_specs(
@@ -37,10 +36,9 @@ def training_specs(
         return own
     last = len(arrays.get("table.values", ())) - 1
     bounds = {"place": (0, last), "action": (memory.least_action, actions - 1), **memory.bounds}
-    fleet = {f"fleet.{name}": one for name, one in fleet_specs(native, copies).items()}
     return {
         **own,
-        **fleet,
+        **named("fleet", fleet_specs(native, copies)),
         "fleet.action": ArraySpec(np.int32, (copies,), 0, actions - 1),
         "current.place": ArraySpec(np.uint64, (copies,), 0, last),
         "current.window": records(memory.window, (copies,), bounds),

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from velocirl.engine.allowance import loading
 from velocirl.engine.checked import faults_named
 from velocirl.engine.environment import Environment
+from velocirl.engine.fleet_state import try_copies
 from velocirl.engine.naming import nearest
-from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays
+from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, within
 from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback
@@ -302,6 +303,8 @@ class Agent(metaclass=Documented):
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
             check_arrays(state.arrays, {**RECENT_SPECS, **agent.specs(state.arrays)}, allow_nan=allow_nan)
+            if agent.source.native is not None and "fleet.state" in state.arrays:
+                try_copies(agent.source.native, within("fleet", state.arrays))
             agent.steps, agent.iterations = document.steps, document.iterations
             agent.goal = None if document.goal is None else Goal(*document.goal)
             if agent.goal is not None and agent.goal.start > agent.steps:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from velocirl.engine.naming import nearest
+from velocirl.engine.random import require_seed
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import MOST_LAYERS, parse_network
@@ -122,7 +123,8 @@ class DeepConfig:
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
         require(all(width >= 1 for width in self.hidden), "hidden", self.hidden, "widths of at least 1")
         require(len(self.hidden) <= MOST_LAYERS, "hidden", self.hidden, f"at most {MOST_LAYERS} widths")
-        require(self.seed is None or self.seed >= 0, "seed", self.seed, "at least 0")
+        if self.seed is not None:
+            require_seed(self.seed)
         activation_from(self.activation)
         initialiser_from(self.initialiser)
         optimiser_from(self.optimiser)

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.saved import named, within
 from velocirl.networks.torch.building import TorchBuilt
 from velocirl.networks.torch.network import TorchNetwork
 from velocirl.training.acting import Acting, compiled_by
 
-BUFFER = "network.buffer."
+BUFFERS = "network.buffer"
 
 
 class TorchActor(Acting):
@@ -81,9 +82,8 @@ class TorchPolicy:
 
     def buffers(self) -> dict[str, NDArray[Any]]:
         """What the module keeps beside its parameters."""
-        return {BUFFER + name: array for name, array in self._network.buffers().items()}
+        return named(BUFFERS, self._network.buffers())
 
     def load_buffers(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take those that `buffers` gave, from among others."""
-        found = {name.removeprefix(BUFFER): array for name, array in arrays.items() if name.startswith(BUFFER)}
-        self._network.load_buffers(found)
+        self._network.load_buffers(within(BUFFERS, arrays))

@@ -14,6 +14,7 @@ from gymnasium.error import ClosedEnvironmentError, Error
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from velocirl.engine.random import require_seed
 from velocirl.vector.host_copies import Arrays, Description, Nested, Records, Source, map_arrays, require_fixed_size
 
 Seeds = int | Sequence[int | None] | None
@@ -200,15 +201,14 @@ class HostInterface(VectorEnv):
     def _seeds(self, seed: Seeds) -> list[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        given = [seed] if isinstance(seed, (int, np.integer)) else list(seed)
-        if any(entry is not None and (not isinstance(entry, (int, np.integer)) or entry < 0) for entry in given):
-            raise ValueError(f"a seed is a whole number of at least 0, got {seed!r}")
-        self._entropy = [int(entry) for entry in given if entry is not None]
-        if isinstance(seed, (int, np.integer)):
-            return list(copy_seeds(int(seed), self.num_envs))
+        if not isinstance(seed, (Sequence, np.ndarray)):
+            self._entropy = [require_seed(seed)]
+            return list(copy_seeds(self._entropy, self.num_envs))
+        given = [None if entry is None else require_seed(entry) for entry in seed]
         if len(given) != self.num_envs:
             raise ValueError(f"{len(given)} seeds for num_envs={self.num_envs}; give one per copy, or one int for all")
-        return [None if entry is None else int(entry) for entry in given]
+        self._entropy = [entry for entry in given if entry is not None]
+        return given
 
     def _split_options(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
         if options is None or "reset_mask" not in options:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from choosing import slow_but
-from fragile import fragile
+from fragile import fragile, spoil
 
 from velocirl import DQN, SAC, TD3, NumericalError
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
@@ -253,12 +253,6 @@ def test_the_target_network_has_memory_of_its_own_and_follows(device):
     np.testing.assert_array_equal(networks.to_host("target_values"), networks.to_host("values"))
     networks.networks["target_values"].parameters[:] = 0.0
     assert networks.to_host("values").any()
-
-
-def spoil(agent, copy, **params):
-    """Let numbers of one copy go wrong."""
-    for name, value in params.items():
-        agent.learner.steps.fleet.copies.params[name][copy] = value
 
 
 @both

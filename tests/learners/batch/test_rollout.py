@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from choosing import slow_but
-from fragile import fragile
+from fragile import fragile, spoil
 from torch import nn
 
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, NumericalError, float32, int32, random, record
@@ -330,12 +330,6 @@ def test_the_last_episodes_to_end_are_told():
     assert len(ends) > 300
     assert list(agent.recent_lengths) == ends[-100:]
     assert list(agent.recent_returns) == [length * (length - 1) / 2 for length in ends[-100:]]
-
-
-def spoil(agent, copy, at, **numbers):
-    params = agent.learner.collector._fleet.copies.params
-    for name, value in {"at": at, **numbers}.items():
-        params[name][copy] = value
 
 
 def assert_stops(agent, message, directory, saved=(BATCH,)):

@@ -116,19 +116,18 @@ def test_values_that_do_not_fit_are_refused_and_nothing_changes(kind, spoil):
     table = filled(kind)
     state, before = table.state(), snapshot(table)
     state["values"] = spoil(state)
-    with pytest.raises(ValueError, match=r"the table's (values|state|visits) are .*; these must be"):
+    with pytest.raises(ValueError, match=r"values is .*, and must be|differ in length"):
         table.load_state(state)
     assert_same(table, before)
 
 
-@pytest.mark.parametrize(
-    ("place", "state"), [(3, 50), (3, -2), (3, "twice"), (3, 2**62)], ids=["too large", "negative", "twice", "far away"]
-)
-def test_states_that_cannot_be_are_refused_and_nothing_changes(place, state):
+@pytest.mark.parametrize("state", [50, -2, "twice", 2**62], ids=["too large", "negative", "twice", "far away"])
+def test_states_that_cannot_be_are_refused_and_nothing_changes(state):
     table = filled("sparse")
     saved, before = table.state(), snapshot(table)
-    saved["state"][place] = saved["state"][0] if state == "twice" else state
-    with pytest.raises(ValueError, match="the table's states are not different numbers of states of this environment"):
+    saved["state"][3] = saved["state"][0] if state == "twice" else state
+    message = "a state twice" if state == "twice" else rf"state is {state} at \[3\]; it must be from -1 to 49"
+    with pytest.raises(ValueError, match=message):
         table.load_state(saved)
     assert_same(table, before)
 
@@ -138,13 +137,13 @@ def test_what_is_missing_is_named(name):
     table = filled("sparse with visits and two sets")
     saved, before = table.state(), snapshot(table)
     del saved[name]
-    with pytest.raises(KeyError, match=name):
+    with pytest.raises(ValueError, match=f"no array '{name}'"):
         table.load_state(saved)
     assert_same(table, before)
 
 
 def test_a_dense_table_is_not_taken_for_a_sparse_one():
-    with pytest.raises(KeyError, match="state"):
+    with pytest.raises(ValueError, match="no array 'state'"):
         ValueTable(50, 3, storage="sparse").load_state(filled("dense").state())
 
 

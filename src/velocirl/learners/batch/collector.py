@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Shared, Timed
+from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.commands import command_for
@@ -35,7 +36,7 @@ from velocirl.learners.recording import (
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 
-WAITING = "waiting."  # before the names of the arrays of a rollout that was collected and not learnt from
+WAITING = "waiting"  # before the names of the arrays of a rollout that was collected and not learnt from
 
 
 def see_next(i, r, t, sight, inputs, rollout, log):
@@ -79,19 +80,19 @@ class Recorded:
 
     def contents(self) -> dict[str, NDArray[Any]]:
         """The rollout as a file can hold it."""
-        arrays = {f"{WAITING}{name}": self._device.fetch(array) for name, array in self._arrays().items()}
-        records = np.ascontiguousarray(arrays[f"{WAITING}records"])
-        return {**arrays, f"{WAITING}records": records.view(np.uint8).reshape(len(records), -1)}
+        arrays = {name: self._device.fetch(array) for name, array in self._arrays().items()}
+        records = np.ascontiguousarray(arrays["records"])
+        return named(WAITING, {**arrays, "records": records.view(np.uint8).reshape(len(records), -1)})
 
     def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
-        """Take what `contents` gave from a saved state; says whether it was there."""
-        if f"{WAITING}records" not in state:
+        """Take what `contents` gave from a saved state; says whether it was there, and of this size."""
+        given, own = within(WAITING, state), self._arrays()
+        if "records" in given:  # as wide as a record, which was declared
+            given["records"] = given["records"].view(self.memory.dtype)
+        if not all(name in given and given[name].shape == array.shape for name, array in own.items()):
             return False
-        for name, array in self._arrays().items():
-            given = state[f"{WAITING}{name}"]
-            if name == "records":
-                given = given.view(array.dtype).reshape(array.shape)
-            self._device.store(array, given)
+        for name, array in own.items():
+            self._device.store(array, given[name])
         return True
 
     def _arrays(self) -> dict[str, Any]:
@@ -159,7 +160,7 @@ class BatchCollector:
             own["policy.state"] = fetch(self._state)
         if self._host is not None:
             return own
-        return {**own, **{f"fleet.{name}": array for name, array in self._fleet.get_state().items()}}
+        return {**own, **named("fleet", self._fleet.get_state())}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on where the copies were; or with new episodes, whose seeds come from the policy's streams."""
@@ -171,8 +172,7 @@ class BatchCollector:
             here.fill(self._state, 0.0)
             self._host.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))
             return
-        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
-        self._fleet.set_state(fleet)
+        self._fleet.set_state(within("fleet", state))
         here.store(self._discounted, state["policy.discounted"])
         if self.network.state_size:
             here.store(self._state, state["policy.state"])

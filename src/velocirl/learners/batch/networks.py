@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.saved import within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.task import Task
 from velocirl.optim.clipping import clip_value, norm_scale
@@ -235,8 +236,7 @@ class BatchNetworks:
         task, device = self.task, self.device
         for name, network in self.networks.items():
             if name not in task.targets:
-                prefix = f"{name}.buffer."
-                network.load_buffers({one.removeprefix(prefix): state[one] for one in state if one.startswith(prefix)})
+                network.load_buffers(within(f"{name}.buffer", state))
             if name != task.acting:
                 network.parameters_from(state[f"{name}.parameters"])
         for target, source in task.targets.items():

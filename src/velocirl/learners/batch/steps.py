@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import narrow
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Ringed, Shared
+from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.batch.networks import BatchNetworks
@@ -109,15 +110,14 @@ class FleetSteps:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The fleet, the random streams of actions, and what exploration keeps."""
-        fleet = {f"fleet.{name}": array for name, array in self.fleet.get_state().items()}
+        fleet = named("fleet", self.fleet.get_state())
         parts, fetch = self._parts, self.device.fetch
         return {**fleet, "policy.rng": fetch(parts.rng), "policy.noise": fetch(parts.noise)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on where the copies were."""
         self.device.synchronise()
-        fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
-        self.fleet.set_state(fleet)
+        self.fleet.set_state(within("fleet", state))
         self.device.store(self._parts.rng, state["policy.rng"])
         self.device.store(self._parts.noise, state["policy.noise"])
 

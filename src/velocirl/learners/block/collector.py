@@ -17,6 +17,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.columns import Local, Shared, Timed, read_only
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.saved import named, within
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.threads import run_together
 from velocirl.learners.acting import check_output, keep_mask
@@ -220,14 +221,13 @@ class BlockCollector:
         own = {"policy.rng": self._rng.copy(), "policy.discounted": self.rollout.discounted.copy()}
         if self.host is not None:  # what Gymnasium's environments are in the middle of cannot be saved
             return own
-        return {**own, **{f"fleet.{name}": array for name, array in self.envs.get_state().items()}}
+        return {**own, **named("fleet", self.envs.get_state())}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on where the copies were; or with new episodes, whose seeds come from the policy's streams."""
         self._rng[:], self.rollout.discounted[:] = state["policy.rng"], state["policy.discounted"]
         if self.host is None:
-            fleet = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
-            self.envs.set_state(fleet)
+            self.envs.set_state(within("fleet", state))
         else:
             self.rollout.discounted[:] = 0.0
             self.host.begin_anew(int(self._rng[0, 0] >> np.uint64(33)))

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import aligned_records
+from velocirl.engine.saved import named
 from velocirl.learners.batch.collecting_thread import CollectingThread
 from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.rollout import BlockRollout
 from velocirl.learners.task import Task
 
-PENDING = "pending."  # before the names of the arrays of a rollout that was collected and not learnt from
+PENDING = "pending"  # before the names of the arrays of a rollout that was collected and not learnt from
 
 
 class OverlappingRollout(BlockRollout):
@@ -110,7 +111,7 @@ class OverlappingRollout(BlockRollout):
             "observation_sums": collector.rollout.observation_sums,
             "reward_sums": collector.rollout.reward_sums,
         }
-        return {f"{PENDING}{name}": array for name, array in arrays.items()}
+        return named(PENDING, arrays)
 
 
 def _as_bytes(records: NDArray[Any]) -> NDArray[np.uint8]:

@@ -21,6 +21,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.columns import Indexed, Local, Ringed, Shared
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.saved import named, within
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.block.driver import FAULT, driver_translator
@@ -169,7 +170,7 @@ class BlockReplay:
     def state(self) -> dict[str, NDArray[Any]]:
         """The memory, the networks and optimisers, the copies and every random stream."""
         rows = self.buffer.rows[: len(self.buffer)]  # as they lie: a checkpoint writes the new ones only
-        memory = {f"memory.{name}": array for name, array in {"rows": rows, **self.buffer.bookkeeping()}.items()}
+        memory = named("memory", {"rows": rows, **self.buffer.bookkeeping()})
         own = {name: array.copy() for name, array in self._arrays().items()}
         return {**own, **memory, **self._experience_state()}
 
@@ -177,9 +178,7 @@ class BlockReplay:
         """Go on from a saved state."""
         own = self._arrays()
         streams = own.pop("learner.rng")
-        self.buffer.load_state(
-            {name.removeprefix("memory."): array for name, array in state.items() if name.startswith("memory.")}
-        )
+        self.buffer.load_state(within("memory", state))
         for name, array in own.items():
             array[...] = state[name]
         if state["learner.rng"].shape == streams.shape:  # else it comes from another device
@@ -346,13 +345,12 @@ class BlockReplay:
         """The copies; what Gymnasium's environments are in the middle of cannot be saved."""
         if self._host is not None:
             return {}
-        return {f"fleet.{name}": array for name, array in self.envs.get_state().items()}
+        return named("fleet", self.envs.get_state())
 
     def _load_experience(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on where the copies were; with new episodes, their seeds come from the policy's streams."""
         if self._host is None:
-            own = {name.removeprefix("fleet."): array for name, array in state.items() if name.startswith("fleet.")}
-            self.envs.set_state(own)
+            self.envs.set_state(within("fleet", state))
         else:
             cut_off(self.buffer.rows, self.buffer.counts, self.task.config.num_envs)
             self._noise[...] = 0.0

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.allowance import claim
 from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
+from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays
 from velocirl.tabular.tables.table import (
     FIRST_ROWS,
     FULLEST,
@@ -150,9 +151,20 @@ class ValueTable:
         rows = self.arrays.rows[: len(self)]
         return {name: rows[name].copy() for name in self.row.names or ()}
 
+    def specs(self) -> Specs:
+        """What the arrays of such a table must be; that no state stands in it twice is looked at besides."""
+        count = None if self.sparse else self.states
+        bounds = {"state": (NOBODY, self.states - 1), "visits": (0, None), "values": (None, None)}
+        return {
+            name: ArraySpec(self.row[name].base, (count, *self.row[name].shape), *bounds[name])
+            for name in self.row.names or ()
+        }
+
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take what `state` gave; what does not fit is refused before anything is changed."""
-        self._check(state)
+        check_arrays(state, self.specs(), allow_nan=True)
+        if self.sparse:
+            self._check_rows(state)
         used, count = len(self), len(state["values"])
         if self.sparse:
             self.grow(max(count - used, 0))
@@ -164,15 +176,13 @@ class ValueTable:
         if self.sparse:
             self._enter(0, count)
 
-    def _check(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse what is not the state of a table like this one."""
-        if not self.sparse:
-            return
-        if len({len(state[name]) for name in self.row.names or ()}) > 1:
-            raise ValueError("the arrays of the table differ in length")
+    def _check_rows(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Refuse rows of which not each has a state of its own."""
+        if len({len(array) for array in state.values()}) > 1:
+            raise StateError("the arrays of the table differ in length")
         keys = np.sort(state["state"][state["state"] != NOBODY])  # np.unique takes ten times as long
         if (keys[1:] == keys[:-1]).any():
-            raise ValueError("the table has a state twice")
+            raise StateError("the table has a state twice")
 
     def _clear(self, rows: NDArray[Any]) -> None:
         """Make rows as those of states that nobody has met."""
