@@ -1,3 +1,4 @@
+import os
 import re
 import signal
 import subprocess
@@ -52,6 +53,15 @@ def test_mistakes_are_one_line_and_exit_2(arguments, message, capsys):
     assert captured.err.startswith(message)
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_an_interrupt_while_it_is_being_imported_needs_no_words(tmp_path):
+    (tmp_path / "numba.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    command = [sys.executable, "-c", "from velocirl_command import main; main()", "envs"]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
 def test_debugging_shows_where(monkeypatch):

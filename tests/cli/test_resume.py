@@ -1,8 +1,13 @@
 """`velocirl resume`: as if the run had never stopped, whatever stopped it."""
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
+import sys
+import warnings
 
 import pytest
 from same_runs import assert_same, timeless
@@ -52,6 +57,34 @@ def test_a_run_that_a_signal_ended_goes_on_bit_for_bit(sent, code, status, comma
     assert_same(run, whole)
     assert [row[STEP] for row in run.rows()] == [row[STEP] for row in whole.rows()] == list(range(128, 65537, 128))
     assert timeless(run.rows()) == timeless(whole.rows())
+
+
+def test_a_terminal_that_is_closed_saves_the_run_and_ends_it(small, tmp_path):
+    where, script = tmp_path / "run", "from velocirl.cli.main import main; main()"
+    arguments = ["train", "CartPole-v1", *small, "--total-steps", "1000000000", "--run-dir", str(where)]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(sys.executable, [sys.executable, "-c", script, *arguments], {**os.environ, "TERM": "xterm"})
+    seen = b""
+    while b" left" not in seen:  # the panel is there
+        seen += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    run = open_run(where)
+    assert run.description.status == "stopped"
+    assert run.checkpoints().latest().step % 128 == 0
+
+
+def test_a_line_of_figures_that_is_torn_keeps_no_run_from_going_on(train, capsys):
+    run = train("--checkpoint-every", "640")
+    lines = run.metrics_path.read_text().splitlines(keepends=True)
+    run.metrics_path.write_text("".join([*lines[:2], lines[2][:20] + "\n", *lines[3:]]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        main(["resume", str(run.path), "--total-steps", "1408", "--quiet"])
+    assert re.fullmatch(r"warning: \S+metrics.jsonl, line 3: .*; it is left out\n", capsys.readouterr().err)
+    assert [row[STEP] for row in open_run(run.path).rows()] == [128, 256, *range(512, 1409, 128)]
 
 
 def damage(path):

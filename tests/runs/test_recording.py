@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from velocirl.runs import recording
+from velocirl.runs.callback import Callback
 from velocirl.runs.directory import create_run, open_run
 from velocirl.runs.metrics import STEP
 from velocirl.runs.recording import MOST_ROWS, RecordingError, RunPublisher, RunRecorder
@@ -107,6 +108,23 @@ def test_checkpoints_come_every_so_many_steps_and_at_the_end(run, monkeypatch):
     latest = run.checkpoints().latest()
     assert latest.step == latest.state.arrays["weights"][0] == 1100
     assert open_run(run.path).description.status == "finished"
+
+
+def test_a_directory_that_was_moved_away_is_not_made_anew(run, tmp_path):
+    class Mover(Callback):
+        def step(self, agent):
+            if agent.steps == 500:
+                run.path.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(
+        RecordingError, match=r"cannot be saved at step 600: its directory \S+ is gone.*velocirl resume"
+    ):
+        FakeAgent(1000).run([RunRecorder(run, 300), Mover()])
+    assert not run.path.exists()
+    moved = open_run(tmp_path / "elsewhere")
+    assert moved.checkpoints().latest().step == 300
+    FakeAgent(1000, steps=300).run([RunRecorder(moved, 300)])
+    assert steps_of(moved) == list(range(100, 1001, 100))
 
 
 def test_the_best_is_that_of_the_best_checkpoint(run):

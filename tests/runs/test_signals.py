@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the iteration under way is finished, a checkpoint saved, nothing left behind."""
+"""Ctrl-C, SIGTERM and SIGHUP: the iteration under way is finished, a checkpoint saved, nothing left behind."""
 
 import os
 import signal
@@ -78,7 +78,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 @needs_proc
-@pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, (130, -signal.SIGINT)), (signal.SIGTERM, (143,))])
+@pytest.mark.parametrize(
+    ("number", "codes"),
+    [(signal.SIGINT, (130, -signal.SIGINT)), (signal.SIGTERM, (143,)), (signal.SIGHUP, (129,))],
+)
 @pytest.mark.parametrize(("environment", "workers"), [("Counter-v0", 0), ("gym:velocirl/Counter-v0", 2)])
 def test_a_signal_saves_and_ends(number, codes, environment, workers, start, tmp_path):
     process = start(environment, workers)
@@ -111,7 +114,7 @@ def test_signals_are_the_business_of_a_workers_parent():
     envs = velocirl.make_vec("gym:velocirl/Counter-v0", 2, workers=1)
     try:
         envs.reset(seed=0)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(envs._workers[0]._process.pid, number)
         seen = [envs.step(np.zeros(2, np.int64))[0][:, 0].tolist() for _ in range(3)]
         assert seen == [[1, 1], [2, 2], [3, 3]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.segment import Segment
@@ -29,7 +32,39 @@ class ShowingConsole(Console):
                 yield Segment("\n".join(lines), segment.style)
 
 
+class LastingStream:
+    """A stream whose terminal may go away, as when a connection breaks; then what is written goes nowhere.
+
+    A run that ends for that reason still has to be saved, and one that was started with nohup goes on.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text, if somebody is there."""
+        return self._try(lambda: self._stream.write(text)) or len(text)
+
+    def flush(self) -> None:
+        """Let it be seen."""
+        self._try(self._stream.flush)
+
+    def _try(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())  # what is left in buffers is written at the end once more
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr; NO_COLOR is obeyed, and without a terminal lines are plain."""
-    console = ShowingConsole(stderr=stderr, highlight=False)
-    return console if console.is_terminal else ShowingConsole(stderr=stderr, highlight=False, width=PIPE_WIDTH)
+    stream: Any = LastingStream(sys.stderr if stderr else sys.stdout)
+    console = ShowingConsole(file=stream, highlight=False)
+    return console if console.is_terminal else ShowingConsole(file=stream, highlight=False, width=PIPE_WIDTH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, SupportsFloat
@@ -48,10 +49,18 @@ class MetricsLog:
         self._size += written
 
     def rewind(self, step: int) -> None:
-        """Drop the rows after a step, so that a run that goes on from there writes each of them once."""
-        lines = read_plain(self.path, MOST_BYTES).splitlines(keepends=True)
-        rows = read_metrics(self.path)
-        kept = [line for line, row in zip(lines, rows, strict=True) if _step(row) <= step]
+        """Drop the rows after a step, so that a run that goes on from there writes each of them once.
+
+        A line that is no row, as a power failure may leave one, goes too: figures that are lost need not keep a run
+        from going on.
+        """
+        kept: list[bytes] = []
+        for number, line in enumerate(read_plain(self.path, MOST_BYTES).splitlines(keepends=True), 1):
+            try:
+                if _step(_parse(self.path, number, line)) <= step:
+                    kept.append(line)
+            except DamagedMetricsError as error:
+                warnings.warn(f"{error}; it is left out", stacklevel=2)
         os.close(self._handle)
         write_whole(self.path, kept)
         self._handle = self._open()

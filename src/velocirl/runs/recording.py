@@ -129,6 +129,7 @@ class RunRecorder(Callback):
 
     def _save(self, agent: Agent) -> None:
         assert self._log is not None  # noqa: S101 - started
+        self._require_directory(agent)
         self._log.sync()
         state = agent.state(live=True)
         self._checkpoints.save(agent.steps, state.arrays, state.document)
@@ -138,14 +139,25 @@ class RunRecorder(Callback):
         score = agent.metrics.get(metric)
         if metric != self._judge or score is None or (self.best is not None and score <= self.best):
             return
+        self._require_directory(agent)
         state = agent.state(live=True)
         self._checkpoints.save_best(state.arrays, {**state.document, SCORE: {"metric": metric, "score": float(score)}})
         self.best = float(score)
+
+    def _require_directory(self, agent: Agent) -> None:
+        """Refuse to begin a second directory where the run's own was: nobody would look for it there."""
+        if not self.run.path.is_dir():
+            raise RecordingError(
+                f"the run cannot be saved at step {agent.steps}: its directory {self.run.path} is gone. Where it was"
+                " moved, go on from its last checkpoint with `velocirl resume` and its new path"
+            )
 
     @contextlib.contextmanager
     def _explained(self, agent: Agent) -> Iterator[None]:
         try:
             yield
+        except RecordingError:
+            raise
         except OSError as error:
             saved = max(self._checkpoints.steps(), default=None)
             after = "there is no checkpoint yet" if saved is None else f"the checkpoint of step {saved} is whole"

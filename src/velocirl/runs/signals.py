@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: finish the step that is under way, save, and then stop."""
+"""Ctrl-C, SIGTERM and SIGHUP during training: finish the step that is under way, save, and then stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from velocirl.runs.deafness import SignalListener
 class StopSignals:
     """While this context lasts, the first signal only asks to stop; a second one stops at once, as usual."""
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    # The last one comes when a terminal or a connection is closed; not every system has it.
+    SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -45,5 +46,5 @@ class StopSignals:
         """What the signal would have done, after all was saved."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
-        if self.received == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
+        if self.received is not None:
+            raise SystemExit(128 + self.received)

@@ -121,7 +121,7 @@ class Agent(metaclass=Documented):
         """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
 
         Each callback is called after every iteration: a `Callback`, or a function of the agent that may return False
-        to stop. Ctrl-C and SIGTERM end training after the iteration that is under way.
+        to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way.
         """
         if total_steps is not None:
             if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
@@ -130,12 +130,14 @@ class Agent(metaclass=Documented):
         if self.goal is None:
             raise ValueError("say for how many steps: learn(total_steps)")
         listeners = as_callbacks(callbacks)
+        started: list[Callback] = []
         self.stopping = None
         with StopSignals() as signals:
             self.prepare()
             self.begin_clock()
             try:
                 for listener in listeners:
+                    started.append(listener)
                     listener.start(self)
                 while self.steps < self.goal.stop and self.stopping is None and signals.received is None:
                     with faults_named():
@@ -143,7 +145,7 @@ class Agent(metaclass=Documented):
                     self._tell(listeners, row)
                 self._tell(listeners, self.drain())
             except BaseException as error:
-                for listener in listeners:
+                for listener in started:
                     listener.fail(self, error)
                 raise
             if signals.received is not None:

@@ -90,7 +90,7 @@ class WorkerHandle:
         self._replies, reply_end = os.pipe()
         arguments = [str(number) for number in (os.getpid(), command_end, reply_end, memory)]
         # Blocked signals stay blocked in the child, so that none can hit it before it has said what to do with them.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, worker_process.STOP_SIGNALS)
         try:
             # -P: the directory of the script, with names of ours, must not come before the standard library.
             self._process = subprocess.Popen(  # noqa: S603

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 START, ATTACH, RESET, STEP, CALL, CLOSE = b"!", b"a", b"r", b"s", b"m", b"c"
 DONE, RESULT, FAILED = b"d", b"o", b"f"
 LENGTH = struct.Struct("=Q")
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 GRACE = 2.0  # seconds that environments may take to close when the parent is done or gone
 
 AWAKE = 100e-6  # seconds that an idle worker looks for the next command before it sleeps
@@ -161,11 +162,12 @@ class Worker:
 
 
 def main(parent: int, commands: int, replies: int, memory: int, module: str = "") -> None:
-    """Serve the parent; Ctrl-C and SIGTERM, which may be sent to a whole group of processes, are its business."""
+    """Serve the parent; signals that ask to stop, which may be sent to a whole group of processes, are its business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Not ignored, which programs that an environment starts would inherit, so that it could not end them.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # blocked by the parent until here
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Not ignored, which programs that an environment starts would inherit, so that it could not end them.
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # blocked by the parent until here
     for descriptor in (commands, replies, memory):
         os.set_inheritable(descriptor, False)
     end_with_parent(commands, parent)
