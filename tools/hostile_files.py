@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import pickle
 import random
 import resource
 import signal
@@ -34,30 +33,17 @@ import numpy as np
 
 os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads would be missing in a child
 
+from small_agents import small_agents
+
 import velocirl
-from velocirl.algorithms import load_algorithms
 from velocirl.learners.faults import NumericalError
 from velocirl.runs import state_file
 from velocirl.runs.state_file import State, write_state
-from velocirl.training.agent import ALGORITHMS, Agent
+from velocirl.training.agent import Agent
 
 MEMORY = 2**30  # bytes that a file may take beyond what the process had before
 SECONDS = 60.0  # that a file may take
 REFUSALS = (ValueError, MemoryError, NumericalError, OSError, velocirl.DefinitionError)
-CONTINUOUS = "Pendulum-v1"
-# What is trained beside every algorithm in its simplest form.
-MORE: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("ppo", "TicTacToe-v1", {"normalise_observations": True}),
-    ("ppo", "CartPole-v1", {"network": "lstm(8)"}),
-    ("ppo", "gym:CartPole-v1", {"overlap": True, "estimator": "vtrace"}),
-    ("dqn", "GridWorld-v0", {"priority": "rank", "n_step": 2}),
-    ("dqn", "TicTacToe-v1", {"priority": "proportional"}),
-    ("dqn", "CartPole-v1", {"network": "mlp(8)"}),
-    ("q-learning", "GridWorld-v0", {"n_step": 3}),
-    ("q-learning", "TicTacToe-v1", {"storage": "sparse", "exploration": "ucb"}),
-)
-SMALL = {"num_envs": 4, "hidden": (8,), "threads": 1, "buffer_size": 400, "learning_starts": 64, "batch_size": 16,
-         "horizon": 16, "minibatch_size": 32, "gradient_steps": 1}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +56,9 @@ class Hostile:
 
 
 def trained(only: str = "") -> Iterator[tuple[str, State]]:
-    """The state of each algorithm, or of those that begin like `only`, after a moment of training."""
-    load_algorithms()
-    plain = [(name, _environment_for(kind), {}) for name, kind in sorted(ALGORITHMS.items())]
-    for algorithm, environment, settings in (*plain, *MORE):
-        given = "".join(f" {name}={value}" for name, value in settings.items())
-        label = f"{algorithm} {environment}{given}"
-        if not label.startswith(only):
-            continue
-        kind: Any = ALGORITHMS[algorithm]
-        fields = {one.name for one in dataclasses.fields(kind.Config)}
-        small = {name: value for name, value in SMALL.items() if name in fields}
-        agent = kind(environment, seed=0, **{**small, **settings}).learn(256)
-        yield label, agent.state()
+    """The state of each agent, or of those whose labels begin like `only`, after a moment of training."""
+    for one in small_agents(only):
+        yield one.label, one.make().learn(256).state()
 
 
 def corpus(name: str, state: State) -> Iterator[Hostile]:
@@ -145,7 +121,7 @@ def _in_child(work: Callable[[], str]) -> str:
                 result = work()
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
                 result = f"raised {type(error).__name__}: {error}"[:300]
-            os.write(write, pickle.dumps(result))
+            os.write(write, result.encode())
         os._exit(0)
     os.close(write)
     with open(read, "rb") as answer:  # noqa: PTH123 - a descriptor
@@ -154,7 +130,7 @@ def _in_child(work: Callable[[], str]) -> str:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return "hung" if number == signal.SIGALRM else f"crashed with {signal.Signals(number).name}"
-    return pickle.loads(said) if said else "ended without an answer"  # noqa: S301 - from our own child
+    return said.decode() or "ended without an answer"
 
 
 def _limit() -> None:
@@ -165,15 +141,6 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
-
-
-def _environment_for(kind: type[Agent]) -> str:
-    """One that the algorithm fits."""
-    for environment in ("GridWorld-v0", "CartPole-v1", CONTINUOUS):
-        with contextlib.suppress(ValueError):
-            if kind(environment) is not None:
-                return environment
-    raise ValueError(f"no environment for {kind.name}")
 
 
 def _array_changes(array: np.ndarray) -> Iterator[tuple[str, Callable[[Any], Any]]]:
