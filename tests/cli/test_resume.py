@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,16 @@ def test_a_run_that_a_signal_ended_goes_on_bit_for_bit(sent, code, status, comma
     assert run.description.status == "finished"
     assert_same(run, whole)
     assert [row[STEP] for row in run.rows()] == [row[STEP] for row in whole.rows()] == list(range(128, 65537, 128))
+    assert timeless(run.rows()) == timeless(whole.rows())
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(train, capsys):
+    run, whole = train("--checkpoint-every", "256"), train("--checkpoint-every", "256", name="whole")
+    shutil.rmtree(run.path / "checkpoints")
+    run.set_status("running")  # as a kill leaves it
+    main(["resume", str(run.path)])
+    assert capsys.readouterr().err == "run ended before its first checkpoint: it begins anew\n"
+    assert_same(open_run(run.path), whole)
     assert timeless(run.rows()) == timeless(whole.rows())
 
 

@@ -13,14 +13,14 @@ import msgspec
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
-from velocirl.cli.train.command import conduct, write_config
+from velocirl.cli.train.command import build, conduct, write_config
 from velocirl.cli.trust import add_trust, require_buffer_file
 from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import Checkpoint, Checkpoints
 from velocirl.runs.directory import Run, RunNotFoundError, list_runs, open_run
 from velocirl.runs.groups import Group, find_group, is_group, open_group
 from velocirl.tabular.runtimes.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
-from velocirl.training.agent import Agent, Goal
+from velocirl.training.agent import Agent, Goal, algorithm_from
 
 load_algorithms()
 
@@ -46,12 +46,7 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
     if run.description.plan is None:
         raise ValueError(f"{run.name} was not made by `velocirl train`: load its checkpoint and call learn()")
     with run.hold():
-        checkpoint = latest_checkpoint(run.checkpoints())
-        for problem in checkpoint.problems:
-            print(printable(f"warning: {problem}; going on from step {checkpoint.step}"), file=sys.stderr)
-        chosen = environment_of(run, given)
-        asked = buffer_file_of(run, checkpoint.state.document, trust="trust" in given)
-        agent = Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path), **asked)
+        agent, chosen = _begin_anew(run, given) if run.checkpoints().untouched else _from_checkpoint(run, given)
         if "check" in given:
             agent.source.watch()
         if "total_steps" in given:
@@ -65,6 +60,28 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
         if has_ranks(agent):
             call({"environment": chosen.spelled, **call_of(agent)})
         conduct(agent, run, None, as_json="json" in given, quiet="quiet" in given)
+
+
+def _from_checkpoint(run: Run, given: Mapping[str, Any]) -> tuple[Agent, Chosen]:
+    """The agent of a run as its newest checkpoint has it."""
+    checkpoint = latest_checkpoint(run.checkpoints())
+    for problem in checkpoint.problems:
+        print(printable(f"warning: {problem}; going on from step {checkpoint.step}"), file=sys.stderr)
+    chosen = environment_of(run, given)
+    asked = buffer_file_of(run, checkpoint.state.document.get("config"), trust="trust" in given)
+    return Agent.from_state(checkpoint.state, chosen.environment, str(checkpoint.path), **asked), chosen
+
+
+def _begin_anew(run: Run, given: Mapping[str, Any]) -> tuple[Agent, Chosen]:
+    """The agent of a run that ended before its first checkpoint, as it was at its beginning."""
+    description = run.description
+    assert description.plan is not None  # noqa: S101 - asked before
+    print(printable(f"{run.name} ended before its first checkpoint: it begins anew"), file=sys.stderr)
+    chosen = environment_of(run, given)
+    asked = buffer_file_of(run, description.config, trust="trust" in given)
+    agent = build(algorithm_from(description.algorithm), chosen, {**description.config, **asked})
+    agent.goal = Goal(0, description.plan.total_steps)
+    return agent, chosen
 
 
 def _follow() -> None:
@@ -138,10 +155,10 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
     return chosen
 
 
-def buffer_file_of(run: Run, document: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:
+def buffer_file_of(run: Run, config: Any, *, trust: bool) -> dict[str, Any]:
     """The file of a run's memory, where it has one, if it lies with the run or was named for training before."""
-    path = dict(document.get("config", {})).get("buffer_file")
-    if path is None:
+    path = config.get("buffer_file") if isinstance(config, dict) else None
+    if not isinstance(path, str):  # what else it may be, the agent refuses
         return {}
     if not Path(path).resolve().is_relative_to(run.path):
         require_buffer_file(path, str(run.path), trust=trust)

@@ -50,6 +50,11 @@ class Checkpoints:
         self._segments: dict[Path, list[Segment]] = {}  # of the memory, by the checkpoint that needs them
         remove_unfinished(self.directory)
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was saved yet, damaged ones included."""
+        return not self.directory.is_dir() or not any(self.directory.iterdir())
+
     def steps(self) -> dict[int, Path]:
         """The file of every step that was saved, oldest first."""
         if not self.directory.is_dir():
