@@ -14,6 +14,7 @@ import msgspec
 from velocirl.cli.parsing import Parser, number
 from velocirl.monitor.heartbeat_file import HeartbeatState, read_heartbeat
 from velocirl.runs.directory import RunDescription, RunNotFoundError, RunSummary, _read, list_runs
+from velocirl.runs.finding import find_run
 
 INTERVAL = 1.0  # seconds
 SHORTEST, LONGEST = 0.1, 3600.0
@@ -115,8 +116,6 @@ def as_json(sight: Sight) -> dict[str, Any]:
 def _find(name: str | None) -> Path:
     """The directory of the run of a name, or of the newest one that is running."""
     if name is not None:
-        from velocirl.cli.resume import find_run  # which knows every algorithm, and takes its time to
-
         return find_run(name).path
     for summary in list_runs():
         if summary.status == "running":
