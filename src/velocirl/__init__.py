@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from velocirl.tabular.planning.models import TabularModel
     from velocirl.tabular.planning.policy_iteration import policy_iteration
     from velocirl.tabular.planning.value_iteration import value_iteration
+    from velocirl.training.agent import load
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
 
@@ -31,6 +32,7 @@ _FOR_TRAINING = {
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
     "velocirl.runs.callback": ("Callback",),
+    "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
     "velocirl.learners.faults": ("NumericalError",),
@@ -62,6 +64,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "int32",
     "int64",
     "list_envs",
+    "load",
     "make",
     "make_vec",
     "policy_iteration",

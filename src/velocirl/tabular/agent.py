@@ -55,6 +55,7 @@ class TabularAgent(Agent):
     """An agent that acts by a table of action values, and learns into it step by step."""
 
     config: TableConfig
+    best_is_best = False  # returns of training are those of exploring; a table gets better as long as it learns
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         super().__init__(env, **config)
@@ -177,11 +178,13 @@ class TabularAgent(Agent):
         actions = (actions + self.first_action).astype(self.source.action_space.dtype)
         return (actions[0] if single else actions), state
 
-    def learn(self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] = ()) -> Self:
+    def learn(
+        self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] | None = (), **words: Any
+    ) -> Self:
         """As every agent learns; where ranks learn together, callbacks are those of the first one."""
         conduct = getattr(self._runtime, "conduct", None)
-        if conduct is None:
-            return super().learn(total_steps, callbacks)
+        if conduct is None or words:  # which are said again in own words
+            return super().learn(total_steps, callbacks, **words)
         with conduct(self, total_steps, callbacks) as heard:
             return super().learn(total_steps, heard)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from abc import abstractmethod
 from collections import deque
@@ -25,16 +26,20 @@ from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, wi
 from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback
-from velocirl.runs.memory_files import ROWS, forget, read_checkpoint, whole
+from velocirl.runs.memory_files import ROWS, forget, whole
+from velocirl.runs.models import find_model, model_of
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.documenting import Documented, signature_of
+from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.source import Source
+from velocirl.training.words import changed, own_arguments, own_settings
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
+ROOM = "velocirl.algorithms"  # which can import all of them
 Row = dict[str, float | int | None]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Total = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -83,6 +88,7 @@ class Agent(metaclass=Documented):
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
+    best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,6 +99,7 @@ class Agent(metaclass=Documented):
     def __init__(self, env: str | Environment, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
+        config = own_settings(self.Config, config, preset, self.source.observation_space)
         self.config: Any = build_config(self.Config, {**preset, **config})
         if self.config.check:
             self.source.watch()
@@ -117,16 +124,22 @@ class Agent(metaclass=Documented):
         """The settings with which this algorithm is known to learn its environment."""
         return self.source.preset(self.name)
 
-    def learn(self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] = ()) -> Self:
+    def learn(
+        self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] | None = (), **words: Any
+    ) -> Self:
         """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
 
         Each callback is called after every iteration: a `Callback`, or a function of the agent that may return False
-        to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way.
+        to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way. `words` are the
+        arguments of Stable-Baselines3; `reset_num_timesteps=False` lets schedules run over all steps so far and these.
         """
+        if words:
+            own = own_arguments({"total_steps": total_steps, "callbacks": callbacks}, words)
+            if not words.get("reset_num_timesteps", True) and own["total_steps"] is not None:
+                self.goal = Goal(0, self.steps + _whole(own.pop("total_steps")))
+            return self.learn(**own)
         if total_steps is not None:
-            if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
-                raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
-            self.goal = Goal(self.steps, int(total_steps))
+            self.goal = Goal(self.steps, _whole(total_steps))
         if self.goal is None:
             raise ValueError("say for how many steps: learn(total_steps)")
         listeners = as_callbacks(callbacks)
@@ -265,20 +278,24 @@ class Agent(metaclass=Documented):
         env: str | Environment | None = None,
         *,
         memory: bool = True,
+        best: bool | None = None,
         allow_nan: bool = False,
         **changes: Any,
     ) -> Self:
-        """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own.
+        """An agent from a file that `save` or a checkpoint wrote, or from a run: its directory or its name.
 
-        `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its
-        `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite
-        are refused, unless you `allow_nan`.
+        Of a run it is the best model where there is one, as `velocirl evaluate` takes it, and of a table the newest;
+        `best=False` is the newest, from which training goes on. Give `env` where the environment is your own. `changes`
+        replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its `memory`,
+        an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite are
+        refused, unless you `allow_nan`.
         """
-        path = Path(path)
-        if not path.exists() and not path.suffix:
-            path = path.with_suffix(".safetensors")
-        state = read_checkpoint(path, memory=memory)
-        return cls.from_state(state, env, str(path), allow_nan=allow_nan, **changes)
+        state, name, run = find_model(path, best=best, memory=memory)
+        if run is not None and best is None and not algorithm_from(run.description.algorithm).best_is_best:
+            state, name = model_of(run, best=False, memory=memory)
+        if env is None:
+            require_known(str(state.document.get("environment")), name, run)
+        return cls.from_state(state, env, name, allow_nan=allow_nan, **changes)
 
     @classmethod
     def from_state(
@@ -296,11 +313,11 @@ class Agent(metaclass=Documented):
             kind = algorithm_from(document.algorithm)
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
-            config = {**document.config, **changes}
+            config = changed(kind.Config, document.config, changes)
             if "buffer_file" in document.config.keys() - changes.keys():
-                config["buffer_file"] = _unasked(document.config["buffer_file"], state, name)
+                config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
-                agent: Any = kind(_named(document.environment, name) if env is None else env, **config)
+                agent: Any = kind(named_environment(document.environment, name) if env is None else env, **config)
             saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
@@ -367,27 +384,22 @@ class Agent(metaclass=Documented):
         return (array if shape else array[:, None]), single
 
 
+def _whole(total_steps: Any) -> int:
+    if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
+        raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
+    return int(total_steps)
+
+
 def algorithm_from(name: str) -> type[Agent]:
     """The algorithm of a name, in any case."""
+    if str(name).lower() not in map(str.lower, ALGORITHMS):
+        importlib.import_module(ROOM).load_algorithms()
     found = {known.lower(): kind for known, kind in ALGORITHMS.items()}
     if str(name).lower() not in found:
         raise ValueError(f"there is no algorithm {name!r}{nearest(str(name).lower(), list(found))}")
     return found[str(name).lower()]
 
 
-def _unasked(buffer_file: str | None, state: State, name: str) -> None:
-    """The file of a memory that nobody asked for: none, as a path that stands in a file is not opened for that."""
-    if buffer_file is not None and len(state.arrays.get(ROWS, ())):
-        raise ValueError(
-            f"{name} wants its memory in the file {buffer_file}: give buffer_file={buffer_file!r} if it may be made or"
-            " written there, or buffer_file=None to have it in memory"
-        )
-
-
-def _named(environment: str, file: str) -> str:
-    """The environment that a file names, unless finding it would import a module: what is loaded executes nothing."""
-    if str(environment).count(":") > 1:
-        raise ValueError(
-            f"{file} names {environment!r}, and making that would import a module; if you trust it, give env="
-        )
-    return environment
+def load(path: str | Path, env: str | Environment | None = None, **options: Any) -> Agent:
+    """An agent of whatever algorithm, from a model's file, or from a run's directory or name: see `Agent.load`."""
+    return Agent.load(path, env, **options)

@@ -1,7 +1,5 @@
 """What the caller of a Gymnasium environment's copies sees, wherever they run: seeds, masks, checks and results."""
 
-import difflib
-import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,11 +8,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import ClosedEnvironmentError, Error
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from velocirl.engine.random import require_seed
+from velocirl.vector.gymnasium_ids import find_spec
 from velocirl.vector.host_copies import Arrays, Description, Nested, Records, Source, map_arrays, require_fixed_size
 
 Seeds = int | Sequence[int | None] | None
@@ -26,15 +25,7 @@ def find_source(environment: str | EnvSpec | Callable[..., gymnasium.Env]) -> So
         if isinstance(environment, EnvSpec) or callable(environment):
             return environment
         raise ValueError(f"expected a Gymnasium id, an EnvSpec or a callable that makes one, got {environment!r}")
-    module, _, name = environment.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    try:
-        return gymnasium.spec(name)
-    except Error as error:
-        nearest = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
-        hint = f" The nearest ids are {', '.join(nearest)}." if nearest else ""
-        raise ValueError(f"no Gymnasium environment {name!r}: {error}{hint}") from error
+    return find_spec(environment)
 
 
 def copy_seeds(entropy: int | Sequence[int], num_envs: int) -> list[int]:

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.vector.autoreset import with_autoreset
+from velocirl.vector.gymnasium_ids import explained, import_for
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.single import SingleEnv
 
@@ -23,7 +24,9 @@ def make(
     """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`."""
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
-        return gymnasium.make(environment.removeprefix(GYMNASIUM), **rendering, **params)
+        name = environment.removeprefix(GYMNASIUM)
+        with explained(name):
+            return gymnasium.make(import_for(name), **rendering, **params)
     return SingleEnv(registry.find(environment), device=device, render_mode=render_mode, params=params)
 
 
@@ -100,7 +103,9 @@ def _make_host(environment: str, num_envs: int, workers: int | None, **options: 
     if workers is None:
         from velocirl.vector.host import HostVectorEnv  # neither is needed for native fleets
 
-        return HostVectorEnv(environment, num_envs, **options)
+        with explained(environment):
+            return HostVectorEnv(environment, num_envs, **options)
     from velocirl.vector.workers import WorkerVectorEnv
 
-    return WorkerVectorEnv(environment, num_envs, workers=workers, **options)
+    with explained(environment):
+        return WorkerVectorEnv(environment, num_envs, workers=workers, **options)
