@@ -22,8 +22,8 @@ from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleet import allocate
 from velocirl.engine.lifecycle import Copies, Lifecycle
-from velocirl.engine.rehearsal import failed
 from velocirl.engine.targets.python import PythonTarget
+from velocirl.engine.telling import failed
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment

@@ -34,6 +34,18 @@ class Environment:
     `reset`, `step`, `observe` and `legal` are scalar functions and get compiled; `draw` and `text` are plain Python,
     for people to look at. `report` names the state fields that are shown at the end of each episode; `presets`, by the
     name of an algorithm, are settings with which it is known to learn this environment.
+
+        reset(state, params, rng)               writes every field of the state
+        step(state, params, action, rng)        changes the state, returns (reward, terminated)
+        observe(state, params, observation)     writes every element of the row
+        legal(state, params, mask)              writes 1 for each legal action, else 0
+        draw(state, params, canvas)             paints a picture:
+            canvas.view(left, right, bottom, top, width=600, height=400)    first: the part of the world that is seen
+            canvas.rectangle(left, bottom, right, top, color)               a color is (red, green, blue), 0 to 255
+            canvas.disc(x, y, radius, color)
+            canvas.line(x1, y1, x2, y2, width, color)
+            canvas.polygon([(x, y), ...], color)
+        text(state, params)                     returns a string
     """
 
     id: str

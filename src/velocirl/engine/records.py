@@ -178,20 +178,52 @@ def record(cls: type) -> Record:
     return result
 
 
+NARROW: tuple[Any, ...] = (np.int8, np.int16, np.uint8)
+
+
 class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A row of records whose fields are attributes, in plain Python as in compiled code.
 
-    Of NumPy's own a field could not be called `clip` or `size`, as its methods are.
+    Of NumPy's own a field could not be called `clip` or `size`, as its methods are. Narrow whole numbers are read as
+    64 bits, with which compiled code computes too. A value that does not fit its field is refused: compiled code would
+    wrap it around without a word.
     """
 
     def __getattribute__(self, name: str) -> Any:
         fields = np.void.__getattribute__(self, "dtype").fields
-        return self[name] if name in fields else np.void.__getattribute__(self, name)
+        if name not in fields:
+            return np.void.__getattribute__(self, name)
+        value = self[name]
+        return np.int64(value) if isinstance(value, NARROW) else value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in (self.dtype.fields or {}):
+        fields: Any = self.dtype.fields or {}
+        if name not in fields:
             raise AttributeError(f"there is no field {name!r}: there are {', '.join(self.dtype.names or ())}")
+        _require_fit(name, fields[name][0], value)
         self[name] = value
+
+
+def _require_fit(name: str, kind: np.dtype, value: Any) -> None:
+    """Refuse what compiled code cannot write into a field, or would write as something else."""
+    if kind.shape:
+        if not isinstance(value, np.ndarray) or value.shape != kind.shape or value.base is None:  # another field's
+            count = int(np.prod(kind.shape))
+            first = f"{name}[{', '.join('0' * len(kind.shape))}]"
+            raise TypeError(
+                f"{name} is an array of {count} numbers and is written by its elements, {first} = ..., or {name}[:] ="
+                " ... for all of them"
+            )
+    elif isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(f"{name} is one number, and an array is written into it")
+    elif kind.kind in "iu" and isinstance(value, (int, np.integer)):
+        limits = np.iinfo(kind)
+        if not limits.min <= value <= limits.max:
+            wide = "int32" if kind.itemsize < 4 else "int64"
+            raise OverflowError(
+                f"{value} does not fit {name}, an {kind} from {limits.min} to {limits.max}, and would be wrapped around"
+                f" in compiled code; declare it {wide}"
+            )
 
 
 def with_attributes(records: NDArray[Any]) -> Any:
