@@ -83,7 +83,8 @@ def lifecycle(environment: Environment) -> Lifecycle:
         copies.reward[i] = reward
         copies.total[i] += copies.reward[i]
         copies.terminated[i] = terminated
-        copies.truncated[i] = elapsed >= np.int32(copies.limit)  # of 64 bits, half as many would be compared at once
+        # So written it is one vector instruction: `>=` takes two, and of 64 bits only half as many fit.
+        copies.truncated[i] = elapsed > np.int32(copies.limit - 1)
 
     def conclude(copies, i):
         """Where the episode ended: keep its last observation and statistics, then begin the next."""
