@@ -31,7 +31,14 @@ def register(environment: Environment) -> None:
             entry_point="velocirl.vector.making:make_registered",
             vector_entry_point="velocirl.vector.making:make_vec_registered",
             kwargs={"environment": environment.id},
+            max_episode_steps=environment.max_steps,
         )
+
+
+def adopt(environment: Environment) -> None:
+    """Make an environment that came from another process known by its id, unless that is known already."""
+    if environment.id not in _environments:
+        register(environment)
 
 
 def list_envs() -> list[str]:
@@ -62,6 +69,11 @@ def load_built_in() -> None:
         _loaded = True
         for module in pkgutil.iter_modules(importlib.import_module(BUILT_IN).__path__):
             importlib.import_module(f"{BUILT_IN}.{module.name}")
+
+
+def found_anywhere(environment: Environment) -> bool:
+    """Whether its id finds it in every process: it is built in, and nobody has taken its id."""
+    return _built_in(environment) and _environments.get(environment.id) is environment
 
 
 def _built_in(environment: Environment) -> bool:
