@@ -38,8 +38,10 @@ def fleet_specs(environment: Environment, count: int, limit: int | None = None) 
     }
 
 
-def check_fleet(environment: Environment, state: Mapping[str, NDArray[Any]], count: int, limit: int) -> None:
-    """Refuse a state in which a fleet of so many copies, with this time limit, could not have been."""
+def check_fleet(
+    environment: Environment, state: Mapping[str, NDArray[Any]], count: int, limit: int | None = None
+) -> None:
+    """Refuse a state in which a fleet of so many copies could not have been."""
     check_arrays(state, fleet_specs(environment, count, limit))
     _check_choices(environment, state["mask"])
 

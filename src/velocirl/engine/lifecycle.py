@@ -49,6 +49,11 @@ def each_array(function: Callable[[Any], Any], copies: Any) -> Any:
     return copies._make(part if isinstance(part, int) else function(part) for part in copies)
 
 
+def bytes_of(copies: Copies) -> int:
+    """The memory that the arrays of copies take."""
+    return sum(getattr(copies, name).nbytes for name in ARRAYS)
+
+
 class Lifecycle(NamedTuple):
     """The scalar functions of an environment's life, each for one copy."""
 
