@@ -11,6 +11,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import between, bool_, float32, float64, int8, int16, int32, int64, record, uint8
 from velocirl.engine.registry import list_envs, load_built_in
+from velocirl.vector import adapters
 from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
@@ -53,6 +54,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "NumericalError",
     "StopOnReward",
     "TabularModel",
+    "adapters",
     "between",
     "bool_",
     "check_env",

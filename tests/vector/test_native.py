@@ -192,8 +192,8 @@ def test_reported_fields_are_those_of_the_end_of_the_episode(define):
     envs = velocirl.make_vec(define(state=Runner, reset=start, step=run, report=("laps", "value")), 2, seed=1)
     envs.reset()
     for _ in range(2):
-        assert "episode" not in envs.step(np.zeros(2, int))[4]
-    infos = envs.step(np.zeros(2, int))[4]
+        assert envs.step(np.zeros(2, int))[4] == {}
+    infos = envs.step(np.zeros(2, int))[4]["final_info"]
     expected = {"r": [3.0, 3.0], "l": [3, 3], "laps": [3, 3], "value": [1.5, 1.5]}
     assert {name: array.tolist() for name, array in infos["episode"].items()} == expected
     np.testing.assert_array_equal(envs.copies.state["laps"], 0)

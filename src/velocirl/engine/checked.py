@@ -110,7 +110,7 @@ class Watch:
 
     def _again(self, copy: int) -> DefinitionError | None:
         """Let a copy do again in plain Python what it was at; what is wrong with that."""
-        single = PythonTarget(self._environment, allocate(self._environment, 1, {}))
+        single = PythonTarget(self._environment, allocate(self._environment, 1, {}, self._copies.limit))
         for name in KEPT:
             getattr(single.copies, name)[0] = self._kept[name][copy]
         single.copies.params[0], single.copies.action[0] = self._copies.params[copy], self._copies.action[copy]

@@ -103,11 +103,16 @@ class Record:
 
     def rows(self, count: int, values: Mapping[str, Any] | None = None) -> NDArray[Any]:
         """An array of `count` rows, filled with the defaults and then with `values` (scalars, or one per row)."""
-        array = np.zeros(count, self.dtype)
-        for name, value in {**self.defaults, **(values or {})}.items():
+        rows = np.zeros(count, self.dtype)
+        self.fill(rows, {**self.defaults, **(values or {})})
+        return rows
+
+    def fill(self, rows: NDArray[Any], values: Mapping[str, Any]) -> None:
+        """Write values (scalars, or one per row) into the fields of rows; what does not fit is refused."""
+        for name, value in values.items():
             if name not in self.fields:
                 raise ValueError(f"{self.name} has no field {name!r}{self.suggestion(name)}")
-            column = array[name]
+            column = rows[name]
             given = np.asarray(value)
             if given.dtype.kind not in "biuf" or not np.all(np.isfinite(given)):
                 raise ValueError(f"{self.name}.{name} must be finite numbers, got {value!r}")
@@ -116,7 +121,7 @@ class Record:
                     column[...] = given
             except ValueError:
                 raise ValueError(
-                    f"{self.name}.{name} has shape {given.shape}; give one value, or one for each of {count} copies"
+                    f"{self.name}.{name} has shape {given.shape}; give one value, or one for each of {len(rows)} copies"
                 ) from None
             fits = np.isfinite(column) if column.dtype.kind == "f" else column == given
             if not np.all(fits):
@@ -124,7 +129,6 @@ class Record:
             low, high = self.bounds.get(name, (-np.inf, np.inf))
             if np.any(column < low) or np.any(column > high):
                 raise ValueError(f"{self.name}.{name} must be from {low} to {high}, got {value!r}")
-        return array
 
     def beyond(self, rows: NDArray[Any]) -> tuple[str, Any] | None:
         """The first field with a value outside of its bounds, and that value; None where there is none."""
@@ -140,6 +144,10 @@ class Record:
         if near:
             return f": did you mean {near[0]!r}?"
         return "; it has none" if self is NO_PARAMS else f"; its fields are {', '.join(self.fields)}"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """What has no parameters is known by that, also where it comes from a pickle."""
+        return "NO_PARAMS" if self is NO_PARAMS else super().__reduce__()
 
     def __repr__(self) -> str:
         return f"Record({self.name}: {', '.join(self.fields)})"

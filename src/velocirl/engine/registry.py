@@ -32,7 +32,14 @@ def register(environment: Environment) -> None:
             entry_point="velocirl.vector.making:make_registered",
             vector_entry_point="velocirl.vector.making:make_vec_registered",
             kwargs={"environment": environment.id},
+            max_episode_steps=environment.max_steps,
         )
+
+
+def adopt(environment: Environment) -> None:
+    """Make an environment that came from another process known by its id, unless that is known already."""
+    if environment.id not in _environments:
+        register(environment)
 
 
 def list_envs() -> list[str]:
@@ -68,6 +75,11 @@ def _instead(name: str) -> str:
     if (theirs := nearest_id(name, gymnasium.registry)) is not None:
         return f"Gymnasium's is 'gym:{name if name in gymnasium.registry else theirs}'"
     return "velocirl.list_envs() shows those there are, and gym:ID is one of Gymnasium's"
+
+
+def found_anywhere(environment: Environment) -> bool:
+    """Whether its id finds it in every process: it is built in, and nobody has taken its id."""
+    return _built_in(environment) and _environments.get(environment.id) is environment
 
 
 def _built_in(environment: Environment) -> bool:
