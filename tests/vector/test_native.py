@@ -89,8 +89,8 @@ def test_a_wrong_number_of_seeds_is_refused(seed):
         make(seed=seed)
 
 
-@pytest.mark.parametrize("seed", [0, -1, 2**64 - 1, 2**64 + 3, np.int64(5), np.uint8(5)])
-def test_any_integer_is_a_seed(seed):
+@pytest.mark.parametrize("seed", [0, 2**64 - 1, np.int64(5), np.uint8(5)])
+def test_any_whole_number_of_64_bits_is_a_seed(seed):
     envs, _ = make(2, seed=seed)
     fresh = random.streams(int(seed), 2)
     assert np.unique(fresh).size == 4
