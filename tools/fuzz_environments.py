@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.error import Error
+from gymnasium.error import ClosedEnvironmentError, Error
 from gymnasium.spaces import Box, Discrete
 
 import velocirl
@@ -125,7 +125,7 @@ class Fuzz:
         for call in (fleet.reset, lambda: fleet.step(self._actions(fleet)), lambda: fleet.run_randomly(3)):
             try:
                 call()
-            except Error:
+            except ClosedEnvironmentError:
                 self.counts["refused"] += 1
             else:
                 self.wrong.append("a fleet that was closed went on")
