@@ -10,29 +10,20 @@ Gymnasium's own classics for as many steps, with settings that its own zoo of tr
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparing import OURS, PEER, command_line
 
 import velocirl
 from velocirl.algorithms import load_algorithms
-from velocirl.bench.files import with_section, write_whole
 from velocirl.engine.registry import find
 from velocirl.runs.processor import processor
 from velocirl.training.agent import ALGORITHMS
 
 SEEDS, PEER_SEEDS, EPISODES = 5, 3, 100
-BEGIN, END = "<!-- comparison:begin -->", "<!-- comparison:end -->"
-OURS, PEER = "velocirl", "Stable-Baselines3"
 COMPARED = ("ppo", "dqn", "sac", "td3")
 WIDE = {"net_arch": [256, 256]}
 PEERS: dict[tuple[str, str], dict[str, Any]] = {
@@ -79,6 +70,11 @@ def jobs() -> Iterator[dict[str, Any]]:
                     yield {"library": PEER, **job}
 
 
+def slowest_first() -> list[dict[str, Any]]:
+    """The runs in an order in which none is waited for alone in the end."""
+    return sorted(jobs(), key=lambda one: (one["library"] != OURS, one["algorithm"] not in ("sac", "td3")))
+
+
 def run_one(job: dict[str, Any]) -> dict[str, Any]:
     """Train and evaluate once."""
     return {**job, "processor": processor(), **(train_ours(job) if job["library"] == OURS else train_peer(job))}
@@ -117,46 +113,6 @@ def train_peer(job: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "return": evaluation.mean_return}
 
 
-def run_all(path: Path, parallel: int, only: list[str]) -> None:
-    """Run what the file does not have yet."""
-    done = {key(one) for one in read(path)}
-    left = [one for one in jobs() if key(one) not in done and (not only or one["environment"] in only)]
-    left.sort(key=lambda one: (one["library"] != OURS, one["algorithm"] not in ("sac", "td3")))  # the slowest not last
-    print(f"{len(done)} runs are done, {len(left)} are left", flush=True)
-    started = time.perf_counter()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-    def run(job: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        command = [sys.executable, __file__, "one", json.dumps(job)]
-        outcome = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
-        return job, outcome.stdout if outcome.returncode == 0 else "!" + outcome.stderr
-
-    with ThreadPoolExecutor(parallel) as pool, path.open("a", encoding="utf-8") as file:
-        waiting = [pool.submit(run, job) for job in left]
-        for number, one in enumerate(as_completed(waiting), 1):
-            job, text = one.result()
-            minutes = (time.perf_counter() - started) / number * (len(left) - number) / 60
-            if text.startswith("!"):
-                print(f"{job} failed: {text[-2000:]}", flush=True)
-                continue
-            result = json.loads(text.splitlines()[-1])
-            file.write(json.dumps(result) + "\n")
-            file.flush()
-            line = " ".join(str(part) for part in key(result))
-            outcome = f"{result['return']:.2f} in {result['seconds']:.1f} s"
-            print(f"{number}/{len(left)} {line}: {outcome}, {minutes:.1f} min left", flush=True)
-
-
-def key(result: dict[str, Any]) -> tuple[Any, ...]:
-    """What makes a run another run."""
-    return tuple(result[name] for name in ("library", "environment", "algorithm", "seed", "steps"))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The results of a file; none where there is no file yet."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def page(results: list[dict[str, Any]]) -> str:
     """The table, a line for each environment, algorithm and library."""
     lines = [
@@ -189,25 +145,7 @@ def interval(returns: np.ndarray) -> tuple[float, float]:
 
 def main() -> None:
     """One of the commands."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="train what the file of results does not have yet")
-    run.add_argument("results", type=Path)
-    run.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    run.add_argument("--only", nargs="*", default=[], help="environments")
-    write = commands.add_parser("write", help="write the page between the markers of a file")
-    write.add_argument("results", type=Path)
-    write.add_argument("document", type=Path)
-    one = commands.add_parser("one", help="a single run, as JSON")
-    one.add_argument("job", type=json.loads)
-    arguments = parser.parse_args()
-    if arguments.command == "run":
-        run_all(arguments.results, arguments.jobs, arguments.only)
-    elif arguments.command == "one":
-        print(json.dumps(run_one(arguments.job)))
-    else:
-        document = arguments.document.read_text(encoding="utf-8")
-        write_whole(arguments.document, with_section(document, BEGIN, END, page(read(arguments.results))))
+    command_line(__doc__ or "", slowest_first, run_one, page, "comparison")
 
 
 if __name__ == "__main__":

@@ -130,7 +130,9 @@ def test_a_saved_agent_goes_on_and_acts_the_same_elsewhere(tmp_path):
     steps = again.steps
     again.learn(1_000_000)
     assert again.steps >= steps + 1_000_000
-    elsewhere = Agent.load(tmp_path / "agent", runtime="serial", num_envs=64)
+    with pytest.raises(ValueError, match="with as many copies as it had: leave num_envs out"):
+        Agent.load(tmp_path / "agent", runtime="serial", num_envs=64)
+    elsewhere = Agent.load(tmp_path / "agent", runtime="serial")
     np.testing.assert_array_equal(elsewhere.parameters, agent.parameters)
 
 

@@ -278,7 +278,7 @@ def test_too_little_memory(tmp_path):
     """The error says what to reduce; what was saved is whole, and a smaller agent trains at once."""
     build("mlp").learn(2 * BATCH, Checkpoint(tmp_path, every=1))
     latest = Checkpoints(tmp_path).latest()
-    message = refused_for_memory(latest.path)
+    message = refused_for_memory()
     assert "num_envs=1,048,576" in message
     assert "horizon=8,192" in message
     assert "reduce num_envs or minibatch_size" in message
@@ -289,9 +289,9 @@ def test_too_little_memory(tmp_path):
     assert np.isfinite(resumed.parameters).all()
 
 
-def refused_for_memory(path):
+def refused_for_memory():
     with pytest.raises(DeviceMemoryError) as caught:
-        PPO.load(path, num_envs=2**20, horizon=2**13).learn(1)
+        build("mlp", num_envs=2**20, horizon=2**13).learn(1)
     return str(caught.value)
 
 

@@ -337,7 +337,8 @@ class Agent(metaclass=Documented):
             wrong = str(error).replace("`", "").replace("$.", "")
             raise ValueError(f"{name} is not an agent of this version: {wrong}") from None
         except StateError as error:
-            raise StateError(f"{name} cannot be used: {error}") from None
+            advice = "; it goes on with as many copies as it had: leave num_envs out" if "num_envs" in changes else ""
+            raise StateError(f"{name} cannot be used: {error}{advice}") from None
         return agent
 
     def time_metrics(self, steps: int) -> Row:
