@@ -1,0 +1,160 @@
+"""Train on environments of Gymnasium for which nobody here chose settings, beside Stable-Baselines3 at equal steps.
+
+    python tools/compare_untuned.py run results.jsonl --jobs 2
+    python tools/compare_untuned.py write results.jsonl BENCHMARKS.md
+
+Ours by its defaults alone; Stable-Baselines3 by its defaults, and with the settings of its zoo of trained agents. Each
+run is a process of its own, on one thread; runs that the file has already are not repeated. Seconds are those of
+`learn`, ours compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from comparing import OURS, PEER, Job, command_line
+
+SEEDS, EPISODES = 5, 20
+STEPS = {
+    "ppo": dict.fromkeys(
+        [
+            "Hopper-v5", "HalfCheetah-v5", "Walker2d-v5", "InvertedDoublePendulum-v5", "Swimmer-v5", "LunarLander-v3",
+            "LunarLanderContinuous-v3", "BipedalWalker-v3",
+        ],
+        100_000,
+    ),
+    "dqn": {"LunarLander-v3": 100_000, "Acrobot-v1": 100_000, "MountainCar-v0": 120_000, "CartPole-v1": 50_000},
+    "sac": dict.fromkeys(["Hopper-v5", "HalfCheetah-v5", "Walker2d-v5"], 30_000),
+    "td3": dict.fromkeys(["Hopper-v5", "HalfCheetah-v5", "Walker2d-v5"], 30_000),
+}  # fmt: skip
+WIDE = {"net_arch": [256, 256]}
+ROBOT = {"log_std_init": -2, "ortho_init": False, "activation_fn": "ReLU", **WIDE}
+LANDER = {"num_envs": 16, "n_steps": 1024, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4, "ent_coef": 0.01}
+SWINGING = {
+    "learning_rate": 6.3e-4, "batch_size": 128, "buffer_size": 50_000, "learning_starts": 0, "gradient_steps": -1,
+    "target_update_interval": 250, "exploration_fraction": 0.12, "exploration_final_eps": 0.1, "policy_kwargs": WIDE,
+}  # fmt: skip
+ZOO: dict[str, dict[str, dict[str, Any]]] = {
+    "ppo": {
+        "Hopper-v5": {
+            "normalize": True, "batch_size": 32, "n_steps": 512, "gamma": 0.999, "learning_rate": 9.80828e-05,
+            "ent_coef": 0.00229519, "n_epochs": 5, "gae_lambda": 0.99, "max_grad_norm": 0.7, "vf_coef": 0.835671,
+            "policy_kwargs": ROBOT,
+        },
+        "HalfCheetah-v5": {
+            "normalize": True, "n_steps": 512, "gamma": 0.98, "learning_rate": 2.0633e-05, "ent_coef": 0.000401762,
+            "clip_range": 0.1, "n_epochs": 20, "gae_lambda": 0.92, "max_grad_norm": 0.8, "vf_coef": 0.58096,
+            "policy_kwargs": ROBOT,
+        },
+        "Walker2d-v5": {
+            "normalize": True, "batch_size": 32, "n_steps": 512, "learning_rate": 5.05041e-05, "ent_coef": 0.000585045,
+            "clip_range": 0.1, "n_epochs": 20, "max_grad_norm": 1, "vf_coef": 0.871923,
+        },
+        "InvertedDoublePendulum-v5": {
+            "normalize": True, "batch_size": 128, "n_steps": 128, "gamma": 0.98, "learning_rate": 0.000155454,
+            "ent_coef": 1.05057e-06, "clip_range": 0.4, "gae_lambda": 0.8, "vf_coef": 0.695929,
+        },  # the zoo says batches of 512, of which a rollout of 128 steps makes one of 128
+        "Swimmer-v5": {
+            "normalize": True, "gamma": 0.9999, "num_envs": 4, "n_steps": 1024, "batch_size": 256,
+            "learning_rate": 6e-4, "gae_lambda": 0.98,
+        },
+        "LunarLander-v3": LANDER,
+        "LunarLanderContinuous-v3": LANDER,
+        "BipedalWalker-v3": {"normalize": True, "num_envs": 32, "n_steps": 2048, "gamma": 0.999, "clip_range": 0.18},
+    },
+    "dqn": {
+        "LunarLander-v3": SWINGING,
+        "Acrobot-v1": SWINGING,
+        "MountainCar-v0": {
+            "learning_rate": 4e-3, "batch_size": 128, "buffer_size": 10_000, "learning_starts": 1000, "gamma": 0.98,
+            "target_update_interval": 600, "train_freq": 16, "gradient_steps": 8, "exploration_fraction": 0.2,
+            "exploration_final_eps": 0.07, "policy_kwargs": WIDE,
+        },
+        "CartPole-v1": {
+            "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1000,
+            "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
+            "exploration_final_eps": 0.04, "policy_kwargs": WIDE,
+        },
+    },
+    "sac": dict.fromkeys(STEPS["sac"], {"learning_starts": 10_000}),
+    "td3": dict.fromkeys(STEPS["td3"], {"learning_starts": 10_000, "noise": 0.1}),
+}  # fmt: skip
+
+
+def jobs() -> Iterator[Job]:
+    """Every run of the comparison, the slowest first."""
+    for algorithm in ("td3", "sac", "ppo", "dqn"):
+        for environment, steps in STEPS[algorithm].items():
+            for library, settings in ((PEER, "zoo"), (PEER, "defaults"), (OURS, "defaults")):
+                for seed in range(SEEDS):
+                    yield {
+                        "library": library, "settings": settings, "environment": environment, "algorithm": algorithm,
+                        "seed": seed, "steps": steps,
+                    }  # fmt: skip
+
+
+def run_one(job: Job) -> Job:
+    """Train and evaluate once."""
+    from velocirl.runs.processor import processor
+
+    return {**job, "processor": processor(), **(train_ours(job) if job["library"] == OURS else train_peer(job))}
+
+
+def train_ours(job: Job) -> Job:
+    """Train an agent of ours by its defaults."""
+    import velocirl
+    from velocirl.algorithms import load_algorithms
+    from velocirl.training.agent import ALGORITHMS
+
+    load_algorithms()
+    agent: Any = ALGORITHMS[job["algorithm"]](f"gym:{job['environment']}", seed=job["seed"], threads=1, device="cpu")
+    agent.prepare()
+    start = time.perf_counter()
+    agent.learn(job["steps"])
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "return": velocirl.evaluate(agent, episodes=EPISODES, seed=0).mean_return}
+
+
+def train_peer(job: Job) -> Job:
+    """Train an agent of Stable-Baselines3, and let it evaluate itself."""
+    import numpy as np
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.noise import NormalActionNoise
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    torch.set_num_threads(1)
+    settings = dict(ZOO[job["algorithm"]][job["environment"]]) if job["settings"] == "zoo" else {}
+    normalize, noise = settings.pop("normalize", False), settings.pop("noise", None)
+    if "policy_kwargs" in settings and "activation_fn" in settings["policy_kwargs"]:
+        settings["policy_kwargs"] = {**settings["policy_kwargs"], "activation_fn": torch.nn.ReLU}
+    envs = make_vec_env(job["environment"], n_envs=settings.pop("num_envs", 1), seed=job["seed"])
+    test_envs = make_vec_env(job["environment"], seed=1000)
+    if normalize:
+        envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99))
+        test_envs = VecNormalize(test_envs, training=False, norm_reward=False)
+        test_envs.obs_rms = envs.obs_rms
+    if noise is not None:
+        size = envs.action_space.shape[0]  # type: ignore[index]
+        settings["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, noise))
+    model = getattr(stable_baselines3, job["algorithm"].upper())(
+        "MlpPolicy", envs, seed=job["seed"], device="cpu", **settings
+    )
+    start = time.perf_counter()
+    model.learn(job["steps"])
+    seconds = time.perf_counter() - start
+    mean, _ = evaluate_policy(model, test_envs, n_eval_episodes=EPISODES)
+    return {"seconds": seconds, "return": float(mean)}
+
+
+def page(results: list[Job]) -> str:
+    """A line for each pair of environment and algorithm, ours beside theirs."""
+    raise NotImplementedError
+
+
+if __name__ == "__main__":
+    command_line(__doc__ or "", jobs, run_one, page, "untuned")
