@@ -14,7 +14,6 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.environment import Environment
 from velocirl.engine.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
@@ -32,6 +31,7 @@ from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
 from velocirl.training.callbacks import Step
+from velocirl.training.source import Given
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
 COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
@@ -57,7 +57,7 @@ class TabularAgent(Agent):
     config: TableConfig
     best_is_best = False  # returns of training are those of exploring; a table gets better as long as it learns
 
-    def __init__(self, env: str | Environment, **config: Any) -> None:
+    def __init__(self, env: Given, **config: Any) -> None:
         super().__init__(env, **config)
         source = self.source
         if not isinstance(source.action_space, Discrete):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from velocirl.engine.allowance import loading
 from velocirl.engine.checked import faults_named
-from velocirl.engine.environment import Environment
 from velocirl.engine.fleet_state import try_copies
 from velocirl.engine.naming import nearest
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, within
@@ -34,7 +33,7 @@ from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.documenting import Documented, signature_of
 from velocirl.training.saved import named_environment, require_known, unasked_file
-from velocirl.training.source import Source
+from velocirl.training.source import Given, Source
 from velocirl.training.words import changed, own_arguments, own_settings
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
@@ -96,11 +95,13 @@ class Agent(metaclass=Documented):
             ALGORITHMS[cls.name] = cls
             cls.__signature__ = signature_of(cls.Config)
 
-    def __init__(self, env: str | Environment, **config: Any) -> None:
+    def __init__(self, env: Given, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
+        preset |= self.source.settings()
         config = own_settings(self.Config, config, preset, self.source.observation_space)
         self.config: Any = build_config(self.Config, {**preset, **config})
+        self.source.require_count(self.config.num_envs)
         if self.config.check:
             self.source.watch()
         self.device_reason = ""  # on what it trains and why, in a few words
@@ -275,7 +276,7 @@ class Agent(metaclass=Documented):
     def load(
         cls,
         path: str | Path,
-        env: str | Environment | None = None,
+        env: Given | None = None,
         *,
         memory: bool = True,
         best: bool | None = None,
@@ -301,7 +302,7 @@ class Agent(metaclass=Documented):
     def from_state(
         cls,
         state: State,
-        env: str | Environment | None = None,
+        env: Given | None = None,
         name: str = "the state",
         *,
         allow_nan: bool = False,
@@ -401,6 +402,6 @@ def algorithm_from(name: str) -> type[Agent]:
     return found[str(name).lower()]
 
 
-def load(path: str | Path, env: str | Environment | None = None, **options: Any) -> Agent:
+def load(path: str | Path, env: Given | None = None, **options: Any) -> Agent:
     """An agent of whatever algorithm, from a model's file, or from a run's directory or name: see `Agent.load`."""
     return Agent.load(path, env, **options)

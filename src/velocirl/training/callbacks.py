@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
 from velocirl.runs.curve import EVALUATION
 from velocirl.training.config import require
 from velocirl.training.evaluation import evaluate
+from velocirl.training.source import Given
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
@@ -101,7 +101,7 @@ class Evaluate(Callback):
         every: int = 50_000,
         episodes: int = 20,
         *,
-        env: str | Environment | None = None,
+        env: Given | None = None,
         seed: int = 0,
         deterministic: bool = True,
         directory: str | Path | None = None,

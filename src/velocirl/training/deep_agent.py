@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
-from velocirl.engine.environment import Environment
 from velocirl.engine.saved import Specs, check_arrays, streams
 from velocirl.learners.fields import fields_of
 from velocirl.learners.learner import Learner, Report
@@ -37,6 +36,7 @@ from velocirl.optim.schedules import schedule_from
 from velocirl.training.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
 from velocirl.training.config import MODULES, OWN_MODULE, is_own_module
+from velocirl.training.source import Given
 
 
 class DeepAgent(Agent):
@@ -50,7 +50,7 @@ class DeepAgent(Agent):
     Scratch: ClassVar[type | None] = None  # the fields that it adds to a row
     remembers: ClassVar[bool] = False  # whether its networks may be recurrent
 
-    def __init__(self, env: str | Environment, **config: Any) -> None:
+    def __init__(self, env: Given, **config: Any) -> None:
         self.modules = {
             name: config[name] for name in MODULES if not isinstance(config.get(name), (str, Mapping, type(None)))
         }

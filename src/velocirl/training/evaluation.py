@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from velocirl.engine.environment import Environment
-from velocirl.training.source import Source
+from velocirl.training.source import Given, Source
+from velocirl.vector.given_vector import GivenVectorEnv, mode_of
+from velocirl.vector.host_copies import read_row
 
 MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
 
@@ -25,6 +27,31 @@ class Model(Protocol):
     def predict(self, observation: Any, /, *arguments: Any, **more: Any) -> tuple[Any, Any]:
         """Actions for a batch of observations, and the state of a recurrent model, or None."""
         ...
+
+
+class Rule:
+    """A function of one observation as a model."""
+
+    def __init__(self, act: Callable[[Any], Any]) -> None:
+        self._act = act
+
+    def predict(self, observation: Any, **_: Any) -> tuple[Any, None]:
+        """The action for each row."""
+        first: Any = observation
+        while not isinstance(first, np.ndarray):
+            first = next(iter(first.values())) if isinstance(first, dict) else first[0]
+        actions = [self._act(read_row(observation, copy)) for copy in range(len(first))]
+        return _together(actions), None
+
+
+def _together(actions: list[Any]) -> Any:
+    """Actions of single copies as a vector environment takes them."""
+    first = actions[0]
+    if isinstance(first, dict):
+        return {key: _together([one[key] for one in actions]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_together([one[place] for one in actions]) for place in range(len(first)))
+    return np.stack([np.asarray(one) for one in actions])
 
 
 @dataclass(frozen=True)
@@ -52,8 +79,8 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model,
-    env: str | Environment | VectorEnv | None = None,
+    model: Model | Callable[[Any], Any],
+    env: Given | None = None,
     episodes: int = 100,
     seed: int | None = None,
     *,
@@ -61,12 +88,19 @@ def evaluate(
 ) -> Evaluation:
     """Let a model act for whole episodes, in `env` or in the environment that it was trained in.
 
+    A function is a model too, that gives the action for one observation.
     Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
     episodes do not count more than long ones.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if not hasattr(model, "predict"):
+        if not callable(model):
+            raise TypeError(f"a {type(model).__name__} cannot act: give a model with predict, or a function")
+        model = Rule(model)
+    model = cast("Model", model)
     if isinstance(env, VectorEnv):
+        env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
         return _play(model, env, episodes, seed, deterministic)
     if env is None:
         source = getattr(model, "source", None)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.environment import Environment
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
@@ -22,6 +21,7 @@ from velocirl.training.agent import Row
 from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.source import Given
 from velocirl.training.words import Word, absent, renamed
 
 
@@ -99,7 +99,7 @@ class OnPolicyAgent(DeepAgent):
     remembers = True
     config: Any
 
-    def __init__(self, env: str | Environment, **config: Any) -> None:
+    def __init__(self, env: Given, **config: Any) -> None:
         self.reward_moments = RunningMoments(1)
         super().__init__(env, **config)
 

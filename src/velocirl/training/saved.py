@@ -6,10 +6,16 @@ from velocirl.engine import registry
 from velocirl.runs.directory import Run
 from velocirl.runs.memory_files import ROWS
 from velocirl.runs.state_file import State
+from velocirl.vector.given import GIVEN
 
 
 def named_environment(environment: str, file: str) -> str:
     """The environment that a file names, unless finding it would import a module: what is loaded executes nothing."""
+    if str(environment).startswith(GIVEN):
+        raise ValueError(
+            f"{file} was trained in an environment that was given as an object, {environment.removeprefix(GIVEN)!r}:"
+            " give it again as env="
+        )
     if str(environment).count(":") > 1:
         raise ValueError(
             f"{file} names {environment!r}, and making that would import a module; if you trust it, give env="

@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
-from velocirl.vector.host_interface import copy_seeds
-from velocirl.vector.making import GYMNASIUM, make, make_vec
+from velocirl.engine.fleet import NO_LIMIT
+from velocirl.vector.autoreset import Disabled, NextStep
+from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
+from velocirl.vector.given_vector import GivenVectorEnv
+from velocirl.vector.host_copies import Source as Makers
+from velocirl.vector.host_interface import HostInterface, copy_seeds
+from velocirl.vector.making import GYMNASIUM, make_host, make_vec
 from velocirl.vector.native import FleetVectorEnv
+from velocirl.vector.native_copies import NativeCopies
+
+# An id, a compiled environment, one of Gymnasium's objects, what makes one, several of those, or a ready vector.
+Given = str | Environment | gymnasium.Env | Making | Sequence[Any] | VectorEnv
 
 
 class Source:
-    """An environment that an agent is for: native, or one of Gymnasium's (`gym:ID`)."""
+    """An environment that an agent is for: compiled, or one that steps in Python."""
 
-    def __init__(self, environment: str | Environment, params: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, environment: Given, params: Mapping[str, Any] | None = None) -> None:
         self.params = dict(params or {})
         self.check = False
         self.native: Environment | None = None
-        if isinstance(environment, str) and environment.startswith(GYMNASIUM):
-            self.id = environment
-            probe = make(environment, **self.params)
-            self.observation_space, self.action_space = probe.observation_space, probe.action_space
-            self.masked = "action_mask" in probe.reset(seed=0)[1]
-            probe.close()
-        elif isinstance(environment, (str, Environment)):
-            self.native = registry.find(environment)
+        self.num_envs: int | None = None  # where copies were given, and not only what they are made of
+        self.ready: HostInterface | None = None  # copies that somebody made
+        self.makers: str | Makers = ""  # what other copies of an environment that steps in Python are made of
+        if isinstance(environment, (str, Environment)):
+            self._find(environment)
+        elif (compiled := _compiled(environment)) is not None:
+            self.native, self.params = compiled[0], {**compiled[1], **self.params}
             self.id = self.native.id
+            self.num_envs = getattr(environment, "num_envs", None)
+        elif isinstance(environment, VectorEnv):
+            self._take_ready(environment)
+        elif isinstance(environment, (gymnasium.Env, list, tuple)) or callable(environment):
+            self._take(environment)
+        else:
+            raise TypeError(
+                f"a {type(environment).__name__} is no environment: give an id (velocirl envs lists them), gym:ID for"
+                " Gymnasium's, a velocirl.Environment, a Gymnasium environment, a function that makes one, a list of"
+                " those, or a VectorEnv"
+            )
+        if self.native is not None:
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
-        else:
-            kind = type(environment).__name__
-            advice = (
-                "register it with gymnasium.register and give its id"
-                if isinstance(environment, gymnasium.Env)
-                else "give an id (velocirl envs lists them), gym:ID for Gymnasium's, or a velocirl.Environment"
-            )
-            raise TypeError(f"an agent makes the copies of its environment itself and cannot use a {kind}: {advice}")
 
     def watch(self) -> None:
         """Let copies test their indices from now on, see `engine.checked`."""
@@ -53,6 +66,16 @@ class Source:
         """The settings with which an algorithm is known to learn this environment."""
         return {} if self.native is None else self.native.presets.get(algorithm, {})
 
+    def settings(self) -> dict[str, Any]:
+        """What copies that were given say of an agent's configuration, where nobody says otherwise."""
+        compiled = {} if self.native is None or not self.params else {"params": self.params}
+        return compiled if self.num_envs is None else {**compiled, "num_envs": self.num_envs}
+
+    def require_count(self, num_envs: int | None) -> None:
+        """Refuse another number of copies than there are."""
+        if self.native is None and self.num_envs not in (None, num_envs):
+            raise ValueError(f"num_envs={num_envs}, and the environments given are {self.num_envs}: leave num_envs out")
+
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
         """Copies to learn from."""
         if self.native is not None:
@@ -60,23 +83,96 @@ class Source:
             return FleetVectorEnv(
                 self.native, num_envs, seed=seed, threads=threads, params=self.params, copy=False, check=self.check
             )
+        if self.ready is not None:
+            self.refuse_workers(workers)
+            self.ready.begin_with(copy_seeds(seed, 1)[0])
+            return self.ready
         seeds = copy_seeds(seed, num_envs)
-        return make_vec(self.id, num_envs, seed=seeds, workers=workers, copy=False, **self.params)
+        return make_host(self.makers, num_envs, workers, seed=seeds, copy=False, **self.params)
 
     def refuse_workers(self, workers: int | None) -> None:
-        """Processes are of no use to a compiled environment."""
+        """Processes are of no use to a compiled environment, or to copies that are there."""
         if workers is not None:
-            raise ValueError(f"{self.id} is compiled and needs no workers; they are for gym: environments")
+            why = "is compiled and needs no workers" if self.native is not None else "steps as its maker chose"
+            raise ValueError(f"{self.id} {why}; they are for gym: environments")
 
     def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
         """Copies to be evaluated in."""
         if self.native is not None:
             return make_vec(self.native, num_envs, seed=seed, params=self.params, check=self.check)
-        return make_vec(self.id, num_envs, seed=None if seed is None else copy_seeds(seed, num_envs), **self.params)
+        if not self.makers:
+            raise ValueError(f"{self.id} cannot be copied: say where to evaluate, as in evaluate(agent, env)")
+        seeds = None if seed is None else copy_seeds(seed, num_envs)
+        return make_host(self.makers, num_envs, None, seed=seeds, **self.params)
 
     def signature(self) -> dict[str, str]:
         """What must be the same where a saved agent is loaded."""
         return {"observation_space": _describe(self.observation_space), "action_space": _describe(self.action_space)}
+
+    def _find(self, environment: str | Environment) -> None:
+        if isinstance(environment, str) and environment.startswith(GYMNASIUM):
+            self.id, self.makers = environment, environment.removeprefix(GYMNASIUM)
+            self._look(make_host(self.makers, 1, None, **self.params))
+        else:
+            self.native = registry.find(environment)
+            self.id = self.native.id
+
+    def _take(self, environment: gymnasium.Env | Making | Sequence[Any]) -> None:
+        """Functions that make copies, or objects that are copied."""
+        several = isinstance(environment, (list, tuple))
+        if self.params and not callable(environment):
+            raise ValueError("params are for environments that are made here: set them where you make yours")
+        self.makers = makers_of(environment)
+        self.id = GIVEN + name_of(environment[0] if several else environment)
+        self.num_envs = len(environment) if several else None
+        self._look(make_host(self.makers, 1, None, **self.params))
+
+    def _take_ready(self, envs: VectorEnv) -> None:
+        """Copies that are there; of those of Gymnasium's vectors more can be made, to evaluate."""
+        if self.params:
+            raise ValueError("params are for environments that are made here: set them where you make yours")
+        if isinstance(envs, HostInterface):  # of our own, which knows what it was made of
+            self.makers, self.params = envs.source or "", dict(envs.arguments)
+        elif envs.unwrapped is envs:  # no wrapper around it that copies would lack
+            self.makers = list(getattr(envs, "env_fns", ()))
+        self.ready = _same_step(envs)
+        self.id, self.num_envs = GIVEN + self.ready.name, envs.num_envs
+        self._look(self.ready, close=False)
+
+    def _look(self, envs: VectorEnv, *, close: bool = True) -> None:
+        self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
+        self.masked = "action_mask" in envs.reset(seed=0)[1]
+        if close:
+            envs.close()
+
+
+def _same_step(envs: VectorEnv) -> HostInterface:
+    ours = isinstance(envs, HostInterface) and envs.autoreset_mode == AutoresetMode.SAME_STEP
+    return envs if ours else GivenVectorEnv(envs)  # pyright: ignore[reportReturnType]
+
+
+def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
+    """The environment and parameters of an object of ours, of which agents run a fleet of their own."""
+    limit = None
+    if isinstance(given, (NextStep, Disabled)):
+        given = given.env
+    elif isinstance(given, gymnasium.Env):
+        given, limit = native_of(given) or (given, None)
+    if not isinstance(given, NativeCopies):
+        return None
+    environment, copies = given.environment, given.copies
+    own = NO_LIMIT if environment.max_steps is None else environment.max_steps
+    limit = limit or copies.limit
+    if limit != own:
+        environment = dataclasses.replace(environment, max_steps=None if limit == NO_LIMIT else limit)
+    params = {}
+    for name, default in environment.params.defaults.items():
+        values = np.unique(copies.params[name], axis=0)
+        if len(values) > 1:
+            raise ValueError(f"{environment.id}: {name} differs between the copies: give it as params=")
+        if not np.array_equal(values[0], default):
+            params[name] = values[0].tolist()
+    return environment, params
 
 
 def _describe(space: gymnasium.Space[Any]) -> str:

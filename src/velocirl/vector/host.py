@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from velocirl.vector.host_copies import Arrays, Copies, Description, Records, make_environments
-from velocirl.vector.host_interface import HostInterface
+from velocirl.vector.host_copies import Arrays, Copies, Description, Records, Source, make_environments
+from velocirl.vector.host_interface import HostInterface, find_source
 
 
 class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
@@ -25,7 +23,7 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
 
     def __init__(
         self,
-        environment: str | EnvSpec | Callable[..., gymnasium.Env],
+        environment: str | Source,
         num_envs: int,
         *,
         seed: int | Sequence[int | None] | None = None,
@@ -35,8 +33,8 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
         first: int = 0,
         **make_kwargs: Any,
     ) -> None:
-        super().__init__(environment, num_envs, seed, autoreset_mode, copy, infos)
-        self.envs = make_environments(self._source, range(first, first + self.num_envs), make_kwargs)
+        super().__init__(source := find_source(environment), num_envs, seed, autoreset_mode, copy, infos, make_kwargs)
+        self.envs = make_environments(source, range(first, first + self.num_envs), make_kwargs)
         try:
             description = Description.of(self.envs)
             self._adopt(description)

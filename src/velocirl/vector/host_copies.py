@@ -16,7 +16,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import create_empty_array
 
 Nested = Any  # an array, or dicts and tuples of arrays nested like the space they hold
-Source = EnvSpec | Callable[..., gymnasium.Env]
+Making = Callable[..., gymnasium.Env]
+Source = EnvSpec | Making | Sequence[Making]  # several functions take turns
 Records = list[tuple[int, dict[str, Any]]]  # (copy, its info), in the order in which they happened
 
 
@@ -32,7 +33,8 @@ def make_environments(source: Source, copies: Iterable[int], arguments: dict[str
                 checker = {"disable_env_checker": True} if copy > 0 else {}
                 environment = gymnasium.make(source, **{**checker, **arguments})
             else:
-                environment = source(**arguments)
+                maker = source[copy % len(source)] if isinstance(source, Sequence) else source
+                environment = maker(**arguments)
             if not isinstance(environment, gymnasium.Env):
                 raise TypeError(f"{source!r} returned {environment!r}; it must return a gymnasium.Env")
             environments.append(environment)
@@ -211,6 +213,11 @@ class Copies:
         self.returns = [0.0] * len(environments)
         self.lengths = [0] * len(environments)
         self.records: Records = []
+        # Masks may be a method too, as sb3-contrib has it, which is asked where the info says nothing.
+        self.ask_masks = [
+            environment.get_wrapper_attr("action_masks") if environment.has_wrapper_attr("action_masks") else None
+            for environment in environments
+        ]
         arrays.action_masks[:] = 1
         arrays.current[0] = -1
 
@@ -282,6 +289,8 @@ class Copies:
 
     def _record(self, index: int, info: dict[str, Any]) -> None:
         mask = info.get("action_mask")
+        if mask is None and (ask := self.ask_masks[index]) is not None:
+            mask = ask()
         if mask is not None and self.arrays.action_masks.shape[1] > 0:
             # A MultiDiscrete space has one mask per dimension; they lie side by side in the row.
             flat = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)

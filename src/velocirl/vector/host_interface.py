@@ -1,7 +1,7 @@
 """What the caller of a Gymnasium environment's copies sees, wherever they run: seeds, masks, checks and results."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -29,10 +29,10 @@ from velocirl.vector.reset_mask import split_mask
 Seeds = int | Sequence[int | None] | None
 
 
-def find_source(environment: str | EnvSpec | Callable[..., gymnasium.Env]) -> Source:
+def find_source(environment: str | Source) -> Source:
     """Find what copies are made from: an id becomes its specification, which other processes can use too."""
     if not isinstance(environment, str):
-        if isinstance(environment, EnvSpec) or callable(environment):
+        if isinstance(environment, (EnvSpec, list)) or callable(environment):
             return environment
         raise ValueError(f"expected a Gymnasium id, an EnvSpec or a callable that makes one, got {environment!r}")
     return find_spec(environment)
@@ -84,18 +84,19 @@ class HostInterface(VectorEnv):
 
     def __init__(
         self,
-        environment: str | EnvSpec | Callable[..., gymnasium.Env],
+        source: Source | None,
         num_envs: int,
         seed: Seeds,
         autoreset_mode: AutoresetMode,
         copy: bool,
         infos: bool,
+        arguments: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
             raise ValueError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
-        self._source = find_source(environment)
+        self.source, self.arguments = source, arguments or {}  # what more copies can be made of
         self.num_envs = int(num_envs)
-        self.spec = self._source if isinstance(self._source, EnvSpec) else None
+        self.spec = source if isinstance(source, EnvSpec) else None
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.copy = copy
         self._keep_infos = infos
@@ -109,7 +110,13 @@ class HostInterface(VectorEnv):
     @property
     def name(self) -> str:
         """The environment's id or, for a callable, its name: what errors call it."""
-        return self._source.id if isinstance(self._source, EnvSpec) else getattr(self._source, "__qualname__", "env")
+        source = self.source[0] if isinstance(self.source, list) else self.source
+        return source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", "env")
+
+    def begin_with(self, seed: Seeds) -> None:
+        """Let the next reset that is given no seed have this one."""
+        self._seeds(seed)
+        self._seed = seed
 
     @abstractmethod
     def _reset_copies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.vector.autoreset import with_autoreset
 from velocirl.vector.gymnasium_ids import explained, import_for
+from velocirl.vector.host_copies import Source
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.single import SingleEnv
 
@@ -76,7 +78,7 @@ def make_vec(
         for name, value, default in ours:
             if value != default:
                 raise ValueError(f"{environment} runs in Python and has no {name}=; that is for native environments")
-        return _make_host(
+        return make_host(
             environment.removeprefix(GYMNASIUM),
             num_envs,
             workers,
@@ -122,13 +124,15 @@ def _unexpected(environment: Environment, function: str, name: str, advice: str)
     return TypeError(f"{environment.id}: {function}() got an unexpected keyword argument {name!r}{advice}")
 
 
-def _make_host(environment: str, num_envs: int, workers: int | None, **options: Any) -> VectorEnv:
+def make_host(environment: str | Source, num_envs: int, workers: int | None, **options: Any) -> VectorEnv:
+    """Copies that step in Python, in this process or in workers, of one of Gymnasium's ids or of what makes one."""
+    explaining = explained(environment) if isinstance(environment, str) else nullcontext()
     if workers is None:
         from velocirl.vector.host import HostVectorEnv  # neither is needed for native fleets
 
-        with explained(environment):
+        with explaining:
             return HostVectorEnv(environment, num_envs, **options)
     from velocirl.vector.workers import WorkerVectorEnv
 
-    with explained(environment):
+    with explaining:
         return WorkerVectorEnv(environment, num_envs, workers=workers, **options)

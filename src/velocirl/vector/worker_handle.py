@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import cloudpickle
@@ -72,7 +73,9 @@ def pickle_source(source: Source, arguments: dict[str, Any]) -> bytes:
             creator = load_env_creator(creator)
             source.entry_point = cast("Callable[..., gymnasium.Env]", creator)
     try:
-        with pickled_by_value(creator):
+        with ExitStack() as stack:
+            for one in creator if isinstance(creator, list) else [creator]:
+                stack.enter_context(pickled_by_value(one))
             return cloudpickle.dumps((source, arguments))
     except Exception as error:
         raise ValueError(

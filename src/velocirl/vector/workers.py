@@ -7,17 +7,15 @@ import tempfile
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import cloudpickle
-import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from velocirl.vector.host_copies import Arrays, Carver, Description, Records, map_arrays, read_row, write_row
-from velocirl.vector.host_interface import HostInterface, copy_seeds
+from velocirl.vector.host_copies import Arrays, Carver, Description, Records, Source, map_arrays, read_row, write_row
+from velocirl.vector.host_interface import HostInterface, copy_seeds, find_source
 from velocirl.vector.worker_handle import WorkerError, WorkerHandle, pickle_source, stop_workers
 from velocirl.vector.worker_process import ATTACH, CALL, RESET, SET, STEP
 
@@ -50,7 +48,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
 
     def __init__(
         self,
-        environment: str | EnvSpec | Callable[..., gymnasium.Env],
+        environment: str | Source,
         num_envs: int,
         *,
         workers: int,
@@ -62,7 +60,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         infos: bool = False,
         **make_kwargs: Any,
     ) -> None:
-        super().__init__(environment, num_envs, seed, autoreset_mode, copy, infos)
+        super().__init__(source := find_source(environment), num_envs, seed, autoreset_mode, copy, infos, make_kwargs)
         if os.name != "posix":
             raise ValueError("worker processes need Linux or macOS; leave workers= out here")
         if not isinstance(workers, (int, np.integer)) or not 1 <= workers <= self.num_envs:
@@ -76,7 +74,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         self._restarted = 0  # workers
         self._waited = 0.0  # seconds
         self._fresh_seed_count = 0
-        self._pickled = pickle_source(self._source, make_kwargs)
+        self._pickled = pickle_source(source, make_kwargs)
         bounds = np.linspace(0, self.num_envs, workers + 1).astype(int).tolist()
         self._groups = [range(start, stop) for start, stop in itertools.pairwise(bounds)]
         self._memory = open_memory()

@@ -14,8 +14,9 @@ from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.runtimes.process_memory import Region
 from velocirl.training.config import as_plain
+from velocirl.training.source import Source
+from velocirl.vector.host_copies import Source as Makers
 from velocirl.vector.host_interface import find_source
-from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.worker_handle import pickle_source, pickled_by_value
 
 
@@ -50,7 +51,7 @@ class Recipe:
         # In its process, a worker is serial. What its values begin with, the shared table knows: none is filled there.
         own = {"runtime": "serial", "workers": None, "pin": False, "num_envs": copies, "initial_value": 0.0}
         native = source.native
-        specification = None if native is not None else find_source(source.id.removeprefix(GYMNASIUM))
+        specification = None if native is not None else _sendable(source)
         environment = pickle_source(specification, {}) if specification is not None else pickle_native(native)
         return cls(type(agent), environment, {**as_plain(agent.config), **own}, agent.seed)
 
@@ -61,6 +62,12 @@ class Recipe:
             return cloudpickle.dumps(
                 Setup(self.algorithm, self.environment, self.config, spread_seed(seed), copies, core, *regions)
             )
+
+
+def _sendable(source: Source) -> Makers:
+    if not source.makers or source.ready is not None:
+        raise ValueError(f'{source.id} is made already, and steps as its maker chose: use runtime="serial"')
+    return find_source(source.makers)
 
 
 def pickle_native(environment: Environment | None) -> bytes:

@@ -24,6 +24,7 @@ from velocirl.tabular.runtimes.process_setup import Setup
 from velocirl.tabular.tables.table import Table
 from velocirl.vector import worker_process
 from velocirl.vector.host import HostVectorEnv
+from velocirl.vector.host_copies import Source as Makers
 from velocirl.vector.host_interface import copy_seeds
 from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.native import FleetVectorEnv
@@ -107,10 +108,11 @@ class Worker(worker_process.Worker):
             pin_process(setup.core)
         regions = setup.tally, setup.episodes, setup.counters, setup.work
         tally, episodes, counters, self.work = (attach(self.memory, each) for each in regions)
-        environment: EnvSpec | Environment = pickle.loads(setup.environment)[0]  # noqa: S301
+        environment: Makers | Environment = pickle.loads(setup.environment)[0]  # noqa: S301
         if isinstance(environment, EnvSpec):
             gymnasium.registry[environment.id] = environment  # where this process does not import what registers it
         name = GYMNASIUM + environment.id if isinstance(environment, EnvSpec) else environment
+        name = name[0] if isinstance(name, list) else name  # of several that take turns, all have the same spaces
         agent = setup.algorithm(name, **setup.config)
         task = agent.task
         given = {field.name: getattr(task, field.name) for field in fields(task)}

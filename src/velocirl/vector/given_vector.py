@@ -1,0 +1,172 @@
+"""A ready vector environment of anybody's, in the arrays and with the resets that learners expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from velocirl.vector.host_copies import Arrays, Description, Nested, Records, write_row
+from velocirl.vector.host_interface import HostInterface, Seeds
+
+
+def mode_of(envs: VectorEnv) -> AutoresetMode:
+    """How a vector environment begins new episodes, as it says itself."""
+    said = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+    try:
+        return AutoresetMode(said)
+    except ValueError:
+        raise ValueError(
+            f"{_called(envs)} does not say when it begins new episodes: set metadata['autoreset_mode'] to one of"
+            " gymnasium.vector.AutoresetMode"
+        ) from None
+
+
+class GivenVectorEnv(HostInterface, VectorEnv):
+    """Steps a vector environment that somebody made; who made it closes it.
+
+    New episodes begin in the same step: where it does not do so by itself, by `reset(options={"reset_mask": ended})`.
+    """
+
+    def __init__(self, envs: VectorEnv, *, seed: int | None = None) -> None:
+        self._mode = mode_of(envs)  # first: one that cannot be used is not touched
+        super().__init__(None, envs.num_envs, seed, AutoresetMode.SAME_STEP, copy=False, infos=False)
+        self._envs = envs
+        description = Description(envs.single_observation_space, envs.single_action_space, {}, envs.render_mode)
+        self._adopt(description)
+        self._arrays = Arrays.allocate(description, self.num_envs)
+        self._arrays.action_masks[:] = 1
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        inner = getattr(envs.unwrapped, "envs", None) or [None]  # as Gymnasium's SyncVectorEnv has them
+        self._asked_for_masks = all(one is not None and one.has_wrapper_attr("action_masks") for one in inner)
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return _called(self._envs)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Each copy's attribute of that name or, where it is a method, what it returns."""
+        caller: Any = self._envs
+        return caller.call(name, *args, **kwargs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Nothing: it belongs to who made it."""
+
+    def _set_attr(self, name: str, values: list[Any]) -> None:
+        caller: Any = self._envs
+        caller.set_attr(name, values)
+
+    def _reset_copies(
+        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+    ) -> tuple[Records, NDArray[Any] | None]:
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[list(seeds)] = True
+        self._begin(chosen, _as_given(list(seeds.values())), options)
+        return [], None
+
+    def _step_copies(self) -> tuple[Records, NDArray[Any] | None]:
+        arrays = self._arrays
+        observations, rewards, terminated, truncated, infos = self._envs.step(arrays.actions)
+        arrays.rewards[:] = as_array(rewards)
+        arrays.terminated[:], arrays.truncated[:] = as_array(terminated), as_array(truncated)
+        ended = arrays.terminated | arrays.truncated
+        self._returns += arrays.rewards
+        self._lengths += 1
+        write_rows(arrays.observations, observations)
+        if not ended.any():
+            self._take_masks(infos)
+            return [], None
+        arrays.episode_returns[ended], arrays.episode_lengths[ended] = self._returns[ended], self._lengths[ended]
+        if self._mode == AutoresetMode.SAME_STEP:
+            self._returns[ended], self._lengths[ended] = 0.0, 0
+            self._take_final_observations(infos, ended)
+            self._take_masks(infos)
+        else:
+            write_rows(arrays.final_observations, observations, ended)
+            self._begin(ended, None, None)
+        return [], None
+
+    def _begin(self, chosen: NDArray[Any], seed: Seeds, options: Mapping[str, Any] | None) -> None:
+        given = dict(options or {})
+        if not chosen.all():
+            given["reset_mask"] = chosen.copy()
+        envs: Any = self._envs
+        observations, infos = envs.reset(seed=seed, options=given or None)
+        if not chosen.all() and not same_rows(self._arrays.observations, observations, ~chosen):
+            raise RuntimeError(
+                f"{self.name} begins new episodes in mode {self._mode.name}, and its reset(options={{'reset_mask':"
+                " ...}) changed copies that were not named: use AutoresetMode.SAME_STEP"
+            )
+        write_rows(self._arrays.observations, observations, chosen)
+        self._returns[chosen], self._lengths[chosen] = 0.0, 0
+        self._take_masks(infos)
+
+    def _take_final_observations(self, infos: Mapping[str, Any], ended: NDArray[Any]) -> None:
+        final = infos.get("final_obs", infos.get("final_observation"))
+        if final is None:
+            raise RuntimeError(
+                f"{self.name} begins new episodes in the same step, and its infos have no 'final_obs': without the last"
+                " observations of episodes that were cut off, their values cannot be learnt"
+            )
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            for copy in np.flatnonzero(ended).tolist():
+                write_row(self._arrays.final_observations, copy, final[copy])
+        else:
+            write_rows(self._arrays.final_observations, final, ended)
+
+    def _take_masks(self, infos: Mapping[str, Any]) -> None:
+        masks = self._arrays.action_masks
+        if not masks.shape[1]:
+            return
+        if "action_mask" in infos:
+            told = infos.get("_action_mask", np.ones(self.num_envs, np.bool_))
+            for copy in np.flatnonzero(as_array(told)).tolist():
+                masks[copy] = flat_mask(infos["action_mask"][copy])
+            self._arrays.has_mask[:] = True
+        elif self._asked_for_masks:
+            for copy, mask in enumerate(self.call("action_masks")):
+                masks[copy] = flat_mask(mask)
+            self._arrays.has_mask[:] = True
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """An array in this process's memory, of whatever library and device."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def flat_mask(mask: Any) -> NDArray[Any]:
+    """The mask of one copy; a MultiDiscrete space has one for each dimension, which lie side by side."""
+    return np.concatenate([as_array(part) for part in mask]) if isinstance(mask, tuple) else as_array(mask)
+
+
+def write_rows(nested: Nested, values: Any, where: NDArray[Any] | slice = slice(None)) -> None:
+    """Write the chosen copies' rows into every array."""
+    if isinstance(nested, np.ndarray):
+        nested[where] = as_array(values)[where]
+    else:
+        for key, part in nested.items() if isinstance(nested, dict) else enumerate(nested):
+            write_rows(part, values[key], where)
+
+
+def same_rows(nested: Nested, values: Any, where: NDArray[Any]) -> bool:
+    """Whether the chosen copies' rows are those of the arrays, to the bit."""
+    if isinstance(nested, np.ndarray):
+        return nested[where].tobytes() == np.asarray(as_array(values)[where], nested.dtype).tobytes()
+    parts = nested.items() if isinstance(nested, dict) else enumerate(nested)
+    return all(same_rows(part, values[key], where) for key, part in parts)
+
+
+def _as_given(seeds: list[int | None]) -> Seeds:
+    """The seeds as a number where they count up from it: not every vector environment takes a list."""
+    first = seeds[0]
+    if first is None:
+        return None
+    return first if seeds == list(range(first, first + len(seeds))) else seeds
+
+
+def _called(envs: VectorEnv) -> str:
+    return type(envs.unwrapped).__name__
