@@ -165,12 +165,12 @@ def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
     limit = limit or copies.limit
     if limit != own:
         environment = dataclasses.replace(environment, max_steps=None if limit == NO_LIMIT else limit)
-    params = {}
-    for name, default in environment.params.defaults.items():
+    params, defaults = {}, environment.params.rows(1)[0]
+    for name in environment.params.fields:
         values = np.unique(copies.params[name], axis=0)
         if len(values) > 1:
             raise ValueError(f"{environment.id}: {name} differs between the copies: give it as params=")
-        if not np.array_equal(values[0], default):
+        if not np.array_equal(values[0], defaults[name]):
             params[name] = values[0].tolist()
     return environment, params
 
