@@ -132,11 +132,11 @@ def test_the_file_of_a_memory_is_opened_where_somebody_asked_for_it(dqn, tmp_pat
 def test_the_file_of_a_memory_that_lies_with_its_run_needs_no_word(dqn, tmp_path, data_home):
     run = dqn("--buffer-file", tmp_path / "ring", steps=1024)
     (data_home / "environment_files.jsonl").unlink()
-    within, document = run.path / "ring", {"config": {"buffer_file": str(run.path / "ring")}}
-    assert buffer_file_of(run, document, trust=False) == {"buffer_file": str(within)}
+    within, config = run.path / "ring", {"buffer_file": str(run.path / "ring")}
+    assert buffer_file_of(run, config, trust=False) == {"buffer_file": str(within)}
     within.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=f"{tmp_path / 'elsewhere'}, a file elsewhere"):
-        buffer_file_of(run, document, trust=False)
+        buffer_file_of(run, config, trust=False)
 
 
 def test_a_file_that_is_not_a_memorys_own_is_left_alone(dqn, tmp_path, refused):

@@ -8,7 +8,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from velocirl.cli.parsing import Parser
-from velocirl.cli.settings import add_settings, as_toml, read_request
+from velocirl.cli.settings import add_settings, read_request
+from velocirl.runs.config_file import as_toml
 from velocirl.training.agent import ALGORITHMS
 from velocirl.training.config import as_plain, build_config
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging
 from velocirl.engine.naming import nearest
+from velocirl.monitor.attention import attention
 from velocirl.runs.directory import RunBusyError
 from velocirl.runs.recording import RecordingError
 
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(_help())
         return
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), attention():  # commands show trainings themselves
             warnings.showwarning = _show_warning
             _run(arguments)
     except KeyboardInterrupt:
@@ -89,7 +90,7 @@ def _complain(error: Exception, code: int) -> int:
     """Say in one line what was wrong, and give back the exit code."""
     if debugging():
         raise error
-    from velocirl.cli.console import make_console
+    from velocirl.monitor.console import make_console
     from velocirl.monitor.words import printable
 
     message = printable(" ".join(str(error).split()))  # it may quote a file that comes from somebody else

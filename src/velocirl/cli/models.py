@@ -10,10 +10,11 @@ from typing import Any
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser
-from velocirl.cli.resume import environment_of, find_run, latest_checkpoint
+from velocirl.cli.resume import environment_of, latest_checkpoint
 from velocirl.cli.trust import add_trust
 from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import NoCheckpointError
+from velocirl.runs.finding import find_run
 from velocirl.runs.memory_files import read_checkpoint
 from velocirl.runs.state_file import State
 from velocirl.tabular.agent import TabularAgent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,11 +92,6 @@ def read_request(arguments: Sequence[str]) -> Request:
         named_by=None if given.get("environment") else str(early.config),
         trust="trust" in given,
     )
-
-
-def as_toml(values: Mapping[str, Any]) -> str:
-    """Plain values as the lines of a TOML file; what is None is left out, as TOML has no word for it."""
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
 
 
 def _parser(algorithm: type[Agent]) -> Parser:
@@ -241,21 +235,3 @@ def _check_keys(path: Path, values: Mapping[str, Any], algorithm: type[Agent]) -
             raise ValueError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")
         if wanted is str and not isinstance(value, str):
             raise ValueError(f"{path}: {name} must be a string, got {value!r}")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, Mapping):
-        pairs = (f"{_toml_key(name)} = {_toml(one)}" for name, one in value.items() if one is not None)
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, str):
-        escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-        return f'"{"".join(escapes.get(letter, letter) for letter in value)}"'
-    return repr(value)
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from velocirl.runs.metrics import STEP, Row
+from velocirl.runs.metrics import DEVIATION, EVALUATION, RETURN, STEP, Row
 from velocirl.runs.state_file import write_whole
 
 if TYPE_CHECKING:
     from velocirl.runs.seeds import SeedCurve
 
-RETURN = "rollout/ep_rew_mean"
-EVALUATION = "eval/mean_reward"
-DEVIATION = "eval/std_reward"
 NOTHING = "no episode has ended yet"
 UNITS = ((1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, ""))  # from where, what, and its letter
 INK, FAINT, BLUE, ORANGE = "#252b36", "#969ea9", "#3a7ac4", "#e57b3a"

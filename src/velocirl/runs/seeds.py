@@ -16,13 +16,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.runs.curve import RETURN
-from velocirl.runs.metrics import STEP, Row
+from velocirl.runs.metrics import ELAPSED, RETURN, STEP, Row
 
 CONFIDENCE = 0.95
 METHOD = "Student t over seeds"
 MOST_POINTS = 1000  # of an aggregated curve: more than a picture has columns
-ELAPSED = "time/time_elapsed"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -25,12 +26,15 @@ from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, wi
 from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback
+from velocirl.runs.directory import open_run
 from velocirl.runs.memory_files import ROWS, forget, read_checkpoint, whole
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
+from velocirl.training.describing import as_html, as_line, as_lines
 from velocirl.training.documenting import Documented, signature_of
+from velocirl.training.presenting import presented
 from velocirl.training.source import Source
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
@@ -108,6 +112,19 @@ class Agent(metaclass=Documented):
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
 
+    def __repr__(self) -> str:
+        return as_line(self)
+
+    def __str__(self) -> str:
+        return as_lines(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    @abstractmethod
+    def parts(self) -> dict[str, str]:
+        """What it learns with, and on what it runs, in words by their names."""
+
     @property
     def label(self) -> str:
         """The name of the algorithm, for people."""
@@ -117,29 +134,58 @@ class Agent(metaclass=Documented):
         """The settings with which this algorithm is known to learn its environment."""
         return self.source.preset(self.name)
 
-    def learn(self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] = ()) -> Self:
+    def learn(
+        self,
+        total_steps: int | None = None,
+        callbacks: Step | Callback | Iterable[Any] = (),
+        *,
+        progress: bool | None = None,
+        run_dir: str | Path | None = None,
+        checkpoint_every: int | None = None,
+    ) -> Self:
         """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
 
         Each callback is called after every iteration: a `Callback`, or a function of the agent that may return False
         to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way.
+
+        `progress`: how it goes is shown where somebody looks, in a terminal or a notebook, once it has taken two
+        seconds; False never shows it, True elsewhere too, as lines.
+
+        `run_dir`: the directory of a run, in which training leaves what `velocirl train` does (figures, checkpoints
+        every `checkpoint_every` steps or ten times, the best model, a curve), so that `velocirl resume`, `evaluate`,
+        `monitor` and `plot` know it. An agent that is where the run in that directory is, as the one that was trained
+        there or one that was loaded from it, goes on with it. `velocirl resume` knows of `Evaluate` and `StopOnReward`
+        among the callbacks, and of no others.
         """
-        if total_steps is not None:
-            if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
-                raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
-            self.goal = Goal(self.steps, int(total_steps))
-        if self.goal is None:
-            raise ValueError("say for how many steps: learn(total_steps)")
-        listeners = as_callbacks(callbacks)
+        with self.conducted(total_steps) as leads:
+            goal = self.goal if total_steps is None else Goal(self.steps, require_steps(total_steps))
+            if goal is None:
+                raise ValueError("say for how many steps: learn(total_steps)")
+            given = {"progress": progress, "run_dir": run_dir, "checkpoint_every": checkpoint_every}
+            told = presented(self, goal, as_callbacks(callbacks), **given) if leads else nullcontext([])
+            with told as listeners:
+                self.goal = goal
+                self._train(goal, listeners)
+        return self
+
+    def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:  # noqa: ARG002 - of other ranks
+        """Where training takes place; says whether this process tells of it, as one of those that train together."""
+        return nullcontext(True)
+
+    def _train(self, goal: Goal, listeners: list[Callback]) -> None:
         started: list[Callback] = []
         self.stopping = None
         with StopSignals() as signals:
-            self.prepare()
+            with signals.at_once():
+                for listener in listeners:
+                    listener.prepare(self)
+                self.prepare()
             self.begin_clock()
             try:
                 for listener in listeners:
                     started.append(listener)
                     listener.start(self)
-                while self.steps < self.goal.stop and self.stopping is None and signals.received is None:
+                while self.steps < goal.stop and self.stopping is None and signals.received is None:
                     with faults_named():
                         row = self.iterate()
                     self._tell(listeners, row)
@@ -153,7 +199,6 @@ class Agent(metaclass=Documented):
             for listener in listeners:
                 listener.finish(self)
         signals.raise_received()
-        return self
 
     def begin_clock(self) -> None:
         """Count time and speed from now on."""
@@ -268,16 +313,22 @@ class Agent(metaclass=Documented):
         allow_nan: bool = False,
         **changes: Any,
     ) -> Self:
-        """An agent from a file that `save` or a checkpoint wrote; give `env` where its environment is your own.
+        """An agent from a file that `save` or a checkpoint wrote, or as it is at the end of the run in a directory.
+
+        Give `env` where its environment is your own and not defined yet.
 
         `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its
         `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite
         are refused, unless you `allow_nan`.
         """
-        path = Path(path)
+        path = Path(path).expanduser()
         if not path.exists() and not path.suffix:
             path = path.with_suffix(".safetensors")
-        state = read_checkpoint(path, memory=memory)
+        if path.is_dir():
+            newest = open_run(path).checkpoints().latest(memory=memory)
+            path, state = newest.path, newest.state
+        else:
+            state = read_checkpoint(path, memory=memory)
         return cls.from_state(state, env, str(path), allow_nan=allow_nan, **changes)
 
     @classmethod
@@ -365,6 +416,13 @@ class Agent(metaclass=Documented):
         if single:
             array = array[None]
         return (array if shape else array[:, None]), single
+
+
+def require_steps(total_steps: Any) -> int:
+    """Refuse what is no number of steps to train for."""
+    if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
+        raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
+    return int(total_steps)
 
 
 def algorithm_from(name: str) -> type[Agent]:

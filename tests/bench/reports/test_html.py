@@ -21,7 +21,6 @@ from velocirl.bench.reading import read_report
 from velocirl.bench.reports.html import html_report, write_html
 from velocirl.bench.reports.html.key_figures import gauge, key_figure_section
 from velocirl.bench.reports.html.limits import limit_section
-from velocirl.bench.reports.html.markup import escaped, joined, table, tag
 from velocirl.bench.reports.html.phases import phase_section
 from velocirl.bench.reports.html.roofline_plot import HEIGHT, roofline_plot
 from velocirl.bench.reports.html.words import with_code
@@ -29,6 +28,7 @@ from velocirl.bench.reports.kpis import INDICATORS, readings
 from velocirl.bench.results import Measured
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.units import RETURN, ROWS, SECONDS, STEPS
+from velocirl.monitor.markup import escaped, joined, table, tag
 
 VOID = {"meta", "link", "input"}
 SECTIONS = ["key-figures", "changes", "next", "categories", "limits", "peers", "trends", "phases", "benchmarks"]

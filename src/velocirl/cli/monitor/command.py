@@ -14,6 +14,7 @@ import msgspec
 from velocirl.cli.parsing import Parser, number
 from velocirl.monitor.heartbeat_file import HeartbeatState, read_heartbeat
 from velocirl.runs.directory import RunDescription, RunNotFoundError, RunSummary, _read, list_runs
+from velocirl.runs.finding import find_run
 
 INTERVAL = 1.0  # seconds
 SHORTEST, LONGEST = 0.1, 3600.0
@@ -36,6 +37,11 @@ class Sight:
         return self.status == "running"
 
     @property
+    def compiling(self) -> bool:
+        """Whether it has yet to begin: what training needs is compiled, or loaded."""
+        return self.running and self.heartbeat is not None and self.heartbeat.compiling
+
+    @property
     def seconds_left(self) -> float | None:
         """How long it will take."""
         return self.heartbeat.seconds_left if self.heartbeat is not None and self.running else None
@@ -53,8 +59,8 @@ def monitor(arguments: Sequence[str]) -> None:
         for sight in sights:
             print(json.dumps(as_json(sight), allow_nan=False), flush=True)
         return
-    from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
     from velocirl.cli.monitor.picture import show, show_lines, show_live
+    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
     console = make_console()
     if "once" in given:
@@ -97,6 +103,7 @@ def as_json(sight: Sight) -> dict[str, Any]:
         "algorithm": description.algorithm,
         "seed": description.seed,
         "status": sight.status,
+        "compiling": sight.compiling,
         "time": heartbeat and heartbeat.time,
         "age_seconds": None if sight.age is None else round(sight.age, 3),
         "pid": heartbeat and heartbeat.pid,
@@ -115,8 +122,6 @@ def as_json(sight: Sight) -> dict[str, Any]:
 def _find(name: str | None) -> Path:
     """The directory of the run of a name, or of the newest one that is running."""
     if name is not None:
-        from velocirl.cli.resume import find_run  # which knows every algorithm, and takes its time to
-
         return find_run(name).path
     for summary in list_runs():
         if summary.status == "running":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from velocirl.bench.reports.html.markup import Markup, joined, pill, table, tag
-from velocirl.bench.reports.html.scales import Scale
 from velocirl.bench.reports.html.svg import strip
 from velocirl.bench.reports.html.words import VERDICTS, section, share_note, with_code
 from velocirl.bench.results import Finding, Measured, Report, Result
+from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.scales import Scale
 
 LEAST = 0.02  # samples that differ by less look alike
 MOST_COLUMNS = 5

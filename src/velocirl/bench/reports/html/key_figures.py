@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.markup import Markup, joined, pill, table, tag
-from velocirl.bench.reports.html.scales import Scale
 from velocirl.bench.reports.html.svg import box, chart, vertical
 from velocirl.bench.reports.html.words import section
 from velocirl.bench.reports.kpis import Reading, readings
 from velocirl.bench.results import Report
+from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.scales import Scale
 
 KINDS = {"met": "good", "short": "fair", "alert": "bad", "not measured": "plain"}
 HEIGHT = 22.0

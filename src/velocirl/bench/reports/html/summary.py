@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from velocirl.bench.regression import Change
-from velocirl.bench.reports.html.markup import Markup, joined, tag
 from velocirl.bench.reports.kpis import readings
 from velocirl.bench.results import MET, MISSED, UNDECIDED, Report
+from velocirl.monitor.markup import Markup, joined, tag
 
 
 def summary_head(report: Report, changes: Sequence[Change], *, compared: bool) -> Markup:

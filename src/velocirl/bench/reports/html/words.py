@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.markup import Markup, joined, tag
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import MET, MISSED, NOT_MEASURED, UNDECIDED, Measured, Report, Result
 from velocirl.bench.units import Unit
+from velocirl.monitor.markup import Markup, joined, tag
 
 VERDICTS = {MET: "good", MISSED: "bad", UNDECIDED: "fair", NOT_MEASURED: "plain"}
 BOUNDS = {"arithmetic": "of peak arithmetic", "memory": "of peak bandwidth"}

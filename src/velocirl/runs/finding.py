@@ -1,0 +1,38 @@
+"""Runs and groups that a person names: by a directory, a name or the beginning of one."""
+
+from __future__ import annotations
+
+from velocirl.runs.directory import Run, RunNotFoundError, list_runs, open_run
+from velocirl.runs.groups import Group, find_group, is_group, open_group
+
+
+def find(name: str | None) -> Run | Group:
+    """The run or the group of a name or a directory, or the newest one there is."""
+    if name is None:
+        newest = next(iter(list_runs()), None)
+        if newest is None:
+            raise RunNotFoundError("there are no runs yet: velocirl train CartPole-v1")
+        within = newest.path.parent
+        return open_group(within) if is_group(within) else open_run(newest.path)
+    try:
+        return open_run(name)
+    except RunNotFoundError:
+        group = find_group(name)
+        if group is not None:
+            return group
+        above, _, below = name.rstrip("/").rpartition("/")
+        group = find_group(above) if above else None
+        if group is None:
+            raise
+        return open_run(group.path / below)  # NAME/seed-3
+
+
+def find_run(name: str | None) -> Run:
+    """The run of a name or a directory, or the newest one there is; of a group, one has to be chosen."""
+    found = find(name)
+    if isinstance(found, Run):
+        return found
+    first = found.run_path(found.description.seeds[0]).name
+    raise RunNotFoundError(
+        f"{found.name} is a group of {len(found.description.seeds)} runs: choose one, such as {found.name}/{first}"
+    )
