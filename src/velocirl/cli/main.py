@@ -26,6 +26,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "table": "look inside a learnt table",
     "play": "play TicTacToe against a learnt table",
     "runs": "list your runs",
+    "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",
     "compile": "compile ahead of time what training in an environment needs",
     "cache": "show or clear what has been compiled",
