@@ -38,6 +38,7 @@ class Benchmark:
     category: str
     define: Callable[[], object]
     standard: bool = True  # measured where nothing is chosen
+    quick: bool = True  # and at a glance too
     metadata: Mapping[str, str | float | int | bool | None] = field(default_factory=dict)
 
     @property
@@ -62,12 +63,13 @@ class Benchmark:
 
 
 def benchmark(
-    *, category: str, standard: bool = True, **metadata: str | float | int | bool | None
+    *, category: str, standard: bool = True, quick: bool = True, **metadata: str | float | int | bool | None
 ) -> Callable[[Define], Define]:
     """Make a function a benchmark of this category.
 
     It returns what is measured: a function to time, a `Timed`, a `Counted`, or a `Comparison` of several. One that is
-    not `standard` is measured only where it, its file or its category is named. `metadata` stands beside its results.
+    not `standard` is measured only where it, its file or its category is named; one that takes too long to be seen at a
+    glance is not `quick`. `metadata` stands beside its results.
     """
 
     def register(define: Define) -> Define:
@@ -76,10 +78,18 @@ def benchmark(
         earlier = _benchmarks.get(define.__name__)
         if earlier is not None and earlier.define.__module__ != define.__module__:
             raise ValueError(f"{earlier.define.__module__} has a benchmark {define.__name__} already")
-        _benchmarks[define.__name__] = Benchmark(category, define, standard, metadata)
+        _benchmarks[define.__name__] = Benchmark(category, define, standard, quick, metadata)
         return define
 
     return register
+
+
+def at_a_glance(benchmarks: Iterable[Benchmark]) -> tuple[list[Benchmark], list[str]]:
+    """Those that can be seen at a glance, in the order of their categories, and the names of the others."""
+    some, order = list(benchmarks), list(CATEGORIES)
+    quick = [one for one in some if one.quick]
+    quick.sort(key=lambda one: order.index(one.category) if one.category in order else len(order))
+    return quick, [one.name for one in some if not one.quick]
 
 
 def find_benchmarks(words: Iterable[str] = (), *, everything: bool = False) -> list[Benchmark]:

@@ -15,7 +15,7 @@ from velocirl.bench.machine.facts import this_machine
 from velocirl.bench.machine.peak_measuring import measure_peaks
 from velocirl.bench.measuring import QUICK, THOROUGH
 from velocirl.bench.reading import read_report
-from velocirl.bench.registry import CATEGORIES, Benchmark, find_benchmarks
+from velocirl.bench.registry import CATEGORIES, Benchmark, at_a_glance, find_benchmarks
 from velocirl.bench.regression import Compared, Thresholds
 from velocirl.bench.reports.markdown import read_or_new, write_section
 from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary
@@ -28,6 +28,7 @@ from velocirl.engine.directories import data_directory
 from velocirl.monitor.console import make_console
 
 FAILED, INTERRUPTED = 1, 130
+GLANCE_SECONDS = 50.0  # for measuring, so that all of it takes a minute at the most
 HISTORY = "history"
 
 
@@ -41,6 +42,9 @@ def bench(arguments: Sequence[str]) -> None:
     if "list" in given:
         _show_list(benchmarks)
         return
+    # Who names benchmarks wants those; a glance is one at the standard set.
+    glance = "quick" in given and "all" not in given and not given.get("words")
+    benchmarks, left_out = at_a_glance(benchmarks) if glance else (benchmarks, [])
     thresholds = _thresholds(given)
     baseline = load_baseline(given["compare"]) if "compare" in given else None
     _check_places(given)
@@ -57,7 +61,9 @@ def bench(arguments: Sequence[str]) -> None:
             watcher,
             spelled(given),
             peers=peers,
-            peaks=watcher.remembering(measure_peaks),
+            peaks=None if glance else watcher.remembering(measure_peaks),
+            seconds=GLANCE_SECONDS if glance else None,
+            left_out=left_out,
         )
         if "save" in given:
             report = measure_twice(report, benchmarks, watcher, peers=peers)
