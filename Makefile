@@ -15,7 +15,7 @@ demo: .venv/core
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
-test-all: check
+test-all: check .venv/clients
 	$(BIN)/pytest
 
 check: .venv/test
@@ -45,6 +45,6 @@ clean:
 	$(PYTHON) -m venv .venv
 
 # Each stamp file says which set of packages is installed; the constraints pin them all.
-.venv/core .venv/test .venv/peers: .venv/bin/pip pyproject.toml constraints.txt
+.venv/core .venv/test .venv/peers .venv/clients: .venv/bin/pip pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$(if $(filter-out core,$(@F)),[$(@F)])"
 	@touch $@

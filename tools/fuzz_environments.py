@@ -116,8 +116,19 @@ class Fuzz:
         for kind, share in zip(kinds, shares, strict=True):
             fleet = velocirl.make_vec(self._environment, self._draw.choice([1, 2, 5, 33]), seed=1, **kind)
             self._play(fleet, int(calls * share), self._fleet_call)
+            self._refused_when_closed(fleet)
         single = velocirl.make(self._environment)
         self._play(single, calls - int(calls * sum(shares)), self._single_call)
+
+    def _refused_when_closed(self, fleet: Any) -> None:
+        fleet.close()
+        for call in (fleet.reset, lambda: fleet.step(self._actions(fleet)), lambda: fleet.run_randomly(3)):
+            try:
+                call()
+            except Error:
+                self.counts["refused"] += 1
+            else:
+                self.wrong.append("a fleet that was closed went on")
 
     def _play(self, envs: Any, calls: int, choose: Callable[[Any], tuple[str, Callable[[], Any]]]) -> None:
         for _ in range(calls):
@@ -163,8 +174,8 @@ class Fuzz:
         if kind == "reset":
             return kind, lambda: envs.reset(seed=draw.choice([None, 0, 2**64 - 1, list(range(count))]))
         if kind == "bad reset":
-            bad_seed: Any = draw.choice([-1, 2**64, 1.5, "7", [1] * (count + 1), [-1] * count])
-            return kind, lambda: envs.reset(seed=bad_seed)
+            bad_seed: Any = draw.choice([-1, 2**64, 1.5, "7", [1] * (count + 1), [-1] * count, None])
+            return kind, lambda: envs.reset(seed=bad_seed, options={"nonsense": 1} if bad_seed is None else None)
         if kind == "masked reset":
             mask = np.array([draw.random() < 0.5 for _ in range(count)])
             mask[0] = True

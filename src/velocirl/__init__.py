@@ -11,6 +11,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import between, bool_, float32, float64, int8, int16, int32, int64, record, uint8
 from velocirl.engine.registry import list_envs, load_built_in
+from velocirl.vector import adapters
 from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from velocirl.tabular.planning.models import TabularModel
     from velocirl.tabular.planning.policy_iteration import policy_iteration
     from velocirl.tabular.planning.value_iteration import value_iteration
+    from velocirl.training.agent import load
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
 
@@ -33,6 +35,7 @@ _FOR_TRAINING = {
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
     "velocirl.runs.callback": ("Callback",),
     "velocirl.runs.figures": ("read_metrics",),
+    "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
     "velocirl.learners.faults": ("NumericalError",),
@@ -53,6 +56,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "NumericalError",
     "StopOnReward",
     "TabularModel",
+    "adapters",
     "between",
     "bool_",
     "check_env",
@@ -64,6 +68,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "int32",
     "int64",
     "list_envs",
+    "load",
     "make",
     "make_vec",
     "policy_iteration",

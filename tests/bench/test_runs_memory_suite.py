@@ -9,6 +9,7 @@ from velocirl.bench.machine import resident
 from velocirl.bench.machine.resident import told, told_in_turns, told_once
 from velocirl.bench.suite.fleets import single
 from velocirl.bench.suite.training import runs_memory
+from velocirl.engine.lifecycle import ARRAYS
 
 pytestmark = pytest.mark.skipif(not resident.PEAK.exists(), reason="only Linux tells the memory of a process")
 
@@ -74,7 +75,7 @@ def test_the_bytes_of_a_copy_are_those_of_its_arrays():
     import velocirl
 
     env = velocirl.make_vec("TicTacToe-v1", 8)
-    assert single.array_bytes("TicTacToe-v1") == sum(array.nbytes for array in env.copies) / 8
+    assert single.array_bytes("TicTacToe-v1") == sum(getattr(env.copies, name).nbytes for name in ARRAYS) / 8
     env.close()
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import velocirl
-from velocirl.cli.main import COMMANDS, main
+from velocirl.cli.main import COMMANDS, _show_warning, main
 
 COMMAND = [sys.executable, "-c", "from velocirl.cli.main import main; main()"]
 
@@ -62,6 +62,17 @@ def test_an_interrupt_while_it_is_being_imported_needs_no_words(tmp_path):
         command, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(tmp_path)}
     )
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_the_package_is_the_command():
+    command = [sys.executable, "-W", "error", "-m", "velocirl", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, f"velocirl {velocirl.__version__}\n"), result.stderr
+
+
+def test_warnings_of_gymnasium_are_one_line_without_colours(capsys):
+    _show_warning("\x1b[33mWARN: The environment Old-v0 is\nout of date.\x1b[0m")
+    assert capsys.readouterr().err == "warning: The environment Old-v0 is out of date.\n"
 
 
 def test_debugging_shows_where(monkeypatch):

@@ -10,7 +10,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from velocirl import A2C, PPO
+from velocirl import A2C, PPO, load
 from velocirl.cli.environment_files import choose
 from velocirl.cli.main import main
 from velocirl.cli.parsing import whole_number
@@ -118,9 +118,15 @@ def test_whole_numbers_as_people_write_them(text, value):
         (["CartPole-v1", "--num-env", "8"], "there is no option --num-env: did you mean --num-envs?"),
         (["--num-env", "8", "CartPole-v1"], "there is no option --num-env: did you mean --num-envs?"),
         (["CartPole-v1", "--frobnicate"], "there is no option --frobnicate: velocirl train --help"),
+        (["CartPole-v1", "--n-steps", "8"], "there is no option --n-steps: here there is --horizon (velocirl"),
+        (["CartPole-v1", "--total-timesteps=8"], "there is no option --total-timesteps: here there is --total-steps"),
+        (["CartPole-v1", "--algorithm", "td3", "--policy-delay", "2"],
+         "there is no option --policy-delay: here there is --actor-every and --target-every"),
         (["CartPole-v1", "Acrobot-v1"], "'Acrobot-v1' is one word too many"),
         (["CartPol-v1"], "there is no environment 'CartPol-v1': did you mean 'CartPole-v1'?"),
-        (["gym:CartPol-v1"], "Gymnasium has no environment 'CartPol-v1': Environment `CartPol` doesn't exist. Did you"),
+        (["LunarLander-v3"], "there is no environment 'LunarLander-v3': Gymnasium's is 'gym:LunarLander-v3'"),
+        (["gym:CartPol-v1"], "Gymnasium has no environment 'CartPol-v1': did you mean 'gym:CartPole-v1'?"),
+        (["gym:no_such_module:Thing-v0"], "gym:no_such_module:Thing-v0: Python finds no module 'no_such_module'"),
         (["nowhere.py"], "there is no file "),
         (["CartPole-v1", "--algorithm", "pppo"], "there is no algorithm 'pppo': did you mean 'ppo'?"),
         (["CartPole-v1", "--num-envs", "many"], "--num-envs: must be a whole number, got 'many'"),
@@ -148,6 +154,7 @@ def test_mistakes_are_one_line(arguments, message, refused, tmp_path, monkeypatc
         ("gama = 0.9", "there is no setting 'gama': did you mean 'gamma'?"),
         ("total_stepps = 9", "there is no setting 'total_stepps': did you mean 'total_steps'?"),
         ("[ppo]\ngamma = 0.9", "there is no setting 'ppo'"),
+        ("n_epochs = 3", "there is no setting 'n_epochs': here there is epochs"),
         ("total_steps = 'many'", "total_steps must be of type int, got 'many'"),
         ("total_steps = true", "total_steps must be of type int, got True"),
         ("algorithm = 3", "there is no algorithm 3"),
@@ -324,6 +331,32 @@ def test_a_file_is_an_environment(train, my_pole, refused):
 def test_what_is_wrong_with_a_file_is_one_line(text, message, tmp_path, refused):
     (tmp_path / "mine.py").write_text(text)
     assert message in refused("train", tmp_path / "mine.py")
+
+
+OWN_GYMNASIUM = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+gymnasium.register("FromModule-v0", entry_point=CartPoleEnv, max_episode_steps=20)
+"""
+
+
+def test_a_module_that_registers_an_environment_is_imported(train, tmp_path, monkeypatch, refused):
+    (tmp_path / "my_gymnasium.py").write_text(OWN_GYMNASIUM)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = train(environment="gym:my_gymnasium:FromModule-v0", steps=256)
+    assert run.description.environment == "gym:my_gymnasium:FromModule-v0"
+    main(["evaluate", str(run.path), "--episodes", "2", "--json"])
+    main(["resume", str(run.path), "--total-steps", "512", "--quiet"])
+    assert run.checkpoints().latest().step == 512
+    with pytest.raises(ValueError, match="making that would import a module; if you trust it, give env="):
+        load(run.path)
+    assert load(run.path, env="gym:my_gymnasium:FromModule-v0", best=False).steps == 512
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_what_gymnasium_cannot_make_is_one_line(refused):
+    assert "gym:Ant-v3 cannot be made: " in refused("train", "gym:Ant-v3").splitlines()[-1]
 
 
 def test_a_configuration_imports_no_code_that_was_not_named_before(my_pole, tmp_path, refused):

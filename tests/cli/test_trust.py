@@ -73,7 +73,9 @@ def test_at_a_terminal_it_is_asked(my_pole, changed, monkeypatch, answer, runs):
         else:
             with pytest.raises(ValueError, match="--trust"):
                 choose(str(my_pole), named_by="a \x1b[31mrun")
-        said = os.read(ours, 4096).decode()
+        said = ""
+        while "[y/N]" not in said:  # the answer's echo may come alone
+            said += os.read(ours, 4096).decode()
         sys.stdin.close()
         sys.stderr.close()
     os.close(ours)

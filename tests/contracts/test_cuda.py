@@ -105,7 +105,7 @@ def test_ends_of_episodes_are_told_with_their_masks():
     np.testing.assert_array_equal(host(infos["_final_obs"]), [True, False, False, False])
     assert host(infos["final_obs"])[0, 0] == 1
     assert host(observations)[0, 0] == 0
-    assert host(infos["episode"]["l"])[0] == 1
+    assert host(infos["final_info"]["episode"]["l"])[0] == 1
 
 
 def test_a_second_process_compiles_no_kernel(tmp_path):

@@ -159,6 +159,28 @@ def test_drawing_before_the_view_and_an_empty_view_are_refused():
         Canvas().view(1, 1, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("circle", "a canvas has no 'circle': it is 'disc'"),
+        ("rect", "a canvas has no 'rect': it is 'rectangle'"),
+        ("clear", "a canvas has no 'clear': it is 'view'"),
+        ("rectangel", "a canvas has no 'rectangel': did you mean 'rectangle'?"),
+        ("text", "a canvas has no 'text'; there are view, rectangle, disc, line, polygon, ansi"),
+    ],
+)
+def test_a_method_that_there_is_not_says_which_there_are(name, message):
+    with pytest.raises(AttributeError) as caught:
+        getattr(canvas_of(), name)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("color", ["red", 3, (1, 2), (1, 2, 3, 4)])
+def test_a_color_is_three_numbers(color):
+    with pytest.raises(ValueError, match=r"a color is \(red, green, blue\), each from 0 to 255, and not "):
+        canvas_of().disc(5, 5, 1, color)
+
+
 def test_ansi_shows_two_pixels_in_each_half_block():
     canvas = canvas_of(0, 2, 4, 0, 2, 4)
     canvas.rectangle(0, 0, 1, 1, (1, 2, 3))

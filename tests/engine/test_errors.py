@@ -98,7 +98,7 @@ WRONG_STEPS = [
     (division_by_nothing, "reward", "must be finite", 0),
     (undefined_name, "name 'nothing_here' is not defined", "", 1),
     (dictionary, "uses TABLE, a dict", "tuples of numbers", 1),
-    (context_manager, "no compiled form", "if/for/while", 1),
+    (context_manager, "uses `with`, which has no compiled form", "leave it out", 1),
     (unknown_function, "uses math.fsum", "if/for/while", 1),
     (printed_array, "needs Python's interpreter", "numbers and text can be printed", 1),
     (object_mode, "needs Python's interpreter", 'device="python"', 0),
@@ -164,6 +164,61 @@ def writes_too_much(state, params, observation):
 def test_an_observation_outside_its_space_is_told(function, what):
     with pytest.raises(DefinitionError, match=f"Wrong-v0: observe .*{what}"):
         velocirl.make_vec(environment(observe=function), 4)
+
+
+def returns_a_list(state, params, observation):
+    return [state.position]
+
+
+def binds_anew(state, params, observation):
+    observation = [state.position]  # noqa: F841
+
+
+@pytest.mark.parametrize("space", [Box(-5, 5, (1,)), Box(0, 255, (1,), np.uint8), Discrete(3)], ids=str)
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (returns_a_list, r"returns \[.*\]; it writes into observation, observation\[0\] = \.\.\., and returns nothing"),
+        (
+            binds_anew,
+            r"gives the name observation to something else.*write observation\[0\] = \.\.\., or ",
+        ),
+    ],
+)
+def test_an_observation_that_is_not_written_is_told_with_the_line(function, what, space):
+    with pytest.raises(DefinitionError, match=f"Wrong-v0: observe {what}") as caught:
+        velocirl.make_vec(environment(observe=function, observation=space), 4)
+    assert f"{__file__}:{function.__code__.co_firstlineno + 1}: " in str(caught.value)
+
+
+def test_whole_numbers_that_stay_unwritten_are_found():
+    with pytest.raises(DefinitionError, match=r"leaves observation\[0\] unwritten"):
+        velocirl.make_vec(environment(observe=writes_nothing, observation=Box(0, 255, (1,), np.uint8)), 4)
+
+
+def gives_back_the_row(state, params, observation):
+    observation[0] = state.position
+    return observation
+
+
+def test_who_writes_may_give_back_the_row():
+    assert velocirl.make_vec(environment(observe=gives_back_the_row), 2, device="python").reset(seed=0)
+
+
+def returns_the_state(state, params, rng):
+    state.position, state.count = 0.0, 0
+    return state
+
+
+def returns_a_mask(state, params, mask):
+    return [1, 1]
+
+
+def test_reset_and_legal_write_and_return_nothing():
+    with pytest.raises(DefinitionError, match=r"reset returns the state; it writes into state, state\.position = "):
+        velocirl.make_vec(environment(reset=returns_the_state), 4)
+    with pytest.raises(DefinitionError, match=r"legal returns \[1, 1\]; it writes into mask, mask\[0\] = "):
+        velocirl.make_vec(environment(legal=returns_a_mask), 4)
 
 
 def test_a_wrong_environment_leaves_nothing_in_the_cache_and_is_told_again():

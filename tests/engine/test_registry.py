@@ -48,12 +48,16 @@ def test_defining_an_environment_makes_it_known(define):
         ("CartPole-v2", "did you mean 'CartPole-v1'"),
         ("Cartpole-v1", "did you mean 'CartPole-v1'"),
         ("TicTacTo-v1", "did you mean 'TicTacToe-v1'"),
-        ("Xyzzy", r"velocirl.list_envs\(\) shows"),
+        ("MountainCar", "did you mean 'MountainCar-v0'"),
+        ("CartPole-v0", r"did you mean 'CartPole-v1'\? Gymnasium's is 'gym:CartPole-v0'"),
+        ("LunarLander-v3", "Gymnasium's is 'gym:LunarLander-v3'$"),  # nothing here comes near it
+        ("LunarLander-v7", "Gymnasium's is 'gym:LunarLander-v3'$"),
+        ("Xyzzy", r"velocirl.list_envs\(\) shows .*gym:ID is one of Gymnasium's"),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_suggestion(name, hint):
-    for make in (velocirl.make, velocirl.make_vec):
-        with pytest.raises(ValueError, match=f"there is no environment '{name}': {hint}.*'gym:{name}'"):
+    for make in (velocirl.make, velocirl.make_vec, velocirl.PPO):
+        with pytest.raises(ValueError, match=f"there is no environment '{name}': {hint}"):
             make(name)
 
 

@@ -253,10 +253,7 @@ def reads_of(record, field):
 FIELDS = {
     ("row", "rewad"): ("row has no 'rewad': did you mean 'reward'?", "declare it in Scratch, as in `log_probability:"),
     ("settings", "hubert"): ("settings has no 'hubert': did you mean 'huber'?", "add it to the Config, as a number"),
-    ("settings", "optimiser"): (
-        "settings has no 'optimiser': did you mean 'compile'?",
-        "add it to the Config, as a number",
-    ),
+    ("settings", "optimiser"): ("settings has no 'optimiser'; there are num_envs", "add it to the Config, as a number"),
     ("numbers", "temperature"): ("numbers has no 'temperature'; it has none", "declare it in networks, as Number(...)"),
     ("metrics", "losss"): (
         "metrics has no 'losss': did you mean 'loss'?",
@@ -269,7 +266,7 @@ FIELDS = {
 @pytest.mark.parametrize("record", FIELDS, ids=".".join)
 def test_fields_that_nobody_declared(record):
     what, advice = FIELDS[record]
-    with pytest.raises(DefinitionError, match=re.escape(f"Mine: each(reads): {what}; {advice}")):
+    with pytest.raises(DefinitionError, match=f"{re.escape(f'Mine: each(reads): {what}')}.*; {re.escape(advice)}"):
         made(**update(READ, each(reads_of(*record)), BACK, LEARN))
 
 

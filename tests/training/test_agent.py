@@ -227,7 +227,7 @@ def test_models_of_something_else_are_refused(tmp_path):
     for change, message in (
         ({"algorithm": "qpo"}, "did you mean 'ppo'"),
         ({"config": {**state.document["config"], "epoch": 3}}, "did you mean 'epochs'"),
-        ({"environment": "Conter-v0"}, "Counter-v0"),
+        ({"environment": "Conter-v0"}, "was trained in 'Conter-v0', .* env="),
         ({"steps": None}, "is not an agent of this version"),
     ):
         write_state(tmp_path / "other.safetensors", state.arrays, {**state.document, **change})

@@ -87,7 +87,7 @@ def test_what_was_interrupted_goes_on_by_the_command_bit_for_bit(tmp_path):
     again = agent()
     with pytest.raises(KeyboardInterrupt):
         again.learn(1280, stop, run_dir=tmp_path / "third", checkpoint_every=256)
-    PPO.load(tmp_path / "third").learn(run_dir=tmp_path / "third")
+    PPO.load(tmp_path / "third", best=False).learn(run_dir=tmp_path / "third")
     assert_same(open_run(tmp_path / "third"), open_run(tmp_path / "whole"))
     assert steps_of(open_run(tmp_path / "third")) == list(range(BATCH, 1281, BATCH))
 
@@ -170,7 +170,7 @@ def test_a_memory_lies_with_its_run(tmp_path):
     settings = {"num_envs": 1, "learning_starts": 32, "buffer_size": 512, "threads": 1, "seed": 3, "hidden": (8,)}
     first = DQN("CartPole-v1", **settings, device="cpu")
     first.learn(256, run_dir=tmp_path / "run")
-    again = DQN.load(tmp_path / "run")
+    again = DQN.load(tmp_path / "run", best=False)
     again.learn(128, run_dir=tmp_path / "run")
     assert first.learn(128).parameters.tobytes() == again.parameters.tobytes()
 
@@ -203,6 +203,6 @@ def test_a_command_says_how_to_go_on_in_an_environment_of_a_notebook(tmp_path, d
             main([command, str(tmp_path / "run")])
         said = capsys.readouterr().err
         assert f"in the environment {environment.id} of a script or notebook: give the file that defines it" in said
-        assert f"agent = PPO.load('{tmp_path / 'run'}')" in said
-    again = PPO.load(tmp_path / "run", environment)
+        assert f"or load it there: agent = PPO.load('{tmp_path / 'run'}')" in said
+    again = PPO.load(tmp_path / "run", environment, best=False)
     assert again.parameters.tobytes() == trained.parameters.tobytes()

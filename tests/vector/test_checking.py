@@ -51,8 +51,13 @@ def test_all_problems_are_listed_at_once():
         velocirl.check_env(environment(reset=forgetful_reset, observe=meddling_observe))
     message = str(caught.value)
     assert message.startswith("Checked-v0 has 2 problems:")
-    assert "reset leaves State.count as it was" in message
-    assert "observe changes the state" in message
+    place = f"at {__file__}:{forgetful_reset.__code__.co_firstlineno}: def forgetful_reset"
+    assert (
+        f"- Checked-v0: reset leaves State.count as it was; write every field that a function reads\n  {place}"
+        in message
+    )
+    place = f"at {__file__}:{meddling_observe.__code__.co_firstlineno}: def meddling_observe"
+    assert f"- Checked-v0: observe changes the state; only reset and step may do that\n  {place}" in message
 
 
 def wide_observe(state, params, observation):

@@ -72,9 +72,11 @@ def assert_shown(expected, step, mode):
     ended = np.array([row.final is not None for row in expected])
     if ended.any():
         finals = column(expected, "final")[ended].astype(float)
-        np.testing.assert_array_equal(host(infos["_episode"]), ended)
-        np.testing.assert_array_equal(host(infos["episode"]["l"])[ended], finals)
-        np.testing.assert_array_equal(host(infos["episode"]["r"])[ended], finals * (finals - 1) / 2)
+        final = infos["final_info"]
+        np.testing.assert_array_equal(host(infos["_final_info"]), ended)
+        np.testing.assert_array_equal(host(final["_episode"]), ended)
+        np.testing.assert_array_equal(host(final["episode"]["l"])[ended], finals)
+        np.testing.assert_array_equal(host(final["episode"]["r"])[ended], finals * (finals - 1) / 2)
         if mode == AutoresetMode.SAME_STEP:
             np.testing.assert_array_equal(host(infos["_final_obs"]), ended)
             np.testing.assert_array_equal(host(infos["final_obs"])[ended, 0], finals)
@@ -149,7 +151,7 @@ def test_arrays_that_were_given_are_never_written_again(mode):
         seen, rewards, terminated, truncated, infos = envs.step(np.zeros(2, int))
         kept += [(array, array.copy()) for array in (seen, rewards, terminated, truncated)]
         kept += [(infos[name], infos[name].copy()) for name in ("final_obs", "_final_obs") if name in infos]
-        kept += [(array, array.copy()) for array in infos.get("episode", {}).values()]
+        kept += [(array, array.copy()) for array in infos.get("final_info", {"episode": {}})["episode"].values()]
         if mode == AutoresetMode.DISABLED and (terminated | truncated).any():
             kept.append((seen := envs.reset(options={"reset_mask": terminated | truncated})[0], seen.copy()))
     assert len(kept) > 200

@@ -92,13 +92,14 @@ def test_gymnasiums_statistics_of_one_environment():
 def test_gymnasiums_statistics_of_a_fleet(mode):
     params = {"length": np.array([2, 4])}
     fleet = velocirl.make_vec("Counter-v0", 2, params=params, autoreset_mode=mode)
-    envs = RecordVectorStatistics(fleet, stats_key="statistics")  # the fleet itself tells "episode"
+    envs = RecordVectorStatistics(fleet)
     envs.reset(seed=1)
     for _ in range(4):
         infos = envs.step(np.zeros(2, int))[4]
-    for key in ("episode", "statistics"):
-        assert infos[key]["r"][1] == 6.0
-        assert infos[key]["l"][1] == 4
+    for told in (infos, infos["final_info"]):
+        assert told["episode"]["r"][1] == 6.0
+        assert told["episode"]["l"][1] == 4
+        assert told["_episode"][1]
     waits = mode == AutoresetMode.NEXT_STEP  # there the third step of copy 0 only begins its next episode
     assert list(envs.return_queue) == ([1.0, 6.0] if waits else [1.0, 1.0, 6.0])
 

@@ -86,12 +86,6 @@ def same(left, right):
     )
 
 
-def row(nested, copy):
-    if isinstance(nested, dict):
-        return {key: row(part, copy) for key, part in nested.items()}
-    return tuple(row(part, copy) for part in nested) if isinstance(nested, tuple) else nested[copy]
-
-
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("environment", ["CartPole-v1", Rover])
 def test_equals_gymnasium(environment, mode):
@@ -115,11 +109,8 @@ def test_equals_gymnasium(environment, mode):
         if "final_obs" in infos:
             final, expected_final = infos.pop("final_obs"), expected_infos.pop("final_obs")
             for copy in np.flatnonzero(ended):
-                assert all(np.array_equal(*pair) for pair in zip_leaves(row(final, copy), expected_final[copy]))
-        assert ("episode" in infos) == ended.any()
-        infos.pop("episode", None)
-        assert np.array_equal(infos.pop("_episode", np.zeros(4, bool)), ended)
-        assert same(infos, expected_infos)
+                assert all(np.array_equal(*pair) for pair in zip_leaves(final[copy], expected_final[copy]))
+        assert same(infos, expected_infos)  # theirs alone, which leaves "episode" to Gymnasium's own wrapper
         if mode == AutoresetMode.DISABLED and ended.any():
             results = ours.reset(options={"reset_mask": ended, "other": 1})
             assert same(results, theirs.reset(options={"reset_mask": ended, "other": 1}))
@@ -148,13 +139,14 @@ def test_every_transition_of_the_counter_is_consistent():
             if ended[copy]:
                 assert observations[copy].tolist() == [0, episode + 1]
                 assert infos["final_obs"][copy].tolist() == [steps + 1, episode]
-                assert infos["episode"]["l"][copy] == episode
-                assert infos["episode"]["r"][copy] == episode * (episode + 1) / 2
+                assert infos["final_info"]["episode"]["l"][copy] == episode
+                assert infos["final_info"]["episode"]["r"][copy] == episode * (episode + 1) / 2
             else:
                 assert observations[copy].tolist() == [steps + 1, episode]
         if ended.any():
             assert np.array_equal(infos["_final_obs"], ended)
-            assert np.array_equal(infos["_episode"], ended)
+            assert np.array_equal(infos["_final_info"], ended)
+            assert np.array_equal(infos["final_info"]["_episode"], ended)
         else:
             assert infos == {}
         previous = observations
@@ -168,7 +160,7 @@ def test_next_step_autoreset_ignores_the_action_and_gives_no_reward():
     rows = []
     for _ in range(5):
         observations, rewards, terminated, truncated, infos = vector.step([0])
-        statistics = infos.get("episode", {"r": [None], "l": [None]})
+        statistics = infos.get("final_info", {"episode": {"r": [None], "l": [None]}})["episode"]
         rows.append((*observations[0], rewards[0], terminated[0], truncated[0], statistics["r"][0], statistics["l"][0]))
     assert rows == [
         (1, 1, 1, True, False, 1, 1),
@@ -205,15 +197,19 @@ def test_reset_mask_starts_new_episodes_in_the_midst_of_others(mode):
     vector.close()
 
 
-def test_seeds_are_mixed_distinct_and_independent_of_the_number_of_copies():
+def test_mixed_seeds_are_distinct_and_independent_of_the_number_of_copies():
     seeds = copy_seeds(3, 1000)
     assert len(set(seeds)) == 1000
     assert copy_seeds(3, 10) == seeds[:10]
     assert not set(seeds) & set(copy_seeds(4, 1000))
+
+
+def test_a_seed_is_that_of_the_first_copy_as_in_gymnasium():
     vector = HostVectorEnv("CartPole-v1", 3, seed=3)
     first, _ = vector.reset()
+    assert vector.np_random_seed == (3, 4, 5)
     single = gymnasium.make("CartPole-v1")
-    assert np.array_equal(first, [single.reset(seed=seed)[0] for seed in seeds[:3]])
+    assert np.array_equal(first, [single.reset(seed=seed)[0] for seed in (3, 4, 5)])
     second, _ = vector.reset()
     assert not np.array_equal(first, second)  # None goes on with the stream
     assert np.array_equal(vector.reset(seed=3)[0], first)
@@ -249,7 +245,7 @@ def test_action_masks_are_always_those_of_the_observations(mode):
         assert infos["action_mask"].dtype == np.int8
         assert np.array_equal(infos["action_mask"], [[state >> bit & 1 for bit in range(3)] for state in observations])
         observations, _, terminated, truncated, infos = vector.step([0] * 4)
-        expected = {"action_mask"} | ({"episode", "_episode"} if (terminated | truncated).any() else set())
+        expected = {"action_mask"} | ({"final_info", "_final_info"} if (terminated | truncated).any() else set())
         assert set(infos) - {"final_obs", "_final_obs"} == expected
     vector.close()
 
@@ -281,8 +277,42 @@ def test_render_call_and_close():
         vector.step([0, 0])
 
 
+def test_attributes_are_those_of_the_copies_as_in_gymnasium():
+    theirs = SyncVectorEnv([Counter] * 2)
+    ours = HostVectorEnv(Counter, 2)
+    for vector in (ours, theirs):
+        vector.reset(seed=7)
+        assert vector.np_random_seed == (7, 8)
+        assert [generator.random() for generator in vector.np_random] == [
+            np.random.default_rng(seed).random() for seed in (7, 8)
+        ]
+        vector.set_attr("note", "alike")
+        assert vector.get_attr("note") == ("alike", "alike")
+        vector.set_attr("note", [1, 2])
+        assert vector.call("note") == (1, 2)
+        with pytest.raises(ValueError, match=r"3.? values"):
+            vector.set_attr("note", (1, 2, 3))
+        with pytest.raises(AttributeError):
+            vector.get_attr("nothing")
+        vector.close()
+
+
+def test_copies_with_different_spaces_are_refused_as_in_gymnasium():
+    made = iter([Counter, Masked])
+    with pytest.raises(RuntimeError, match="the copies have different spaces"):
+        HostVectorEnv(lambda: next(made)(), 2)
+
+
 class Wordy(Counter):
     observation_space = spaces.Dict(a=spaces.Box(0, 1), b=spaces.Tuple([spaces.Text(5)]))
+
+
+class Growing(Counter):
+    action_space = spaces.Sequence(spaces.Discrete(2))
+
+
+class Linked(Counter):
+    observation_space = spaces.Graph(spaces.Box(0, 1), None)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +327,9 @@ class Wordy(Counter):
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"seed": 2**64}, "seed must be a whole number from 0"),
         ({"seed": [1, 2, 3]}, "3 seeds for num_envs=2"),
-        ({"environment": Wordy}, r"observation space\['b'\]\[0\] is Text"),
+        ({"environment": Wordy}, r"observation space\['b'\]\[0\] is Text.* gymnasium.wrappers.TransformObservation"),
+        ({"environment": Growing}, r"action space is Sequence.* gymnasium.wrappers.TransformAction"),
+        ({"environment": Linked}, r"observation space is Graph.* gymnasium.wrappers.TransformObservation"),
     ],
 )
 def test_refuses_impossible_arguments(arguments, message):
@@ -332,8 +364,13 @@ def test_reset_comes_first_and_its_mask_is_checked():
     with pytest.raises(ValueError, match="first reset must reset every copy"):
         vector.reset(options={"reset_mask": np.array([True, False])})
     vector.reset()
-    for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False])):
-        with pytest.raises(ValueError, match="reset_mask"):
+    for mask, error in (
+        ([True, False], TypeError),
+        (np.array([1, 0]), TypeError),
+        (np.array([True]), ValueError),
+        (np.array([False, False]), ValueError),
+    ):
+        with pytest.raises(error, match="reset_mask"):
             vector.reset(options={"reset_mask": mask})
     vector.close()
 

@@ -89,8 +89,8 @@ def test_a_wrong_number_of_seeds_is_refused(seed):
         make(seed=seed)
 
 
-@pytest.mark.parametrize("seed", [0, -1, 2**64 - 1, 2**64 + 3, np.int64(5), np.uint8(5)])
-def test_any_integer_is_a_seed(seed):
+@pytest.mark.parametrize("seed", [0, 2**64 - 1, np.int64(5), np.uint8(5)])
+def test_any_whole_number_of_64_bits_is_a_seed(seed):
     envs, _ = make(2, seed=seed)
     fresh = random.streams(int(seed), 2)
     assert np.unique(fresh).size == 4
@@ -192,8 +192,8 @@ def test_reported_fields_are_those_of_the_end_of_the_episode(define):
     envs = velocirl.make_vec(define(state=Runner, reset=start, step=run, report=("laps", "value")), 2, seed=1)
     envs.reset()
     for _ in range(2):
-        assert "episode" not in envs.step(np.zeros(2, int))[4]
-    infos = envs.step(np.zeros(2, int))[4]
+        assert envs.step(np.zeros(2, int))[4] == {}
+    infos = envs.step(np.zeros(2, int))[4]["final_info"]
     expected = {"r": [3.0, 3.0], "l": [3, 3], "laps": [3, 3], "value": [1.5, 1.5]}
     assert {name: array.tolist() for name, array in infos["episode"].items()} == expected
     np.testing.assert_array_equal(envs.copies.state["laps"], 0)

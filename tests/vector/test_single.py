@@ -80,7 +80,8 @@ def test_parameters_are_keywords():
 
 
 def test_an_unknown_parameter_is_refused_with_a_suggestion():
-    with pytest.raises(ValueError, match="CartPole-v1: Params has no field 'gravty': did you mean 'gravity'"):
+    said = r"CartPole-v1: make\(\) got an unexpected keyword argument 'gravty': did you mean 'gravity'"
+    with pytest.raises(TypeError, match=said):
         velocirl.make("CartPole-v1", gravty=9.8)
 
 

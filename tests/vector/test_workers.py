@@ -79,6 +79,10 @@ def same(left, right):
         return set(left) == set(right) and all(same(left[key], right[key]) for key in left)
     if isinstance(left, tuple):
         return len(left) == len(right) and all(map(same, left, right))
+    if not isinstance(left, np.ndarray):
+        return left == right
+    if left.dtype == object:
+        return all(map(same, left, right))
     return left.dtype == right.dtype and np.array_equal(left, right)
 
 
@@ -157,10 +161,15 @@ def test_workers_start_without_numba(marker):
 
 
 def test_calls_reach_every_copy_and_closing_is_final(marker):
-    vector = WorkerVectorEnv(Faulty, 3, workers=2)
+    vector = WorkerVectorEnv(Faulty, 3, workers=2, seed=4)
     vector.reset()
+    assert vector.np_random_seed == (4, 5, 6)
     vector.step([0, 0, 0])
     assert vector.get_attr("steps") == (1, 1, 1)
+    vector.set_attr("note", ["a", "b", "c"])
+    assert vector.get_attr("note") == ("a", "b", "c")
+    vector.set_attr("note", 5)
+    assert vector.get_attr("note") == (5, 5, 5)
     with pytest.raises(WorkerError, match="no_such_thing"):
         vector.get_attr("no_such_thing")
     assert vector.step([0, 0, 0])[0].tolist() == [[2], [2], [2]]
@@ -216,7 +225,7 @@ def test_a_restarted_worker_loses_its_partial_episodes_only(mode, mishap, marker
     assert rewards.tolist() == [1, 0, 0]
     assert terminated.tolist() == [False, False, False]
     assert truncated.tolist() == [False, True, True]
-    assert "episode" not in infos
+    assert "final_info" not in infos
     if mode == SAME_STEP:
         assert observations.tolist() == [[2], [0], [0]]
         assert infos["_final_obs"].tolist() == [False, True, True]
@@ -230,8 +239,8 @@ def test_a_restarted_worker_loses_its_partial_episodes_only(mode, mishap, marker
         assert observations.tolist() == [[3], [0], [0]]
         observations, rewards, _, truncated, infos = vector.step([0, 0, 5])
     assert truncated.tolist() == [False, False, True]
-    assert infos["episode"]["l"][2] == 1
-    assert infos["episode"]["r"][2] == 1
+    assert infos["final_info"]["episode"]["l"][2] == 1
+    assert infos["final_info"]["episode"]["r"][2] == 1
     assert "restarted" not in infos
     if mode == DISABLED:
         vector.reset(options={"reset_mask": truncated})

@@ -11,14 +11,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import gymnasium
-
 from velocirl.cli.trust import Trusted, require_trust
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.importing import import_file
+from velocirl.vector.gymnasium_ids import find_spec
 from velocirl.vector.making import GYMNASIUM
 
 ENDING = ".py"
@@ -54,11 +53,7 @@ def choose(name: str, *, named_by: str | None = None, trust: bool = False, quiet
     if not name.startswith(GYMNASIUM):
         found = registry.find(name)
         return Chosen(found, found.id)
-    own = name.removeprefix(GYMNASIUM)
-    try:
-        gymnasium.spec(own)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise ValueError(f"Gymnasium has no environment {own!r}: {error}") from None
+    find_spec(name.removeprefix(GYMNASIUM))
     return Chosen(name, name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "profile": "see where the time and memory of training go, and what to try next",
 }
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,4 +114,5 @@ def _end(code: int) -> NoReturn:
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     from velocirl.monitor.words import printable
 
-    print(printable(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)
+    text = COLOURS.sub("", " ".join(str(message).split())).removeprefix("WARN: ")  # Gymnasium's, in yellow
+    print(printable(f"warning: {text}"), file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser
-from velocirl.cli.resume import environment_of, latest_checkpoint
+from velocirl.cli.resume import environment_of
 from velocirl.cli.trust import add_trust
-from velocirl.monitor.words import printable
-from velocirl.runs.checkpoints import NoCheckpointError
 from velocirl.runs.finding import find_run
 from velocirl.runs.memory_files import read_checkpoint
+from velocirl.runs.models import model_of
 from velocirl.runs.state_file import State
 from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import Agent, algorithm_from
@@ -45,26 +43,12 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
         return state, chosen, str(path)
     run = find_run(name)
     chosen = environment_of(run, given)
-    checkpoints = run.checkpoints()
-    if "latest" not in given:
-        try:
-            state = checkpoints.best()
-        except NoCheckpointError:
-            if "best" in given:
-                raise
-        else:
-            return state, chosen, f"the best model of {run.name}, of step {state.document.get('steps')}"
-    checkpoint = latest_checkpoint(checkpoints, memory=False)
-    for problem in checkpoint.problems:
-        print(printable(f"warning: {problem}"), file=sys.stderr)
-    return checkpoint.state, chosen, f"the latest model of {run.name}, of step {checkpoint.step}"
+    state, source = model_of(run, best="best" in given or (False if "latest" in given else None), memory=False)
+    return state, chosen, source
 
 
 def find_table(given: Mapping[str, Any]) -> tuple[TabularAgent, str]:
-    """An agent with a table, and where it comes from; the latest of a run unless the best is asked for.
-
-    The best one is best by the returns of exploring episodes; a table gets better as long as it is trained.
-    """
+    """An agent with a table, and where it comes from; the latest of a run unless the best is asked for."""
     given = given if "best" in given else {**given, "latest": True}
     state, chosen, source = find_model(given)
     kind = algorithm_from(str(state.document.get("algorithm")))

@@ -29,6 +29,7 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
         )
+        self.elsewhere: dict[str, str] = {}  # what other programs call options of this one
         if add_help:
             self.add_argument("-h", "--help", action="help", help="Show this help and exit")
 
@@ -43,6 +44,10 @@ class Parser(argparse.ArgumentParser):
             if not word.startswith("-"):
                 raise ValueError(f"{word!r} is one word too many")
             option = word.partition("=")[0]
+            if option in self.elsewhere:
+                raise ValueError(
+                    f"there is no option {option}: here there is {self.elsewhere[option]} ({self.prog} --help)"
+                )
             near = difflib.get_close_matches(option, list(self._option_string_actions), n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"{self.prog} --help shows those there are"
             raise ValueError(f"there is no option {option}: {hint}")

@@ -123,7 +123,7 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
         kind = getattr(ALGORITHMS.get(run.description.algorithm), "__name__", "Agent")
         raise ValueError(
             f"{run.name} was trained from Python, in the environment {environment} of a script or notebook: give the"
-            f" file that defines it, --env FILE.py, or go on there with agent = {kind}.load({str(run.path)!r})"
+            f" file that defines it, --env FILE.py, or load it there: agent = {kind}.load({str(run.path)!r})"
         )
     spelled = environment if file is None else f"{file}:{environment}"
     chosen = choose(spelled, named_by=str(run.path), trust="trust" in given, quiet=quiet)

@@ -19,6 +19,7 @@ from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.documenting import default_of, descriptions, shown
+from velocirl.training.words import other_names
 
 load_algorithms()
 
@@ -152,10 +153,22 @@ def _parser(algorithm: type[Agent]) -> Parser:
             if name == TRUST:
                 add_trust(options)
             elif name in OPTIONS:
-                options.add_argument(f"--{name.replace('_', '-')}", **OPTIONS[name])
+                options.add_argument(_option(name), **OPTIONS[name])
             else:
                 add_settings(options, algorithm.Config, [name])
+    parser.elsewhere = {
+        _option(there): " and ".join(map(_option, here)) for there, here in _other_names(algorithm).items()
+    }
     return parser
+
+
+def _other_names(algorithm: type[Agent]) -> dict[str, tuple[str, ...]]:
+    """What Stable-Baselines3 calls what is a setting here, or a part of the plan."""
+    return {**other_names(algorithm.Config), "total_timesteps": ("total_steps",)}
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def add_settings(
@@ -168,7 +181,7 @@ def add_settings(
         what, default = texts.get(field.name, field.name.replace("_", " ")), default_of(field)
         what = what if what.endswith("...") else what.removesuffix(".")
         text = (what if default is None else f"{what} (default: {shown(default)})").replace("%", "%%")
-        flag = f"--{field.name.replace('_', '-')}"
+        flag = _option(field.name)
         if types[field.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
@@ -242,7 +255,9 @@ def _check_keys(path: Path, values: Mapping[str, Any], algorithm: type[Agent]) -
     known = [*PLAN, *(field.name for field in dataclasses.fields(algorithm.Config))]
     for name, value in values.items():
         if name not in known:
-            raise ValueError(f"{path}: there is no setting {name!r}{nearest(name, known)}")
+            here = _other_names(algorithm).get(name)
+            hint = nearest(name, known) if here is None else f": here there is {' and '.join(here)}"
+            raise ValueError(f"{path}: there is no setting {name!r}{hint}")
         wanted = PLAN.get(name)
         if wanted is not None and (isinstance(value, bool) or not isinstance(value, (wanted, int))):
             raise ValueError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")

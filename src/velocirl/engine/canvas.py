@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from velocirl.engine.naming import nearest
+
 Color = tuple[int, int, int]
 
 WHITE: Color = (255, 255, 255)
@@ -27,6 +29,12 @@ RED: Color = (208, 72, 68)
 VIOLET: Color = (128, 98, 178)
 WOOD: Color = (166, 124, 82)
 
+OTHER_NAMES = {  # of its methods, by which others call them
+    "view": ("clear", "fill", "background", "size", "setup", "camera"),
+    "rectangle": ("rect", "box", "square"),
+    "disc": ("circle", "ellipse", "dot", "point"),
+    "polygon": ("triangle", "poly"),
+}
 SCANLINES = 8  # per row of pixels: coverage is exact along x and to 1/8 along y
 SEEN = 1 / 255  # a smaller share of a pixel does not change its colour
 
@@ -42,6 +50,13 @@ class Canvas:
         self.pixels = np.zeros((0, 0, 3), np.uint8)
         self._corner = np.zeros(2)  # the world coordinates of the top left corner
         self._scale = np.ones(2)  # pixels per world unit, along x and downwards
+
+    def __getattr__(self, name: str) -> Any:
+        """What is said of a method that there is not."""
+        methods = [one for one, value in vars(Canvas).items() if callable(value) and not one.startswith("_")]
+        other = next((own for own, others in OTHER_NAMES.items() if name in others), None)
+        hint = nearest(name, methods) if other is None else f": it is {other!r}"
+        raise AttributeError(f"a canvas has no {name!r}{hint}")
 
     def view(
         self,
@@ -79,6 +94,8 @@ class Canvas:
     def polygon(self, points: ArrayLike, color: Color) -> None:
         """Fill a polygon, convex or not, given by its corners, (corners, 2)."""
         height, width = self._size()
+        if np.shape(color) != (3,):
+            raise ValueError(f"a color is (red, green, blue), each from 0 to 255, and not {color!r}")
         corners = (np.asarray(points, np.float64) - self._corner) * self._scale
         if not np.isfinite(corners).all():
             return

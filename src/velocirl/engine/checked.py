@@ -22,8 +22,8 @@ from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleet import allocate
 from velocirl.engine.lifecycle import Copies, Lifecycle
-from velocirl.engine.rehearsal import failed
 from velocirl.engine.targets.python import PythonTarget
+from velocirl.engine.telling import failed
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -110,7 +110,7 @@ class Watch:
 
     def _again(self, copy: int) -> DefinitionError | None:
         """Let a copy do again in plain Python what it was at; what is wrong with that."""
-        single = PythonTarget(self._environment, allocate(self._environment, 1, {}))
+        single = PythonTarget(self._environment, allocate(self._environment, 1, {}, self._copies.limit))
         for name in KEPT:
             getattr(single.copies, name)[0] = self._kept[name][copy]
         single.copies.params[0], single.copies.action[0] = self._copies.params[copy], self._copies.action[copy]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numba
 from numba.core.compiler import run_frontend
 
 from velocirl.engine.compiler.printing import NEEDS_INTERPRETER
 from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.rehearsal import described, missing_field
+from velocirl.engine.syntax import Finding, without_form
+from velocirl.engine.telling import described, missing_field, own_functions
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 ALLOWED = "numbers, small arrays, if/for/while, math, velocirl.random and helper functions"
+_LIBRARIES = tuple(f"{Path(file).resolve().parent}{os.sep}" for file in (Path(__file__).parent, numba.__file__))
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PLACES = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _LOWERED = re.compile(r'^During: lowering ".*" at (?P<file>.+) \((?P<line>\d+)\)$', re.MULTILINE)
@@ -39,9 +44,17 @@ _MEANINGS = [
         r"Cannot unify (.+?) and (.+?) for '([\w.]+)'",
         "gives {2} values of different kinds ({0} and {1}); let it be the same kind on every path",
     ),
+    (r"Unknown attribute '(\w+)' of type Record", "{field}"),
     (
         r"Can't unify return type from the following types: (.+)",
         "returns different kinds of values on different paths ({0}); return the same kinds everywhere",
+    ),
+]
+# The same of what may be seen in the source more clearly.
+_GENERAL = [
+    (
+        r"Function\(<function clip ",
+        "uses np.clip on a number, which has no compiled form; write min(max(x, low), high)",
     ),
     (
         r"Use of unsupported opcode \((\w+)\)|The '?(\w+)'? .*?(?:is|are) not supported|[Uu]nsupported",
@@ -51,7 +64,6 @@ _MEANINGS = [
         r"No implementation of function Function\(<(?:built-in|ufunc|class)? ?(?:function )?'?([\w.]+)",
         "uses {0} on values it has no compiled form for; write it with " + ALLOWED,
     ),
-    (r"Unknown attribute '(\w+)' of type Record", "{field}"),
     (
         r"Unknown attribute '(\w+)' of type Module\(<module '(\w+)'",
         "uses {1}.{0}, which has no compiled form; write it with " + ALLOWED,
@@ -65,21 +77,45 @@ _MEANINGS = [
 
 def diagnose(environment: Environment, error: Exception) -> DefinitionError:
     """What went wrong while compiling, with the function and line of the user that caused it."""
-    text = _COLOURS.sub("", str(error))
+    text = _COLOURS.sub("", str(error)) or type(error).__name__
     function, place = _place(environment, text)
-    for pattern, meaning in _MEANINGS:
-        if found := re.search(pattern, text, re.DOTALL):
-            groups = [group for group in found.groups() if group is not None]
-            field = f"cannot be compiled: {missing_field(groups[0], environment)}" if "{field}" in meaning else ""
-            what = meaning.format(*groups, *[""] * 3, field=field)
-            break
-    else:
+    what = _meaning(environment, text, _MEANINGS)
+    if what is None and (seen := _seen(environment, place)) is not None:
+        function, place, what = seen
+    what = what or _meaning(environment, text, _GENERAL)
+    if what is None:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        says = next((line for line in lines if not line.startswith("Failed in nopython")), lines[0] if lines else text)
+        says = next((line for line in lines if not line.startswith("Failed in nopython")), lines[0])
         what = f"cannot be compiled: {says}; write it with {ALLOWED}"
     return DefinitionError(
         described(environment.id, function, what, place) + "\n  (VELOCIRL_DEBUG=1 shows the compiler's own message)"
     )
+
+
+def _meaning(environment: Environment, text: str, meanings: list[tuple[str, str]]) -> str | None:
+    """What to say instead of numba, where it is known."""
+    for pattern, meaning in meanings:
+        if found := re.search(pattern, text, re.DOTALL):
+            groups = [group for group in found.groups() if group is not None]
+            field = f"cannot be compiled: {missing_field(groups[0], environment)}" if "{field}" in meaning else ""
+            return meaning.format(*groups, *[""] * 3, field=field)
+    return None
+
+
+def _seen(environment: Environment, place: str) -> tuple[str, str, str] | None:
+    """What has no compiled form at a place or, where that is only where a function begins, in any function."""
+    file, _, number = place.rpartition(":")
+    functions = list(own_functions(environment))
+    begins = [int(number) == function.__code__.co_firstlineno for _, function in functions]
+    for line in (int(number), None) if any(begins) else (int(number),):
+        for name, function in functions:
+            code = function.__code__
+            if line is not None and os.path.realpath(code.co_filename) != os.path.realpath(file):
+                continue
+            found: Finding | None = without_form(function, line)
+            if found is not None:
+                return name, f"{code.co_filename}:{found.line}", found.what
+    return None
 
 
 def _place(environment: Environment, text: str) -> tuple[str, str]:
@@ -95,9 +131,11 @@ def _place(environment: Environment, text: str) -> tuple[str, str]:
             last = max((number for _, _, number in code.co_lines() if number is not None), default=0)
             if file == os.path.realpath(code.co_filename) and code.co_firstlineno <= line <= last:
                 return name, f"{inside[0][0]}:{inside[0][1]}"
-    if inside:
+    if inside and (inside[0][0] in files or not inside[0][0].startswith(_LIBRARIES)):
         return "a helper function", f"{inside[0][0]}:{inside[0][1]}"
-    name = next((name for name, function in functions.items() if not _readable(function)), "step")
+    called = [linecache.getline(*one) for one in inside]  # lines of this package, which call one of the functions
+    name = next((name for name in functions if any(f"{name}(" in line for line in called)), None)
+    name = name or next((name for name, function in functions.items() if not _readable(function)), "step")
     code = functions[name].__code__
     return name, f"{code.co_filename}:{code.co_firstlineno}"
 

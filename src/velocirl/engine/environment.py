@@ -32,8 +32,21 @@ class Environment:
     """What happens in one copy of an environment; the engine runs it as a fleet, on any target.
 
     `reset`, `step`, `observe` and `legal` are scalar functions and get compiled; `draw` and `text` are plain Python,
-    for people to look at. `report` names the state fields that are shown at the end of each episode; `presets`, by the
-    name of an algorithm, are settings with which it is known to learn this environment.
+    for people to look at. `report` names the state fields that are shown at the end of each episode; `options` the
+    parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name of an
+    algorithm, are settings with which it is known to learn this environment.
+
+        reset(state, params, rng)               writes every field of the state
+        step(state, params, action, rng)        changes the state, returns (reward, terminated)
+        observe(state, params, observation)     writes every element of the row
+        legal(state, params, mask)              writes 1 for each legal action, else 0
+        draw(state, params, canvas)             paints a picture:
+            canvas.view(left, right, bottom, top, width=600, height=400)    first: the part of the world that is seen
+            canvas.rectangle(left, bottom, right, top, color)               a color is (red, green, blue), 0 to 255
+            canvas.disc(x, y, radius, color)
+            canvas.line(x1, y1, x2, y2, width, color)
+            canvas.polygon([(x, y), ...], color)
+        text(state, params)                     returns a string
     """
 
     id: str
@@ -48,6 +61,7 @@ class Environment:
     params: Record = NO_PARAMS
     max_steps: int | None = None
     report: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     draw: Callable[..., Any] | None = None
     text: Callable[..., Any] | None = None
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -71,6 +85,9 @@ class Environment:
         for name in self.report:
             if name not in self.state.fields or self.state.dtype[name].shape:
                 raise DefinitionError(f"{self.id}: report names {name!r}{self.state.suggestion(name)}")
+        for name in self.options:
+            if name not in self.params.fields:
+                raise DefinitionError(f"{self.id}: options names {name!r}{self.params.suggestion(name)}")
         registry.register(self)
 
     @property
@@ -87,6 +104,19 @@ class Environment:
     def num_masked(self) -> int:
         """The width of the action mask: one entry for each choice of each discrete action."""
         return int(self.action.n if isinstance(self.action, Discrete) else np.sum(self.action.nvec))  # pyright: ignore
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A built-in one is pickled by its id, another by its parts.
+
+        So pickle refers to its functions as to any others, and cloudpickle takes along those of a script or a notebook.
+        """
+        if registry.found_anywhere(self):
+            return registry.find, (self.id,)
+        return from_parts, (vars(self).copy(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Environment:
+        """Itself, as a function's is: nothing of a definition ever changes."""
+        return self
 
     def _check_signature(self, name: str, signature: str) -> None:
         function = getattr(self, name)
@@ -111,3 +141,11 @@ class Environment:
 
     def __repr__(self) -> str:
         return f"Environment({self.id!r})"
+
+
+def from_parts(parts: dict[str, Any]) -> Environment:
+    """An environment out of a pickle: it was checked when it was defined, and takes no other's name."""
+    environment = object.__new__(Environment)
+    vars(environment).update(parts)
+    registry.adopt(environment)
+    return environment

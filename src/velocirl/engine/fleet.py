@@ -18,6 +18,7 @@ from velocirl.engine.lifecycle import Copies
 # The arrays that decide a fleet's future, and those that say what is seen now.
 SAVED = ("state", "params", "rng", "elapsed", "total", "observation", "mask")
 LINE = 64  # bytes of a line of the cache
+NO_LIMIT = 2**31 - 1  # steps: more than the counter of an episode could hold
 TARGETS = {"cpu": "CPUTarget", "cuda": "CUDATarget", "python": "PythonTarget"}
 
 
@@ -51,6 +52,7 @@ def make_target(
     threads: int | None = None,
     params: Mapping[str, Any] | None = None,
     check: bool = False,
+    max_episode_steps: int | None = None,
 ) -> Target:
     """A fleet of `count` copies on a device, its arrays allocated once; with `check`, see `checked`."""
     count = _positive(environment, "num_envs", count)
@@ -61,7 +63,17 @@ def make_target(
         raise ValueError(f'{environment.id}: check=True is for device="cpu"; what is wrong there is wrong on a GPU too')
     target = getattr(importlib.import_module(f"velocirl.engine.targets.{device}"), TARGETS[device])
     more = {"check": True} if check and device == "cpu" else {}  # the interpreter checks anyway
-    return target(environment, allocate(environment, count, params or {}), threads, **more)
+    copies = allocate(environment, count, params or {}, time_limit(environment, max_episode_steps))
+    return target(environment, copies, threads, **more)
+
+
+def time_limit(environment: Environment, max_episode_steps: int | None = None) -> int:
+    """The steps after which an episode is cut off: as given, with None the environment's own, with -1 never."""
+    if max_episode_steps is None:
+        return environment.max_steps or NO_LIMIT
+    if max_episode_steps == -1:
+        return NO_LIMIT
+    return min(_positive(environment, "max_episode_steps", max_episode_steps), NO_LIMIT)
 
 
 def _entropy() -> int:
@@ -91,7 +103,7 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
     return twin
 
 
-def allocate(environment: Environment, count: int, params: Mapping[str, Any]) -> Copies:
+def allocate(environment: Environment, count: int, params: Mapping[str, Any], limit: int = NO_LIMIT) -> Copies:
     """The arrays of a fleet, on the host."""
     action = environment.action
     seen, seen_dtype = observed(environment, count)
@@ -118,6 +130,7 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any]) ->
         episode_length=aligned_zeros(count, np.int32),
         final_state=aligned(environment.state.rows(count)),
         mask=aligned_zeros((count, environment.num_masked if environment.legal else 1), np.int8),
+        limit=limit,
     )
 
 

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.fleet import observed
+from velocirl.engine.fleet import observed, time_limit
 from velocirl.engine.rehearsal import try_state
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, records, streams
 
 SECONDS = 0.25  # for trying copies in plain Python
 
 
-def fleet_specs(environment: Environment, count: int) -> Specs:
-    """The arrays of a fleet's state, as `get_state` gives them."""
+def fleet_specs(environment: Environment, count: int, limit: int | None = None) -> Specs:
+    """The arrays of a fleet's state, as `get_state` gives them; where it has a time limit of its own, with that."""
     state, params = environment.state, environment.params
     shape, dtype = observed(environment, count)
     low, high = bounds_of(environment.observation)
-    last = None if environment.max_steps is None else environment.max_steps - 1
+    last = (time_limit(environment) if limit is None else limit) - 1
     width = environment.num_masked if environment.legal else 1
     return {
         # What a user's function keeps for itself may be infinite; where it has bounds, it lies between them.
@@ -38,9 +38,11 @@ def fleet_specs(environment: Environment, count: int) -> Specs:
     }
 
 
-def check_fleet(environment: Environment, state: Mapping[str, NDArray[Any]], count: int) -> None:
+def check_fleet(
+    environment: Environment, state: Mapping[str, NDArray[Any]], count: int, limit: int | None = None
+) -> None:
     """Refuse a state in which a fleet of so many copies could not have been."""
-    check_arrays(state, fleet_specs(environment, count))
+    check_arrays(state, fleet_specs(environment, count, limit))
     _check_choices(environment, state["mask"])
 
 

@@ -1,13 +1,32 @@
 """What to say of a name that does not exist."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+ALIKE = 0.6  # names that have less in common are no slips of each other
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=ALIKE)
     if near:
         return f": did you mean {near[0]!r}?"
     return f"; there are {', '.join(names)}" if names else "; it has none"
+
+
+def nearest_id(name: str, known: Iterable[str]) -> str | None:
+    """The id whose name, whatever the version and the case, comes near that of another; of several the newest."""
+    newest: dict[str, tuple[int, str]] = {}
+    for one in known:
+        stem, version = _split(one)
+        newest[stem] = max(newest.get(stem, (-1, "")), (version, one))
+    near = difflib.get_close_matches(_split(name)[0], newest, n=1, cutoff=ALIKE)
+    return newest[near[0]][1] if near else None
+
+
+def _split(name: str) -> tuple[str, int]:
+    """`CartPole-v1` as cartpole and 1."""
+    version = re.search(r"-v(\d+)$", name)
+    return (name[: version.start()].lower(), int(version[1])) if version else (name.lower(), -1)

@@ -103,11 +103,16 @@ class Record:
 
     def rows(self, count: int, values: Mapping[str, Any] | None = None) -> NDArray[Any]:
         """An array of `count` rows, filled with the defaults and then with `values` (scalars, or one per row)."""
-        array = np.zeros(count, self.dtype)
-        for name, value in {**self.defaults, **(values or {})}.items():
+        rows = np.zeros(count, self.dtype)
+        self.fill(rows, {**self.defaults, **(values or {})})
+        return rows
+
+    def fill(self, rows: NDArray[Any], values: Mapping[str, Any]) -> None:
+        """Write values (scalars, or one per row) into the fields of rows; what does not fit is refused."""
+        for name, value in values.items():
             if name not in self.fields:
                 raise ValueError(f"{self.name} has no field {name!r}{self.suggestion(name)}")
-            column = array[name]
+            column = rows[name]
             given = np.asarray(value)
             if given.dtype.kind not in "biuf" or not np.all(np.isfinite(given)):
                 raise ValueError(f"{self.name}.{name} must be finite numbers, got {value!r}")
@@ -116,7 +121,7 @@ class Record:
                     column[...] = given
             except ValueError:
                 raise ValueError(
-                    f"{self.name}.{name} has shape {given.shape}; give one value, or one for each of {count} copies"
+                    f"{self.name}.{name} has shape {given.shape}; give one value, or one for each of {len(rows)} copies"
                 ) from None
             fits = np.isfinite(column) if column.dtype.kind == "f" else column == given
             if not np.all(fits):
@@ -124,7 +129,6 @@ class Record:
             low, high = self.bounds.get(name, (-np.inf, np.inf))
             if np.any(column < low) or np.any(column > high):
                 raise ValueError(f"{self.name}.{name} must be from {low} to {high}, got {value!r}")
-        return array
 
     def beyond(self, rows: NDArray[Any]) -> tuple[str, Any] | None:
         """The first field with a value outside of its bounds, and that value; None where there is none."""
@@ -140,6 +144,10 @@ class Record:
         if near:
             return f": did you mean {near[0]!r}?"
         return "; it has none" if self is NO_PARAMS else f"; its fields are {', '.join(self.fields)}"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """What has no parameters is known by that, also where it comes from a pickle."""
+        return "NO_PARAMS" if self is NO_PARAMS else super().__reduce__()
 
     def __repr__(self) -> str:
         return f"Record({self.name}: {', '.join(self.fields)})"
@@ -178,20 +186,52 @@ def record(cls: type) -> Record:
     return result
 
 
+NARROW: tuple[Any, ...] = (np.int8, np.int16, np.uint8)
+
+
 class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A row of records whose fields are attributes, in plain Python as in compiled code.
 
-    Of NumPy's own a field could not be called `clip` or `size`, as its methods are.
+    Of NumPy's own a field could not be called `clip` or `size`, as its methods are. Narrow whole numbers are read as
+    64 bits, with which compiled code computes too. A value that does not fit its field is refused: compiled code would
+    wrap it around without a word.
     """
 
     def __getattribute__(self, name: str) -> Any:
         fields = np.void.__getattribute__(self, "dtype").fields
-        return self[name] if name in fields else np.void.__getattribute__(self, name)
+        if name not in fields:
+            return np.void.__getattribute__(self, name)
+        value = self[name]
+        return np.int64(value) if isinstance(value, NARROW) else value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in (self.dtype.fields or {}):
+        fields: Any = self.dtype.fields or {}
+        if name not in fields:
             raise AttributeError(f"there is no field {name!r}: there are {', '.join(self.dtype.names or ())}")
+        _require_fit(name, fields[name][0], value)
         self[name] = value
+
+
+def _require_fit(name: str, kind: np.dtype, value: Any) -> None:
+    """Refuse what compiled code cannot write into a field, or would write as something else."""
+    if kind.shape:
+        if not isinstance(value, np.ndarray) or value.shape != kind.shape or value.base is None:  # another field's
+            count = int(np.prod(kind.shape))
+            first = f"{name}[{', '.join('0' * len(kind.shape))}]"
+            raise TypeError(
+                f"{name} is an array of {count} numbers and is written by its elements, {first} = ..., or {name}[:] ="
+                " ... for all of them"
+            )
+    elif isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(f"{name} is one number, and an array is written into it")
+    elif kind.kind in "iu" and isinstance(value, (int, np.integer)):
+        limits = np.iinfo(kind)
+        if not limits.min <= value <= limits.max:
+            wide = "int32" if kind.itemsize < 4 else "int64"
+            raise OverflowError(
+                f"{value} does not fit {name}, an {kind} from {limits.min} to {limits.max}, and would be wrapped around"
+                f" in compiled code; declare it {wide}"
+            )
 
 
 def with_attributes(records: NDArray[Any]) -> Any:

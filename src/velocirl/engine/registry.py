@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 import warnings
 from typing import TYPE_CHECKING
 
 import gymnasium
+
+from velocirl.engine.naming import nearest_id
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -31,7 +32,14 @@ def register(environment: Environment) -> None:
             entry_point="velocirl.vector.making:make_registered",
             vector_entry_point="velocirl.vector.making:make_vec_registered",
             kwargs={"environment": environment.id},
+            max_episode_steps=environment.max_steps,
         )
+
+
+def adopt(environment: Environment) -> None:
+    """Make an environment that came from another process known by its id, unless that is known already."""
+    if environment.id not in _environments:
+        register(environment)
 
 
 def list_envs() -> list[str]:
@@ -47,11 +55,7 @@ def find(environment: str | Environment) -> Environment:
     if environment not in _environments:
         load_built_in()
     if environment not in _environments:
-        near = difflib.get_close_matches(environment, list_envs(), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "velocirl.list_envs() shows those there are"
-        raise ValueError(
-            f"there is no environment {environment!r}: {hint} (Gymnasium's own are written 'gym:{environment}')"
-        )
+        raise ValueError(f"there is no environment {environment!r}: {_instead(environment)}")
     return _environments[environment]
 
 
@@ -62,6 +66,20 @@ def load_built_in() -> None:
         _loaded = True
         for module in pkgutil.iter_modules(importlib.import_module(BUILT_IN).__path__):
             importlib.import_module(f"{BUILT_IN}.{module.name}")
+
+
+def _instead(name: str) -> str:
+    """What may be meant by a name that no environment has."""
+    if (near := nearest_id(name, list_envs())) is not None:
+        return f"did you mean {near!r}?" + (f" Gymnasium's is 'gym:{name}'" if name in gymnasium.registry else "")
+    if (theirs := nearest_id(name, gymnasium.registry)) is not None:
+        return f"Gymnasium's is 'gym:{name if name in gymnasium.registry else theirs}'"
+    return "velocirl.list_envs() shows those there are, and gym:ID is one of Gymnasium's"
+
+
+def found_anywhere(environment: Environment) -> bool:
+    """Whether its id finds it in every process: it is built in, and nobody has taken its id."""
+    return _built_in(environment) and _environments.get(environment.id) is environment
 
 
 def _built_in(environment: Environment) -> bool:

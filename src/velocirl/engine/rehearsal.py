@@ -6,10 +6,9 @@ not exist, an index out of range or a wrong return at the very line, so an envir
 
 from __future__ import annotations
 
-import linecache
 import numbers
 import re
-import traceback
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +17,11 @@ from gymnasium.spaces import Box, Discrete
 from velocirl.engine import random
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleet import allocate
-from velocirl.engine.patience import Patience, TookTooLong
-from velocirl.engine.records import Record, with_attributes
+from velocirl.engine.patience import Patience
+from velocirl.engine.records import Row, with_attributes
 from velocirl.engine.sampling import sampler
+from velocirl.engine.syntax import array_as_number, bound_anew, formatted_text, returns
+from velocirl.engine.telling import described, failed, own_functions
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -64,9 +65,14 @@ class _Run:
         self.rng = self.copies.rng[0]
         self._patience = Patience()
         self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
+        self._looked = False
 
     def run(self, steps: int) -> list[DefinitionError]:
         choose = sampler(self.environment)
+        for name, function in own_functions(self.environment):
+            if (found := formatted_text(function)) is not None:
+                place = f"{function.__code__.co_filename}:{found.line}"
+                raise DefinitionError(described(self.environment.id, name, found.what, place))
         with self._patience:
             self._begin()
             for _ in range(steps):
@@ -89,18 +95,22 @@ class _Run:
             self._call("observe", self.state, self.params, row)
 
     def _begin(self) -> None:
-        if (returned := self._call("reset", self.state, self.params, self.rng)) is not None:
-            self._report("reset", f"returns {returned!r}; it writes into state and returns nothing")
+        self._write_only("reset", self.state, self.params, self.rng)
         self._check_bounds("reset")
         self._look()
 
     def _step(self, action: Any) -> bool:
-        returned = self._call("step", self.state, self.params, action, self.rng)
+        arguments = (self.state, self.params, action, self.rng)
+        returned = self._call("step", *arguments)
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise self._problem("step", f"returns {returned!r}; write `return reward, terminated`")
+            more = isinstance(returned, tuple) and len(returned) > 2
+            hint = "; `observe` writes the observation, and `max_steps` truncates" if more else ""
+            raise self._problem("step", f"returns {_short(returned)}; write `return reward, terminated`{hint}")
         reward, terminated = returned
+        if isinstance(reward, np.ndarray) or isinstance(terminated, np.ndarray):
+            raise self._array_returned(*arguments)
         if not isinstance(reward, (numbers.Real, np.number)):
-            raise self._problem("step", f"returns the reward {reward!r}; return a number")
+            raise self._problem("step", f"returns the reward {_short(reward)}; return a number")
         if not np.isfinite(float(reward)):
             self._report("step", f"returns the reward {reward!r}; a reward must be finite")
         if not isinstance(terminated, (bool, np.bool_)):
@@ -119,13 +129,40 @@ class _Run:
 
     def _look(self) -> None:
         row, mask = self.copies.observation[0], self.copies.mask[0]
-        row[...] = np.nan if row.dtype.kind == "f" else np.iinfo(str(row.dtype)).max  # to see what stays unwritten
-        self._call("observe", self.state, self.params, row)
-        self._check_observation(row)
+        if not self._see(row, np.nan if row.dtype.kind == "f" else np.iinfo(str(row.dtype)).max):
+            return
+        seen = row.copy()
+        if row.dtype.kind == "f":
+            unwritten = np.isnan(row)
+        elif not self._looked:  # whole numbers have no value that stands for none: what stays as it was is unwritten
+            self._see(row, np.iinfo(str(row.dtype)).min)
+            unwritten = row != seen
+        else:
+            unwritten = np.zeros_like(row, np.bool_)
+        self._looked = True
+        if unwritten.any():
+            self._report_unwritten(np.argwhere(unwritten)[0])
+        else:
+            self._check_observation(seen)
         if self.environment.legal:
-            self._call("legal", self.state, self.params, mask)
+            self._write_only("legal", self.state, self.params, mask)
             if not mask.any():
                 self._report("legal", "leaves no action legal; an episode in which nothing can be done must end")
+
+    def _see(self, row: np.ndarray, before: float) -> bool:
+        """Let the copy observe into a row that had this value everywhere."""
+        row[...] = before
+        return self._write_only("observe", self.state, self.params, row)
+
+    def _report_unwritten(self, where: np.ndarray) -> None:
+        own = self.environment.observe
+        name = own.__code__.co_varnames[2]
+        if (line := bound_anew(own, name)) is None:
+            index = ", ".join(map(str, where))
+            self._report("observe", f"leaves observation[{index}] unwritten or NaN; write every element")
+        else:
+            what = f"gives the name {name} to something else, and the row that it was given stays unwritten"
+            self._report("observe", f"{what}; write {name}[0] = ..., or {name}[:] = ... for all", line)
 
     def _check_observation(self, row: np.ndarray) -> None:
         space = self.environment.observation
@@ -135,15 +172,10 @@ class _Run:
             low, high = space.low, space.high
         else:
             low, high = np.zeros_like(row), np.asarray(getattr(space, "nvec", getattr(space, "n", 0))) - 1
-        wrong = np.argwhere(~((row >= low) & (row <= high)))[0]
-        where = ", ".join(map(str, wrong))
-        value = row[tuple(wrong)]
-        if np.isnan(value):
-            self._report("observe", f"leaves observation[{where}] unwritten or NaN; write every element")
-        else:
-            lowest, highest = (np.broadcast_to(bound, row.shape)[tuple(wrong)] for bound in (low, high))
-            what = f"writes {value} into observation[{where}], whose space goes from {lowest} to {highest}"
-            self._report("observe", f"{what}; widen the space, or scale what is written")
+        wrong = tuple(np.argwhere(~((row >= low) & (row <= high)))[0])
+        lowest, highest = (np.broadcast_to(bound, row.shape)[wrong] for bound in (low, high))
+        what = f"writes {row[wrong]} into observation[{', '.join(map(str, wrong))}], whose space goes from {lowest} to"
+        self._report("observe", f"{what} {highest}; widen the space, or scale what is written")
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function = getattr(self.environment, name)
@@ -152,52 +184,41 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told with its line
             raise failed(self.environment, name, error) from (error if debugging() else None)
 
-    def _report(self, name: str, what: str) -> None:
-        problem = self._problem(name, what)
+    def _write_only(self, name: str, *arguments: Any) -> bool:
+        """Call a function that writes into one of its arguments, and say whether it returns nothing else."""
+        returned = self._call(name, *arguments)
+        written = arguments[0 if name == "reset" else 2]
+        if returned is None or (returned is written and name != "reset"):
+            return True
+        own = getattr(self.environment, name)
+        target = own.__code__.co_varnames[0 if name == "reset" else 2]
+        example = f"{target}.{self.environment.state.fields[0]} = ..." if name == "reset" else f"{target}[0] = ..."
+        what = f"returns {_short(returned)}; it writes into {target}, {example}, and returns nothing"
+        self._report(name, what, next(iter(returns(own)), None))
+        return False
+
+    def _array_returned(self, *arguments: Any) -> DefinitionError:
+        """What to say where a step returns an array in the place of a number."""
+        function = self.environment.step
+        names = dict(zip(function.__code__.co_varnames, arguments, strict=False))
+        lines = returns(function)
+        for line in lines:
+            if (what := array_as_number(function, line, names)) is not None:
+                return self._problem("step", what, line)
+        what = "returns an array in the place of a number; write `return x[0], x[0] > limit` or the like"
+        return self._problem("step", what, lines[0] if len(lines) == 1 else None)
+
+    def _report(self, name: str, what: str, line: int | None = None) -> None:
+        problem = self._problem(name, what, line)
         # Numbers differ from step to step; the same complaint about another value is not a new one.
         self.found.setdefault(re.sub(r"[-\d.e+]+", "#", str(problem)), problem)
 
-    def _problem(self, name: str, what: str) -> DefinitionError:
+    def _problem(self, name: str, what: str, line: int | None = None) -> DefinitionError:
         code = getattr(self.environment, name).__code__
-        return DefinitionError(described(self.environment.id, name, what, f"{code.co_filename}:{code.co_firstlineno}"))
+        place = f"{code.co_filename}:{line or code.co_firstlineno}"
+        return DefinitionError(described(self.environment.id, name, what, place))
 
 
-def failed(environment: Environment, name: str, error: Exception, moment: str = "") -> DefinitionError:
-    """What one of an environment's functions raised in plain Python, with its line and, if known, the moment."""
-    frames = traceback.extract_tb(error.__traceback__)
-    # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
-    file = getattr(environment, name).__code__.co_filename
-    own = [frame for frame in frames if frame.filename == file] or frames
-    what = str(error) if isinstance(error, TookTooLong) else f"fails with {_explain(error, environment)}"
-    what += f" ({moment})" if moment else ""
-    place = f"{own[-1].filename}:{own[-1].lineno}"
-    return DefinitionError(described(environment.id, name, what, place, own[-1].line))
-
-
-def described(environment: str, function: str, what: str, place: str, line: str | None = None) -> str:
-    """One message of one shape: environment, function, what is wrong, where."""
-    if line is None:
-        filename, _, number = place.rpartition(":")
-        line = linecache.getline(filename, int(number)).strip()
-    return f"{environment}: {function} {what}\n  at {place}" + (f": {line}" if line else "")
-
-
-def missing_field(name: str, environment: Environment) -> str:
-    """What to say when a function uses a field that no record has."""
-    records: tuple[Record, ...] = (environment.state, environment.params)
-    best = max(records, key=lambda record: ": did you mean" in record.suggestion(name))
-    return f"no field {name!r} in its records ({best.name} has {', '.join(best.fields)}){_nearest(best, name)}"
-
-
-def _nearest(record: Record, name: str) -> str:
-    suggestion = record.suggestion(name)
-    return suggestion if "did you mean" in suggestion else f"; add `{name}: float32` to the record, or remove it here"
-
-
-def _explain(error: Exception, environment: Environment) -> str:
-    found = re.search(r"(?:'Row' object has no attribute|there is no field) '(\w+)", str(error))
-    if isinstance(error, AttributeError) and found:
-        return missing_field(found.group(1), environment)
-    if isinstance(error, ZeroDivisionError):
-        return f"ZeroDivisionError: {error}; test for zero first: compiled code gives 0, or infinity for floats"
-    return f"{type(error).__name__}: {error}"
+def _short(value: Any) -> str:
+    """A value in a few words."""
+    return "the state" if isinstance(value, Row) else reprlib.repr(value)

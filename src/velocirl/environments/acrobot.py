@@ -33,13 +33,15 @@ class Params:
     max_elbow_velocity: float32 = 9.0 * pi
     goal_height: float32 = 1.0
     time_step: float32 = 0.2
+    low: float32 = -0.1  # of each field, as an episode begins
+    high: float32 = 0.1
 
 
 def reset(state, params, rng):
-    state.shoulder = random.uniform(rng, -0.1, 0.1)
-    state.elbow = random.uniform(rng, -0.1, 0.1)
-    state.shoulder_velocity = random.uniform(rng, -0.1, 0.1)
-    state.elbow_velocity = random.uniform(rng, -0.1, 0.1)
+    state.shoulder = random.uniform(rng, params.low, params.high)
+    state.elbow = random.uniform(rng, params.low, params.high)
+    state.shoulder_velocity = random.uniform(rng, params.low, params.high)
+    state.elbow_velocity = random.uniform(rng, params.low, params.high)
 
 
 def step(state, params, action, rng):
@@ -138,6 +140,7 @@ environment = Environment(
     observation=Box(-HIGH, HIGH),
     action=Discrete(3),
     max_steps=500,
+    options=("low", "high"),
     reset=reset,
     step=step,
     observe=observe,

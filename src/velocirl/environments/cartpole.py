@@ -24,13 +24,15 @@ class Params:
     time_step: float32 = 0.02
     position_limit: float32 = 2.4
     angle_limit: float32 = 12 * pi / 180
+    low: float32 = -0.05  # of each field, as an episode begins
+    high: float32 = 0.05
 
 
 def reset(state, params, rng):
-    state.position = random.uniform(rng, -0.05, 0.05)
-    state.velocity = random.uniform(rng, -0.05, 0.05)
-    state.angle = random.uniform(rng, -0.05, 0.05)
-    state.angular_velocity = random.uniform(rng, -0.05, 0.05)
+    state.position = random.uniform(rng, params.low, params.high)
+    state.velocity = random.uniform(rng, params.low, params.high)
+    state.angle = random.uniform(rng, params.low, params.high)
+    state.angular_velocity = random.uniform(rng, params.low, params.high)
 
 
 def step(state, params, action, rng):
@@ -84,6 +86,7 @@ environment = Environment(
     observation=Box(-inf, inf, shape=(4,)),
     action=Discrete(2),
     max_steps=500,
+    options=("low", "high"),
     reset=reset,
     step=step,
     observe=observe,

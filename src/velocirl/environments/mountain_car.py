@@ -23,10 +23,12 @@ class Params:
     right_end: float32 = 0.6
     goal_position: float32 = 0.5
     goal_velocity: float32 = 0.0
+    low: float32 = -0.6  # of the position, as an episode begins
+    high: float32 = -0.4
 
 
 def reset(state, params, rng):
-    state.position = random.uniform(rng, -0.6, -0.4)
+    state.position = random.uniform(rng, params.low, params.high)
     state.velocity = 0.0
 
 
@@ -87,6 +89,7 @@ environment = Environment(
     observation=Box(np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)),
     action=Discrete(3),
     max_steps=200,
+    options=("low", "high"),
     reset=reset,
     step=step,
     observe=observe,

@@ -29,6 +29,8 @@ class Params:
     right_end: float32 = 0.6
     goal_position: float32 = 0.45
     goal_velocity: float32 = 0.0
+    low: float32 = -0.6  # of the position, as an episode begins
+    high: float32 = -0.4
 
 
 def step(state, params, action, rng):
@@ -45,6 +47,7 @@ environment = Environment(
     observation=Box(np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)),
     action=Box(-1.0, 1.0, (1,)),
     max_steps=999,
+    options=("low", "high"),
     reset=reset,
     step=step,
     observe=observe,

@@ -33,11 +33,13 @@ class Params:
     length: float32 = 1.0
     max_speed: float32 = 8.0
     time_step: float32 = 0.05
+    x_init: float32 = pi  # the largest angle and angular velocity with which an episode begins
+    y_init: float32 = 1.0
 
 
 def reset(state, params, rng):
-    state.angle = random.uniform(rng, -pi, pi)
-    state.angular_velocity = random.uniform(rng, -1.0, 1.0)
+    state.angle = random.uniform(rng, -params.x_init, params.x_init)
+    state.angular_velocity = random.uniform(rng, -params.y_init, params.y_init)
     state.torque = 0.0
 
 
@@ -96,6 +98,7 @@ environment = Environment(
     observation=Box(-HIGH, HIGH),
     action=Box(-2.0, 2.0, (1,)),
     max_steps=200,
+    options=("x_init", "y_init"),
     reset=reset,
     step=step,
     observe=observe,

@@ -71,9 +71,10 @@ class HostExperience:
         told = self._told
         told.reward[:], told.terminated[:], told.truncated[:] = rewards, terminated, truncated
         if "final_obs" in infos:
-            write_raw(self._space, infos["final_obs"], self._final)
-        if "episode" in infos:
-            told.episode_return[:], told.episode_length[:] = infos["episode"]["r"], infos["episode"]["l"]
+            write_raw(self._space, self._envs.arrays.final_observations, self._final)
+        if "final_info" in infos:
+            episode = infos["final_info"]["episode"]
+            told.episode_return[:], told.episode_length[:] = episode["r"], episode["l"]
 
     def _take(self, observations: Any, infos: Mapping[str, Any]) -> None:
         write_raw(self._space, observations, self._observation)

@@ -55,6 +55,10 @@ class Checkpoints:
         """Whether nothing was saved yet, damaged ones included."""
         return not self.directory.is_dir() or not any(self.directory.iterdir())
 
+    def any(self) -> bool:
+        """Whether there is one: of a step, or the best."""
+        return bool(self.steps()) or (self.directory / BEST).is_file()
+
     def steps(self) -> dict[int, Path]:
         """The file of every step that was saved, oldest first."""
         if not self.directory.is_dir():

@@ -54,6 +54,7 @@ class TabularAgent(Agent):
     """An agent that acts by a table of action values, and learns into it step by step."""
 
     config: TableConfig
+    best_is_best = False  # returns of training are those of exploring; a table gets better as long as it learns
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         super().__init__(env, **config)

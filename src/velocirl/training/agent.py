@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from abc import abstractmethod
 from collections import deque
@@ -26,8 +27,8 @@ from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, wi
 from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback
-from velocirl.runs.directory import open_run
-from velocirl.runs.memory_files import ROWS, forget, read_checkpoint, whole
+from velocirl.runs.memory_files import ROWS, forget, whole
+from velocirl.runs.models import find_model, model_of
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
@@ -35,10 +36,13 @@ from velocirl.training.config import as_plain, build_config
 from velocirl.training.describing import as_html, as_line, as_lines
 from velocirl.training.documenting import Documented, signature_of
 from velocirl.training.presenting import presented
+from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.source import Source
+from velocirl.training.words import changed, own_arguments, own_settings
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
+ROOM = "velocirl.algorithms"  # which can import all of them
 Row = dict[str, float | int | None]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Total = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -87,6 +91,7 @@ class Agent(metaclass=Documented):
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
+    best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -97,6 +102,7 @@ class Agent(metaclass=Documented):
     def __init__(self, env: str | Environment, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
+        config = own_settings(self.Config, config, preset, self.source.observation_space)
         self.config: Any = build_config(self.Config, {**preset, **config})
         if self.config.check:
             self.source.watch()
@@ -137,11 +143,12 @@ class Agent(metaclass=Documented):
     def learn(
         self,
         total_steps: int | None = None,
-        callbacks: Step | Callback | Iterable[Any] = (),
+        callbacks: Step | Callback | Iterable[Any] | None = (),
         *,
         progress: bool | None = None,
         run_dir: str | Path | None = None,
         checkpoint_every: int | None = None,
+        **words: Any,
     ) -> Self:
         """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
 
@@ -154,15 +161,18 @@ class Agent(metaclass=Documented):
         `run_dir`: the directory of a run, in which training leaves what `velocirl train` does (figures, checkpoints
         every `checkpoint_every` steps or ten times, the best model, a curve), so that `velocirl resume`, `evaluate`,
         `monitor` and `plot` know it. An agent that is where the run in that directory is, as the one that was trained
-        there or one that was loaded from it, goes on with it. `velocirl resume` knows of `Evaluate` and `StopOnReward`
-        among the callbacks, and of no others.
+        there or one that was loaded from it with `best=False`, goes on with it. `velocirl resume` knows of `Evaluate`
+        and `StopOnReward` among the callbacks, and of no others.
+
+        `words` are the arguments of Stable-Baselines3; `reset_num_timesteps=False` lets schedules run over all steps so
+        far and these.
         """
-        with self.conducted(total_steps) as leads:
-            goal = self.goal if total_steps is None else Goal(self.steps, require_steps(total_steps))
-            if goal is None:
-                raise ValueError("say for how many steps: learn(total_steps)")
-            given = {"progress": progress, "run_dir": run_dir, "checkpoint_every": checkpoint_every}
-            told = presented(self, goal, as_callbacks(callbacks), **given) if leads else nullcontext([])
+        given = {"progress": progress, "run_dir": run_dir, "checkpoint_every": checkpoint_every}
+        own = own_arguments({"total_steps": total_steps, "callbacks": callbacks, **given}, words)
+        steps, heard = own.pop("total_steps"), own.pop("callbacks")
+        with self.conducted(steps) as leads:
+            goal = self._goal_after(steps, anew=words.get("reset_num_timesteps", True))
+            told = presented(self, goal, as_callbacks(heard), **own) if leads else nullcontext([])
             with told as listeners:
                 self.goal = goal
                 self._train(goal, listeners)
@@ -171,6 +181,15 @@ class Agent(metaclass=Documented):
     def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:  # noqa: ARG002 - of other ranks
         """Where training takes place; says whether this process tells of it, as one of those that train together."""
         return nullcontext(True)
+
+    def _goal_after(self, total_steps: int | None, *, anew: bool) -> Goal:
+        """The goal that is so many steps away, counted from here or from the beginning; or the one there is."""
+        if total_steps is not None:
+            steps = require_steps(total_steps)
+            return Goal(self.steps, steps) if anew else Goal(0, self.steps + steps)
+        if self.goal is None:
+            raise ValueError("say for how many steps: learn(total_steps)")
+        return self.goal
 
     def _train(self, goal: Goal, listeners: list[Callback]) -> None:
         started: list[Callback] = []
@@ -310,26 +329,24 @@ class Agent(metaclass=Documented):
         env: str | Environment | None = None,
         *,
         memory: bool = True,
+        best: bool | None = None,
         allow_nan: bool = False,
         **changes: Any,
     ) -> Self:
-        """An agent from a file that `save` or a checkpoint wrote, or as it is at the end of the run in a directory.
+        """An agent from a file that `save` or a checkpoint wrote, or from a run: its directory or its name.
 
-        Give `env` where its environment is your own and not defined yet.
-
-        `changes` replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its
-        `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite
-        are refused, unless you `allow_nan`.
+        Of a run it is the best model where there is one, as `velocirl evaluate` takes it, and of a table the newest;
+        `best=False` is the newest, from which training goes on. Give `env` where the environment is your own. `changes`
+        replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its `memory`,
+        an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite are
+        refused, unless you `allow_nan`.
         """
-        path = Path(path).expanduser()
-        if not path.exists() and not path.suffix:
-            path = path.with_suffix(".safetensors")
-        if path.is_dir():
-            newest = open_run(path).checkpoints().latest(memory=memory)
-            path, state = newest.path, newest.state
-        else:
-            state = read_checkpoint(path, memory=memory)
-        return cls.from_state(state, env, str(path), allow_nan=allow_nan, **changes)
+        state, name, run = find_model(path, best=best, memory=memory)
+        if run is not None and best is None and not algorithm_from(run.description.algorithm).best_is_best:
+            state, name = model_of(run, best=False, memory=memory)
+        if env is None:
+            require_known(str(state.document.get("environment")), name, run)
+        return cls.from_state(state, env, name, allow_nan=allow_nan, **changes)
 
     @classmethod
     def from_state(
@@ -347,11 +364,11 @@ class Agent(metaclass=Documented):
             kind = algorithm_from(document.algorithm)
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
-            config = {**document.config, **changes}
+            config = changed(kind.Config, document.config, changes)
             if "buffer_file" in document.config.keys() - changes.keys():
-                config["buffer_file"] = _unasked(document.config["buffer_file"], state, name)
+                config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
-                agent: Any = kind(_named(document.environment, name) if env is None else env, **config)
+                agent: Any = kind(named_environment(document.environment, name) if env is None else env, **config)
             saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
@@ -427,25 +444,14 @@ def require_steps(total_steps: Any) -> int:
 
 def algorithm_from(name: str) -> type[Agent]:
     """The algorithm of a name, in any case."""
+    if str(name).lower() not in map(str.lower, ALGORITHMS):
+        importlib.import_module(ROOM).load_algorithms()
     found = {known.lower(): kind for known, kind in ALGORITHMS.items()}
     if str(name).lower() not in found:
         raise ValueError(f"there is no algorithm {name!r}{nearest(str(name).lower(), list(found))}")
     return found[str(name).lower()]
 
 
-def _unasked(buffer_file: str | None, state: State, name: str) -> None:
-    """The file of a memory that nobody asked for: none, as a path that stands in a file is not opened for that."""
-    if buffer_file is not None and len(state.arrays.get(ROWS, ())):
-        raise ValueError(
-            f"{name} wants its memory in the file {buffer_file}: give buffer_file={buffer_file!r} if it may be made or"
-            " written there, or buffer_file=None to have it in memory"
-        )
-
-
-def _named(environment: str, file: str) -> str:
-    """The environment that a file names, unless finding it would import a module: what is loaded executes nothing."""
-    if str(environment).count(":") > 1:
-        raise ValueError(
-            f"{file} names {environment!r}, and making that would import a module; if you trust it, give env="
-        )
-    return environment
+def load(path: str | Path, env: str | Environment | None = None, **options: Any) -> Agent:
+    """An agent of whatever algorithm, from a model's file, or from a run's directory or name: see `Agent.load`."""
+    return Agent.load(path, env, **options)

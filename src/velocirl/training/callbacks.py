@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,12 @@ class Function(Callback):
     """A plain function as a callback."""
 
     def __init__(self, function: Step) -> None:
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError:
+            raise TypeError(f"{function!r} is called with the agent alone: let it take one argument") from None
+        except ValueError:  # a function of C, which does not say
+            pass
         self._function = function
 
     def step(self, agent: Agent) -> bool | None:
@@ -34,13 +41,30 @@ class Function(Callback):
         return self._function(agent)
 
 
-def as_callbacks(given: Step | Callback | Iterable[Any]) -> list[Callback]:
+# Callbacks of Stable-Baselines3, and what to use instead.
+INSTEAD = {
+    "EvalCallback": "velocirl.Evaluate(every=50_000, directory=...)",
+    "CheckpointCallback": "velocirl.Checkpoint(directory, every=50_000)",
+    "StopTrainingOnRewardThreshold": "velocirl.StopOnReward(475)",
+    "StopTrainingOnNoModelImprovement": "velocirl.EarlyStopping(patience=100_000)",
+    "CallbackList": "a list of callbacks",
+}
+
+
+def as_callbacks(given: Step | Callback | Iterable[Any] | None) -> list[Callback]:
     """Callbacks from what a user gave: one or several, functions or callbacks."""
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, Callback) else [given]
     callbacks = []
-    for one in several:
+    for one in several if given is not None else ():
         if isinstance(one, Callback):
             callbacks.append(one)
+        elif any(kind.__module__.startswith("stable_baselines3.") for kind in inspect.getmro(type(one))):
+            name = type(one).__name__
+            instead = INSTEAD.get(name, "a subclass of velocirl.Callback or a function of the agent")
+            raise TypeError(
+                f"{name} is a callback of Stable-Baselines3, which wants to be called at each step by a model of there:"
+                f" use {instead}, which is called after each iteration"
+            )
         elif isinstance(one, type) or not callable(one):
             raise TypeError(f"a callback is a velocirl callback or a function of the agent, not {one!r}")
         else:

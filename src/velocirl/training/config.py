@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import MOST_LAYERS, parse_network
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
+from velocirl.training.words import COMMON, Word
 
 Config = TypeVar("Config")
 MODULES = ("network", "critic")  # settings that may be a module of one's own
@@ -71,6 +72,7 @@ def _plain(value: Any) -> Any:
 class DeepConfig:
     """The settings of every algorithm that learns with networks."""
 
+    words: ClassVar[Mapping[str, Word]] = COMMON  # how Stable-Baselines3 calls them, see `words`
     num_envs: int = 8
     """Number of environment copies stepped together."""
     learning_rate: float = 1e-3

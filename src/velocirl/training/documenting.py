@@ -10,7 +10,11 @@ from abc import ABCMeta
 from collections.abc import Mapping
 from functools import cache
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, TypeVar
+
+from velocirl.training.words import other_names, policy_first
+
+Made = TypeVar("Made")
 
 
 @cache
@@ -45,7 +49,14 @@ def shown(default: Any) -> str:
 
 
 class Documented(ABCMeta):
-    """The type of classes whose text is followed by their settings, put together when somebody asks for it."""
+    """The type of algorithms, whose text is followed by their settings, put together when somebody asks for it."""
+
+    def __call__(cls: type[Made], *given: Any, **settings: Any) -> Made:
+        """An agent of an environment and settings; or as in Stable-Baselines3, with a policy before the environment."""
+        if len(given) > 2:
+            raise TypeError(f"the settings of {cls.__name__} are given by name, such as learning_rate=1e-3")
+        given, settings = policy_first(given, settings)
+        return type.__call__(cls, *given, **settings)
 
     @property
     def __doc__(cls) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride] - `help` reads it of the type
@@ -57,6 +68,9 @@ class Documented(ABCMeta):
             told = texts.get(field.name, field.name.replace("_", " "))
             lines.append(f"    {field.name}: {field.type} = {default_of(field)!r}")
             lines += textwrap.wrap(told, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        pairs = [f"{there} ({', '.join(here)})" for there, here in other_names(config).items()]
+        names = f"Names of Stable-Baselines3 that are understood: {', '.join(pairs)}."
+        lines += ["", *textwrap.wrap(names, 100)] if pairs else []
         return "\n".join([inspect.cleandoc(text or ""), "", "Settings:", *lines])
 
 

@@ -77,7 +77,7 @@ def evaluate(
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     envs = source.make_evaluation(min(episodes, most), seed)
     try:
-        return _play(model, envs, episodes, seed, deterministic)
+        return _play(model, envs, episodes, None, deterministic)  # the first reset is by the seed they were made with
     finally:
         envs.close()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from gymnasium.spaces import Box, Discrete
 
@@ -17,6 +18,7 @@ from velocirl.training.agent import Row
 from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.words import Known, Word, absent, renamed
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
@@ -27,10 +29,43 @@ PASSES = 5  # over the parameters in an update, about
 WORK_FOR_THREADS = 2.0e6
 
 
+def _train_freq(value: Any, known: Known) -> dict[str, Any]:
+    """Steps of all copies together: there, a step of all copies counts once."""
+    count, unit = value if isinstance(value, (tuple, list)) else (value, "step")
+    if unit != "step":
+        raise ValueError("updates follow steps and not episodes: give train_every=, in steps of all copies together")
+    return {"train_every": count * known["num_envs"]}
+
+
+def _gradient_steps(value: Any, known: Known) -> dict[str, Any]:
+    """There, -1 is an update for each step since the last round."""
+    return {"gradient_steps": known["train_every"] if value == -1 else value}
+
+
+def _target_update_interval(value: int, known: Known) -> dict[str, Any]:
+    """Updates between those of the target network; there, steps of all copies are counted."""
+    rounds, rest = divmod(value * known["gradient_steps"], known["train_every"])
+    if rest or rounds < 1:
+        raise ValueError(
+            f"target_every counts updates, {known['gradient_steps']} of which follow {known['train_every']} steps: give"
+            f" target_every={max(rounds, 1)}"
+        )
+    return {"target_every": rounds}
+
+
 @dataclass(frozen=True)
 class OffPolicyConfig(DeepConfig):
     """The settings of learning from a memory. The preset of an environment replaces these defaults."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **DeepConfig.words,
+        "train_freq": Word(("train_every",), _train_freq, each_copy=True),
+        "gradient_steps": Word(("gradient_steps",), _gradient_steps),
+        "n_steps": renamed("n_step"),
+        "replay_buffer_class": absent(None, instead='give priority="proportional", n_step=3 or buffer_file='),
+        "replay_buffer_kwargs": absent(None, {}, instead='give priority="proportional", n_step=3 or buffer_file='),
+        "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),
+    }
     buffer_size: int = 100_000
     """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
@@ -74,6 +109,12 @@ class OffPolicyConfig(DeepConfig):
 class ExploringConfig(OffPolicyConfig):
     """Learning from a memory with random actions now and then."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **OffPolicyConfig.words,
+        "exploration_initial_eps": renamed("exploration_initial"),
+        "exploration_final_eps": renamed("exploration_final"),
+        "target_update_interval": Word(("target_every",), _target_update_interval),
+    }
     target_every: int = 125
     tau: float = 1.0
     exploration_initial: float = 1.0
@@ -97,6 +138,7 @@ class ExploringConfig(OffPolicyConfig):
 class ActorCriticConfig(OffPolicyConfig):
     """Learning from a memory with an actor and critics."""
 
+    words: ClassVar[Mapping[str, Word]] = {**OffPolicyConfig.words, "target_update_interval": renamed("target_every")}
     num_envs: int = 1
     train_every: int = 1
     batch_size: int = 256
@@ -112,10 +154,20 @@ class ActorCriticConfig(OffPolicyConfig):
         require_whole(self, 1, 2**31 - 1, "actor_every")
 
 
+def _action_noise(value: Any, _: Known) -> dict[str, Any]:
+    if value is not None:
+        raise ValueError(
+            "give noise=0.1, in units of half the range of actions, and for noise that pushes one way"
+            " noise_correlation=0.9"
+        )
+    return {"noise": 0.0}
+
+
 @dataclass(frozen=True)
 class NoisyConfig(ActorCriticConfig):
     """Learning from a memory with an actor of continuous actions."""
 
+    words: ClassVar[Mapping[str, Word]] = {**ActorCriticConfig.words, "action_noise": Word(("noise",), _action_noise)}
     noise: float = 0.0
     """Standard deviation of noise added to the actions during training, in units of half their range."""
     noise_correlation: float = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -22,12 +22,21 @@ from velocirl.training.agent import Row
 from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.words import Word, absent, renamed
 
 
 @dataclass(frozen=True)
 class OnPolicyConfig(DeepConfig):
     """The settings of learning from rollouts. The preset of an environment replaces these defaults."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **DeepConfig.words,
+        "n_steps": renamed("horizon", each_copy=True),
+        "n_epochs": renamed("epochs"),
+        "batch_size": renamed("minibatch_size"),
+        "rollout_buffer_class": absent(None, instead="rollouts are kept in one way"),
+        "rollout_buffer_kwargs": absent(None, {}, instead="rollouts are kept in one way"),
+    }
     num_envs: int = 32
     horizon: int = 64
     """Number of steps each copy takes in a rollout."""

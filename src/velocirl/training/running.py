@@ -158,8 +158,8 @@ def _require_same(run: Run, agent: Agent) -> None:
     if steps != agent.steps:
         raise RunExistsError(
             f"{path} is a run that is at step {steps:,}, and this agent is at step {agent.steps:,}: go on with"
-            f" agent = {type(agent).__name__}.load({path!r}) and agent.learn(run_dir={path!r}), or give another"
-            " run_dir"
+            f" agent = {type(agent).__name__}.load({path!r}, best=False) and agent.learn(run_dir={path!r}), or give"
+            " another run_dir"
         )
 
 

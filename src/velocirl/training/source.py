@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
+from velocirl.vector.host_interface import copy_seeds
 from velocirl.vector.making import GYMNASIUM, make, make_vec
 from velocirl.vector.native import FleetVectorEnv
 
@@ -59,7 +60,8 @@ class Source:
             return FleetVectorEnv(
                 self.native, num_envs, seed=seed, threads=threads, params=self.params, copy=False, check=self.check
             )
-        return make_vec(self.id, num_envs, seed=seed, workers=workers, copy=False, **self.params)
+        seeds = copy_seeds(seed, num_envs)
+        return make_vec(self.id, num_envs, seed=seeds, workers=workers, copy=False, **self.params)
 
     def refuse_workers(self, workers: int | None) -> None:
         """Processes are of no use to a compiled environment."""
@@ -70,7 +72,7 @@ class Source:
         """Copies to be evaluated in."""
         if self.native is not None:
             return make_vec(self.native, num_envs, seed=seed, params=self.params, check=self.check)
-        return make_vec(self.id, num_envs, seed=seed, **self.params)
+        return make_vec(self.id, num_envs, seed=None if seed is None else copy_seeds(seed, num_envs), **self.params)
 
     def signature(self) -> dict[str, str]:
         """What must be the same where a saved agent is loaded."""

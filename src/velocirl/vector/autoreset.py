@@ -32,6 +32,7 @@ class _Adapter(VectorWrapper):
 
     def __init__(self, fleet: FleetVectorEnv, mode: AutoresetMode) -> None:
         super().__init__(fleet)
+        self.autoreset_mode = mode
         self.metadata = {**fleet.metadata, "autoreset_mode": mode}
         self._waiting = np.zeros(fleet.num_envs, np.bool_)
 
@@ -39,11 +40,22 @@ class _Adapter(VectorWrapper):
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start new episodes. A waiting copy has its next one ready, so that without a seed nothing is drawn twice."""
-        chosen = self.env.chosen(options)
-        anew = chosen if seed is not None else chosen & ~self._waiting
-        observations, infos = self.env.reset(seed=seed, options={"reset_mask": anew})
+        chosen, others = self.env.split(options)
+        self.env.start(seed, chosen if seed is not None or others else chosen & ~self._waiting, others)
         self._waiting = self._waiting & ~chosen
-        return self._with_ends(observations), infos
+        return self._with_ends(self.env.given(self.env.seen(self.env.copies.observation))), self.env.mask_info()
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What each copy has under a name."""
+        return self.env.call(name, *args, **kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """What each copy has under a name."""
+        return self.env.get_attr(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set a parameter from now on, for all copies or, with a list or tuple, one value for each."""
+        self.env.set_attr(name, values)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future, the waiting copies included."""
@@ -59,6 +71,12 @@ class _Adapter(VectorWrapper):
         self._waiting = np.array(state["waiting"], np.bool_)
         self.env.copies.final_observation[...] = state["final_observation"]
         return self._with_ends(observations)
+
+    @staticmethod
+    def _leave_final_observations(infos: dict[str, Any]) -> None:
+        """The observations themselves are the final ones here."""
+        for name in ("final_obs", "_final_obs"):
+            infos.pop(name, None)
 
     def _with_ends(self, observations: NDArray[Any]) -> NDArray[Any]:
         """The observations, with the last one of its episode for each copy that waits."""
@@ -81,8 +99,7 @@ class NextStep(_Adapter):
         waiting = self._waiting
         standing = {name: getattr(self.env.copies, name)[waiting] for name in SAVED}
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        for name in ("final_obs", "_final_obs"):
-            infos.pop(name, None)
+        self._leave_final_observations(infos)
         if waiting.any():
             for name, rows in standing.items():
                 getattr(self.env.copies, name)[waiting] = rows
@@ -93,8 +110,8 @@ class NextStep(_Adapter):
             rewards[waiting], terminated[waiting], truncated[waiting] = 0.0, False, False
             if "action_mask" in infos:
                 infos["action_mask"][waiting] = standing["mask"]
-            if "_episode" in infos:
-                infos["_episode"] = infos["_episode"] & ~waiting
+            if "final_info" in infos:
+                infos["_final_info"] = infos["final_info"]["_episode"] = infos["_final_info"] & ~waiting
         self._waiting = terminated | truncated
         return self._with_ends(observations), rewards, terminated, truncated, infos
 
@@ -113,7 +130,6 @@ class Disabled(_Adapter):
                 f"{self.env.environment.id}: copies {copies} have finished; call reset(options={{'reset_mask': ended}})"
             )
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        for name in ("final_obs", "_final_obs"):
-            infos.pop(name, None)
+        self._leave_final_observations(infos)
         self._waiting = terminated | truncated
         return self._with_ends(observations), rewards, terminated, truncated, infos

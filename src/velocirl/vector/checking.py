@@ -15,6 +15,7 @@ from velocirl.engine.fleet import SAVED
 from velocirl.engine.records import with_attributes
 from velocirl.engine.rehearsal import problems
 from velocirl.engine.sampling import sampler
+from velocirl.engine.telling import described
 from velocirl.vector.native import FleetVectorEnv
 
 COMPARED = (*SAVED, "reward", "terminated", "truncated")
@@ -87,7 +88,8 @@ def _impurities(environment: Environment) -> Iterator[str]:
         environment.reset(state, params, random.streams(0, 1)[0])
     for field in environment.state.fields:
         if not np.array_equal(rows[field][0], rows[field][1]):
-            yield f"reset leaves {environment.state.name}.{field} as it was; write every field that a function reads"
+            what = f"leaves {environment.state.name}.{field} as it was; write every field that a function reads"
+            yield _told(environment, "reset", what)
     shape = environment.observation.shape or (1,)
     writers: list[tuple[str, Any, NDArray[Any]]] = [
         ("observe", environment.observe, np.zeros(shape, environment.observation.dtype))
@@ -98,7 +100,13 @@ def _impurities(environment: Environment) -> Iterator[str]:
         before = rows.copy()
         function(states[0], params, row)
         if not _same("state", before, rows):
-            yield f"{name} changes the state; only reset and step may do that"
+            yield _told(environment, name, "changes the state; only reset and step may do that")
+
+
+def _told(environment: Environment, name: str, what: str) -> str:
+    """What is wrong with a function as a whole, and where it is."""
+    code = getattr(environment, name).__code__
+    return described(environment.id, name, what, f"{code.co_filename}:{code.co_firstlineno}")
 
 
 def _differences(environment: Environment, compiled: FleetVectorEnv) -> Iterator[str]:

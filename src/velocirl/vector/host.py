@@ -6,20 +6,21 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.vector.host_copies import Arrays, Copies, Description, Records, make_environments
 from velocirl.vector.host_interface import HostInterface
 
 
-class HostVectorEnv(HostInterface):
+class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
     """Copies of a Gymnasium environment, stepped one after another in this process.
 
-    When episodes end, infos hold `episode` (returns `r`, lengths `l`) and, with SAME_STEP autoreset, `final_obs`, both
-    dense arrays with a mask of the same name after an underscore. An `action_mask` is always passed on. All other
-    infos are dropped unless `infos=True`: merging them, and sending them between processes, takes longer than many
-    environments' steps. Rows of `copy=False` results are overwritten by the next step. Where these are some of the
-    copies of several processes, errors count from `first`.
+    When episodes end, infos hold `final_info`, with the `episode` (returns `r`, lengths `l`), and, with SAME_STEP
+    autoreset, `final_obs`, each with a mask of the same name after an underscore. An `action_mask` is always passed on.
+    All infos of the environments are dropped unless `infos=True`, which gives those alone, as Gymnasium does: merging
+    them, and sending them between processes, takes longer than many environments' steps. Rows of `copy=False` results
+    are overwritten by the next step. Where these are some of the copies of several processes, errors count from
+    `first`.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class HostVectorEnv(HostInterface):
         try:
             description = Description.of(self.envs)
             self._adopt(description)
-        except ValueError:
+        except (RuntimeError, ValueError):
             self.close()
             raise
         self._arrays = Arrays.allocate(description, self.num_envs)
@@ -54,6 +55,9 @@ class HostVectorEnv(HostInterface):
         """Close every copy."""
         for environment in self.envs:
             environment.close()
+
+    def _set_attr(self, name: str, values: list[Any]) -> None:
+        self._copies.set_attr(name, values)
 
     def _reset_copies(
         self, seeds: dict[int, int | None], options: dict[str, Any] | None

@@ -61,7 +61,7 @@ class Description:
                 first.observation_space,
                 first.action_space,
             ):
-                raise ValueError(
+                raise RuntimeError(
                     "the copies have different spaces: "
                     f"{first.observation_space}, {first.action_space} and "
                     f"{environment.observation_space}, {environment.action_space}; make them all alike"
@@ -78,9 +78,11 @@ def require_fixed_size(space: gymnasium.Space, name: str) -> None:
         for index, part in enumerate(space.spaces):
             require_fixed_size(part, f"{name}[{index}]")
     elif not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        wrapper = "TransformAction" if name.startswith("action") else "TransformObservation"
         raise ValueError(
-            f"the {name} is {space}, whose samples do not fit into arrays of fixed size; "
-            "wrap the environment so that it is made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
+            f"the {name} is {space}, whose samples have no fixed size and fit into no array: register the environment "
+            f"in a gymnasium.wrappers.{wrapper} that makes them Box, Discrete, MultiDiscrete, MultiBinary, or Dict and "
+            "Tuple of those; as it is, gymnasium.vector.SyncVectorEnv runs it"
         )
 
 
@@ -258,6 +260,11 @@ class Copies:
         """Each environment's attribute of that name or, where it is a method, what it returns."""
         attributes = [environment.get_wrapper_attr(name) for environment in self.environments]
         return [attribute(*arguments, **keywords) if callable(attribute) else attribute for attribute in attributes]
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment to its value."""
+        for environment, value in zip(self.environments, values, strict=True):
+            environment.set_wrapper_attr(name, value)
 
     def close(self) -> None:
         """Close every environment."""

@@ -1,7 +1,5 @@
 """What the caller of a Gymnasium environment's copies sees, wherever they run: seeds, masks, checks and results."""
 
-import difflib
-import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +8,23 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import ClosedEnvironmentError, Error
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from velocirl.engine.random import require_seed
-from velocirl.vector.host_copies import Arrays, Description, Nested, Records, Source, map_arrays, require_fixed_size
+from velocirl.vector.gymnasium_ids import find_spec
+from velocirl.vector.host_copies import (
+    Arrays,
+    Description,
+    Nested,
+    Records,
+    Source,
+    map_arrays,
+    read_row,
+    require_fixed_size,
+)
+from velocirl.vector.reset_mask import split_mask
 
 Seeds = int | Sequence[int | None] | None
 
@@ -26,15 +35,7 @@ def find_source(environment: str | EnvSpec | Callable[..., gymnasium.Env]) -> So
         if isinstance(environment, EnvSpec) or callable(environment):
             return environment
         raise ValueError(f"expected a Gymnasium id, an EnvSpec or a callable that makes one, got {environment!r}")
-    module, _, name = environment.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    try:
-        return gymnasium.spec(name)
-    except Error as error:
-        nearest = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
-        hint = f" The nearest ids are {', '.join(nearest)}." if nearest else ""
-        raise ValueError(f"no Gymnasium environment {name!r}: {error}{hint}") from error
+    return find_spec(environment)
 
 
 def copy_seeds(entropy: int | Sequence[int], num_envs: int) -> list[int]:
@@ -121,13 +122,18 @@ class HostInterface(VectorEnv):
         """Apply the actions in the arrays; return infos, and which copies had to be restarted (or None)."""
 
     @abstractmethod
+    def _set_attr(self, name: str, values: list[Any]) -> None:
+        """Set an attribute of each copy to its value."""
+
+    @abstractmethod
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Each copy's attribute of that name or, where it is a method, what it returns."""
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> tuple[Nested, dict[str, Any]]:
         """Start new episodes, in all copies or in those of `options["reset_mask"]` (bool array).
 
-        An int seeds every copy differently, a list gives each its own seed, None lets the random streams go on.
+        As in Gymnasium, an int is the seed of copy 0, one more that of copy 1, and so on; a list gives each its own;
+        None lets the random streams go on.
         """
         self._require_open()
         mask, options = self._split_options(options)
@@ -181,6 +187,30 @@ class HostInterface(VectorEnv):
         """Each copy's attribute of that name."""
         return self.call(name)
 
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of all copies or, with a list or tuple, one value for each."""
+        self._require_open()
+        values = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                f"{len(values)} values of {name!r} for num_envs={self.num_envs}; give one, or one per copy"
+            )
+        self._set_attr(name, values)
+
+    @property
+    def np_random(self) -> Any:
+        """The random generators of the copies."""
+        return self.get_attr("np_random")
+
+    @np_random.setter
+    def np_random(self, value: Any) -> None:
+        self.set_attr("np_random", value)
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seeds of the copies."""
+        return self.get_attr("np_random_seed")
+
     def _adopt(self, description: Description) -> None:
         require_fixed_size(description.observation_space, "observation space")
         require_fixed_size(description.action_space, "action space")
@@ -202,8 +232,9 @@ class HostInterface(VectorEnv):
         if seed is None:
             return [None] * self.num_envs
         if not isinstance(seed, (Sequence, np.ndarray)):
-            self._entropy = [require_seed(seed)]
-            return list(copy_seeds(self._entropy, self.num_envs))
+            first = require_seed(seed)
+            self._entropy = [first]
+            return list(range(first, first + self.num_envs))
         given = [None if entry is None else require_seed(entry) for entry in seed]
         if len(given) != self.num_envs:
             raise ValueError(f"{len(given)} seeds for num_envs={self.num_envs}; give one per copy, or one int for all")
@@ -211,16 +242,12 @@ class HostInterface(VectorEnv):
         return given
 
     def _split_options(self, options: dict[str, Any] | None) -> tuple[np.ndarray, dict[str, Any] | None]:
-        if options is None or "reset_mask" not in options:
+        mask, others = split_mask(options, self.num_envs)
+        if mask is None:
             return np.ones(self.num_envs, np.bool_), options
-        mask = options["reset_mask"]
-        if not isinstance(mask, np.ndarray) or mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
-            raise ValueError(f"options['reset_mask'] must be a bool array of shape ({self.num_envs},), got {mask!r}")
-        if not mask.any():
-            raise ValueError("options['reset_mask'] names no copy; give at least one True, or do not reset")
         if self._resets_needed and not mask.all():
             raise ValueError("the first reset must reset every copy: call reset() without options['reset_mask']")
-        return mask, {key: value for key, value in options.items() if key != "reset_mask"}
+        return mask, others
 
     def _infos(self, records: Records, restarted: np.ndarray | None, stepped: bool = False) -> dict[str, Any]:
         arrays = self._arrays
@@ -229,15 +256,25 @@ class HostInterface(VectorEnv):
             infos = self._add_info(infos, info, copy)
         if stepped and (ended := arrays.terminated | arrays.truncated).any():
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                infos["final_obs"] = self._result(arrays.final_observations)
+                infos["final_obs"] = self._final_observations(ended)
                 infos["_final_obs"] = ended
             completed = ended if restarted is None else ended & ~restarted
-            if completed.any():
+            if completed.any() and not self._keep_infos:  # which are the environments' own, as Gymnasium gives them
                 returns, lengths = self._result(arrays.episode_returns), self._result(arrays.episode_lengths)
-                infos["episode"] = {"r": returns, "l": lengths}
-                infos["_episode"] = completed.copy()
+                infos["final_info"] = {"episode": {"r": returns, "l": lengths}, "_episode": completed}
+                infos["_final_info"] = completed
         if arrays.has_mask.any():
             infos["action_mask"] = self._result(arrays.action_masks)
         if restarted is not None:
             infos["restarted"] = restarted
         return infos
+
+    def _final_observations(self, ended: np.ndarray) -> Nested:
+        """The last observations: a row for each copy or, where they have parts, an object for each as in Gymnasium."""
+        last = self._arrays.final_observations
+        if isinstance(last, np.ndarray):
+            return self._result(last)
+        objects = np.full(self.num_envs, None, object)
+        for copy in np.flatnonzero(ended).tolist():
+            objects[copy] = read_row(last, copy)
+        return objects

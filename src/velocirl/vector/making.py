@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.vector.autoreset import with_autoreset
+from velocirl.vector.gymnasium_ids import explained, import_for
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.single import SingleEnv
 
@@ -18,13 +19,27 @@ GYMNASIUM = "gym:"
 
 
 def make(
-    environment: str | Environment, *, render_mode: str | None = None, device: str = "cpu", **params: Any
+    environment: str | Environment,
+    *,
+    render_mode: str | None = None,
+    device: str = "cpu",
+    max_episode_steps: int | None = None,
+    **params: Any,
 ) -> gymnasium.Env:
-    """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`."""
+    """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
+
+    An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never.
+    """
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
-        return gymnasium.make(environment.removeprefix(GYMNASIUM), **rendering, **params)
-    return SingleEnv(registry.find(environment), device=device, render_mode=render_mode, params=params)
+        name = environment.removeprefix(GYMNASIUM)
+        with explained(name):
+            return gymnasium.make(import_for(name), max_episode_steps=max_episode_steps, **rendering, **params)
+    found = registry.find(environment)
+    for name in params:
+        if name not in found.params.fields:
+            raise _unexpected(found, "make", name, found.params.suggestion(name))
+    return SingleEnv(found, device=device, render_mode=render_mode, params=params, max_episode_steps=max_episode_steps)
 
 
 def make_vec(
@@ -40,6 +55,7 @@ def make_vec(
     render_mode: str | None = None,
     workers: int | None = None,
     check: bool = False,
+    max_episode_steps: int | None = None,
     **options: Any,
 ) -> VectorEnv:
     """A fleet with Gymnasium's vector interface.
@@ -47,7 +63,8 @@ def make_vec(
     A native environment (an id of `list_envs()`, or an Environment) runs compiled on `device`, "cpu", "cuda" or, to
     debug, "python"; `params` sets fields of its Params, for all copies or one value for each. With `check`, every index
     of its functions is tested, and a wrong one is told with its line, copy and step. "gym:ID" runs any of
-    Gymnasium's environments in this process or, with `workers`, in processes; further options go to it.
+    Gymnasium's environments in this process or, with `workers`, in processes; further options go to it. Episodes are
+    cut off as `make` says.
     """
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         ours = (
@@ -67,12 +84,14 @@ def make_vec(
             autoreset_mode=AutoresetMode(autoreset_mode),
             copy=copy,
             render_mode=render_mode,
+            **({} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}),
             **options,
         )
     found = registry.find(environment)
-    if options or workers is not None:
-        wrong = next(iter(options), "workers")
-        raise TypeError(f"{found.id} is compiled and has no {wrong}=; set its parameters with params={{...}}")
+    if workers is not None:
+        raise TypeError(f"{found.id} is compiled and has no workers=; they are for gym: environments")
+    for name in options:
+        raise _unexpected(found, "make_vec", name, "; parameters are set with params={...}")
     fleet_class = FleetVectorEnv
     if device == "cuda":
         from velocirl.vector.native_cuda import CUDAFleetVectorEnv  # needs numba-cuda
@@ -80,27 +99,36 @@ def make_vec(
         fleet_class = CUDAFleetVectorEnv
     fleet = fleet_class(
         found, num_envs, seed=seed, device=device, threads=threads, params=params, copy=copy, render_mode=render_mode,
-        check=check,
+        check=check, max_episode_steps=max_episode_steps,
     )  # fmt: skip
     fleet.target.prepare()  # a fault in a function shows here, not at the first step
     return with_autoreset(fleet, AutoresetMode(autoreset_mode))
 
 
 def make_registered(*, environment: str, **options: Any) -> gymnasium.Env:
-    """What `gymnasium.make("velocirl/...")` calls."""
-    return make(environment, **options)
+    """What `gymnasium.make("velocirl/...")` calls; the time limit is that of the wrapper that Gymnasium adds."""
+    return make(environment, max_episode_steps=-1, **options)
 
 
 def make_vec_registered(*, environment: str, num_envs: int, **options: Any) -> VectorEnv:
-    """What `gymnasium.make_vec("velocirl/...")` calls."""
-    return make_vec(environment, num_envs, **options)
+    """What `gymnasium.make_vec("velocirl/...")` calls, with parameters as it gives them to a single environment."""
+    fields = registry.find(environment).params.fields
+    params = {name: options.pop(name) for name in fields if name in options}
+    return make_vec(environment, num_envs, params={**options.pop("params", {}), **params}, **options)
+
+
+def _unexpected(environment: Environment, function: str, name: str, advice: str) -> TypeError:
+    """As Python would say it: torchrl reads that, and tries without."""
+    return TypeError(f"{environment.id}: {function}() got an unexpected keyword argument {name!r}{advice}")
 
 
 def _make_host(environment: str, num_envs: int, workers: int | None, **options: Any) -> VectorEnv:
     if workers is None:
         from velocirl.vector.host import HostVectorEnv  # neither is needed for native fleets
 
-        return HostVectorEnv(environment, num_envs, **options)
+        with explained(environment):
+            return HostVectorEnv(environment, num_envs, **options)
     from velocirl.vector.workers import WorkerVectorEnv
 
-    return WorkerVectorEnv(environment, num_envs, workers=workers, **options)
+    with explained(environment):
+        return WorkerVectorEnv(environment, num_envs, workers=workers, **options)

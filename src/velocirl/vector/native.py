@@ -6,26 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from velocirl.engine.actions import ActionGate
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import SAVED, make_target, seed_copies
+from velocirl.engine.fleet import SAVED, seed_copies
 from velocirl.engine.fleet_state import check_fleet
-from velocirl.vector.rendering import Renderer
+from velocirl.engine.naming import nearest
+from velocirl.vector.native_copies import NativeCopies, own
+from velocirl.vector.reset_mask import split_mask
 
 Infos = dict[str, Any]
+BY_COPY = ("action_masks", "render")  # methods whose results are one for each copy
 
 
-class FleetVectorEnv(VectorEnv):
+class FleetVectorEnv(NativeCopies, VectorEnv):
     """Copies of a native environment, stepped together by compiled code.
 
     A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
-    the new episode, its row of `infos["final_obs"]` the last of the old one. With `copy=False`, `step` gives the
-    engine's own arrays, which the next step overwrites.
+    the new episode, its row of `infos["final_obs"]` the last of the old one, whose return and length are in
+    `infos["final_info"]["episode"]`. With `copy=False`, `step` gives the engine's own arrays, which the next step
+    overwrites.
     """
 
     def __init__(
@@ -40,25 +44,26 @@ class FleetVectorEnv(VectorEnv):
         copy: bool = True,
         render_mode: str | None = None,
         check: bool = False,
+        max_episode_steps: int | None = None,
     ) -> None:
-        self.environment = environment
-        self.renderer = Renderer(environment, render_mode)
-        self.target = make_target(environment, num_envs, device=device, threads=threads, params=params, check=check)
-        self.copies = self.target.copies
-        self.metadata = {**self.renderer.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        super().__init__(
+            environment, num_envs, params=params, render_mode=render_mode,
+            device=device, threads=threads, check=check, max_episode_steps=max_episode_steps,
+        )  # fmt: skip
+        self.autoreset_mode = AutoresetMode.SAME_STEP
+        self.metadata = {**self.renderer.metadata, "autoreset_mode": self.autoreset_mode}
         self.num_envs = num_envs
         self.device = device
         self.copy = copy
-        self.render_mode = render_mode
-        self.single_observation_space = environment.observation
-        self.single_action_space = environment.action
-        self.observation_space = batch_space(environment.observation, num_envs)
-        self.action_space = batch_space(environment.action, num_envs)
+        self.single_observation_space = own(environment.observation)
+        self.single_action_space = own(environment.action)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
         self.scalar_observation = isinstance(environment.observation, Discrete)
         self._everyone = np.ones(num_envs, np.bool_)
-        self._gate = ActionGate(environment, self.copies.action)
         self._first_seed = seed
         self._seeded = False
+        self._ready = False  # seeded, and not closed
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -68,12 +73,7 @@ class FleetVectorEnv(VectorEnv):
         A seed gives every copy a stream of its own; without one the streams go on (the first time, the constructor's
         seed is used, or entropy of the system).
         """
-        chosen = self.chosen(options) if self._seeded else self._everyone  # the first reset begins every copy
-        if seed is not None or not self._seeded:
-            first: Any = self._first_seed if seed is None else seed
-            self.seed(first, chosen)
-            self._seeded = True
-        self.target.begin(chosen)
+        self.start(seed, *self.split(options))
         return self.given(self.seen(self.copies.observation)), self.mask_info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
@@ -85,11 +85,7 @@ class FleetVectorEnv(VectorEnv):
         infos = self.mask_info()
         ended = copies.terminated | copies.truncated
         if np.count_nonzero(ended):
-            infos["final_obs"] = self.given(self.seen(copies.final_observation))
-            infos["episode"] = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
-            for field in self.environment.report:
-                infos["episode"][field] = self.given(copies.final_state[field])
-            infos["_final_obs"] = infos["_episode"] = ended
+            infos |= self.ends(ended)
         return (
             self.given(self.seen(copies.observation)),
             self.given(copies.reward),
@@ -102,18 +98,20 @@ class FleetVectorEnv(VectorEnv):
         """Take `steps` steps with random legal actions in one compiled loop, drawn from each copy's own stream."""
         if not self._seeded:
             self.reset()
+        self.check_ready()
         self.target.run_randomly(steps)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
-        return {name: np.array(getattr(self.copies, name)) for name in SAVED}
+        return self.read(SAVED)
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
         state = {name: np.asarray(array) for name, array in state.items()}
-        check_fleet(self.environment, state, self.num_envs)
+        check_fleet(self.environment, state, self.num_envs, self.copies.limit)
+        self.check_open()
         self.write(state)
-        self._seeded = True
+        self._seeded = self._ready = True
         return self.given(self.seen(self.copies.observation))
 
     def render(self) -> tuple[Any, ...] | None:
@@ -123,24 +121,82 @@ class FleetVectorEnv(VectorEnv):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the window, where there is one."""
         self.renderer.close()
+        self._ready = False
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What each copy has under a name: a parameter, a field of its state, an attribute, or what a method gives."""
+        for array, record in (("params", self.environment.params), ("state", self.environment.state)):
+            if name in record.fields:
+                column = self.read((array,))[array][name]
+                return tuple(column.tolist() if column.ndim == 1 else column)
+        if name in BY_COPY and hasattr(self, name):
+            return tuple(getattr(self, name)(*args, **kwargs))
+        shared = f"single_{name}" if name.endswith("_space") else name
+        if not hasattr(self, shared) or callable(getattr(self, shared)):
+            known = (*self.environment.params.fields, *self.environment.state.fields, *BY_COPY)
+            raise AttributeError(f"{self.environment.id}: its copies have no {name!r}{nearest(name, known)}")
+        return (getattr(self, shared),) * self.num_envs
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """What each copy has under a name, see `call`."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set a parameter from now on, for all copies or, with a list or tuple, one value for each."""
+        if name not in self.environment.params.fields:
+            advice = nearest(name, self.environment.params.fields)
+            raise AttributeError(f"{self.environment.id}: its copies have no parameter {name!r}{advice}")
+        self.set_params({name: values})
 
     def check_ready(self) -> None:
-        """Refuse to step before the first reset."""
-        if not self._seeded:
+        """Refuse to step before the first reset, and after the end."""
+        if not self._ready:
+            self.check_open()
             raise RuntimeError(f"{self.environment.id}: call reset() before step()")
 
-    def chosen(self, options: Mapping[str, Any] | None) -> NDArray[np.bool_]:
-        """The copies that the options of a reset name: those of "reset_mask", or all."""
-        if options is None or "reset_mask" not in options:
-            return self._everyone
-        chosen = np.asarray(options["reset_mask"])
-        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
-            raise ValueError(f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {chosen.shape}")
-        return chosen
+    def check_open(self) -> None:
+        """Refuse to go on after `close`."""
+        if self.closed:
+            raise ClosedEnvironmentError(f"{self.environment.id}: this fleet was closed; make another")
+
+    def split(self, options: Mapping[str, Any] | None) -> tuple[NDArray[np.bool_], Mapping[str, Any]]:
+        """What the options of a reset say: which copies are to begin, and how."""
+        chosen, others = split_mask(options, self.num_envs)
+        return self._everyone if chosen is None else chosen, self.known(others)
+
+    def start(
+        self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_], options: Mapping[str, Any]
+    ) -> None:
+        """Start new episodes in the chosen copies; the first time, in every copy."""
+        self.check_open()
+        if not self._seeded:
+            chosen, seed = self._everyone, self._first_seed if seed is None else seed
+        if seed is not None or not self._seeded:
+            self.seed(seed, chosen)
+        self.begin(chosen, options)
+        self._seeded = self._ready = True
 
     def seed(self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> None:
         """Give the chosen copies the streams of a seed."""
-        self._np_random_seed = seed_copies(self.copies.rng, seed, chosen)
+        rng = self.read(("rng",))["rng"]
+        self._np_random_seed = seed_copies(rng, seed, chosen)
+        self.write({"rng": rng})
+
+    def ends(self, ended: Any) -> Infos:
+        """What is told of the episodes that ended, where Gymnasium's vectors tell it for this autoreset mode."""
+        copies = self.copies
+        episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
+        episode |= {field: self.reported(field) for field in self.environment.report}
+        return {
+            "final_obs": self.given(self.seen(copies.final_observation)),
+            "_final_obs": ended,
+            "final_info": {"episode": episode, "_episode": ended},
+            "_final_info": ended,
+        }
+
+    def reported(self, field: str) -> Any:
+        """A field of the states in which episodes ended."""
+        return self.given(self.copies.final_state[field])
 
     def seen(self, observation: Any) -> Any:
         """The engine's observations in the shape of the observation space."""
@@ -149,11 +205,6 @@ class FleetVectorEnv(VectorEnv):
     def given(self, array: Any) -> Any:
         """What the caller gets: a copy, or with `copy=False` the engine's own array."""
         return array.copy() if self.copy else array
-
-    def write(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Replace what decides the future."""
-        for name in SAVED:
-            getattr(self.copies, name)[...] = state[name]
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from velocirl.engine.actions import ActionGate
-from velocirl.engine.fleet import SAVED, seed_copies
-from velocirl.engine.lifecycle import Copies
+from velocirl.engine.lifecycle import each_array
 from velocirl.engine.targets import cuda as engine
 from velocirl.vector.native import FleetVectorEnv, Infos
 
 
-class CUDAFleetVectorEnv(FleetVectorEnv):
+class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, which looks no further
     """Observations, rewards and flags stay on the device.
 
     They have `__cuda_array_interface__`, so `torch.as_tensor(observations, device="cuda")` shares their memory. Actions
@@ -36,12 +36,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv):
             ActionGate(self.environment, host).take(actions)
             copies.action.copy_to_device(host)
         self.target.advance()
-        ended = self.target.ended()
-        episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
-        infos = self.mask_info() | {"final_obs": self.given(self.seen(copies.final_observation)), "episode": episode}
-        for field in self.environment.report:
-            infos["episode"][field] = copies.final_state.copy_to_host()[field]
-        infos["_final_obs"] = infos["_episode"] = ended
+        infos = self.mask_info() | self.ends(self.target.ended())
         return (
             self.given(self.seen(copies.observation)),
             self.given(copies.reward),
@@ -50,21 +45,18 @@ class CUDAFleetVectorEnv(FleetVectorEnv):
             infos,
         )
 
-    def get_state(self) -> dict[str, Any]:
-        """All that decides the future of the fleet, as arrays of the host."""
-        return {name: getattr(self.copies, name).copy_to_host() for name in SAVED}
+    def read(self, names: Iterable[str]) -> dict[str, Any]:
+        """Some of the arrays of the copies, as copies on the host."""
+        return {name: getattr(self.copies, name).copy_to_host() for name in names}
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of every copy, as the render mode says."""
-        host = Copies(*(array.copy_to_host() for array in self.copies))
+        host = each_array(lambda array: array.copy_to_host(), self.copies)
         return tuple(self.renderer.render(host, copy) for copy in range(self.num_envs))
 
-    def seed(self, seed: Any, chosen: Any) -> Any:
-        """Give the chosen copies the streams of a seed."""
-        rng = self.copies.rng.copy_to_host()
-        used = seed_copies(rng, seed, chosen)
-        self.copies.rng.copy_to_device(rng)
-        return used
+    def reported(self, field: str) -> Any:
+        """A field of the states in which episodes ended, on the host: records have no columns on the device."""
+        return self.copies.final_state.copy_to_host()[field]
 
     def seen(self, observation: Any) -> Any:
         """The engine's observations in the shape of the observation space."""
@@ -74,10 +66,10 @@ class CUDAFleetVectorEnv(FleetVectorEnv):
         """What the caller gets: a copy on the device, or with `copy=False` the engine's own array."""
         return engine.duplicate(array) if self.copy else array
 
-    def write(self, state: Mapping[str, Any]) -> None:
-        """Replace what decides the future."""
-        for name in SAVED:
-            getattr(self.copies, name).copy_to_device(np.ascontiguousarray(state[name]))
+    def write(self, arrays: Mapping[str, Any]) -> None:
+        """Replace what arrays of the copies hold."""
+        for name, array in arrays.items():
+            getattr(self.copies, name).copy_to_device(np.ascontiguousarray(array))
 
     def _accept_from_device(self, actions: Any) -> None:
         interface = actions.__cuda_array_interface__

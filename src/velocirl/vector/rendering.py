@@ -8,8 +8,10 @@ import numpy as np
 
 from velocirl.engine.canvas import Canvas
 from velocirl.engine.environment import Environment
+from velocirl.engine.errors import DefinitionError
 from velocirl.engine.lifecycle import Copies
 from velocirl.engine.records import with_attributes
+from velocirl.engine.telling import described, failed
 
 FRAMES_PER_SECOND = 30
 
@@ -35,7 +37,7 @@ class Renderer:
             return self._environment.text(state, params) if self._environment.text else _fields(state)
         if self._mode is None or self._environment.draw is None:
             return None
-        self._environment.draw(state, params, self._canvas)
+        self._draw(state, params)
         if self._mode == "rgb_array":
             return self._canvas.pixels
         if self._window is None:
@@ -44,6 +46,19 @@ class Renderer:
             self._window = Window(self._environment.id)
         self._window.show(self._canvas.pixels, FRAMES_PER_SECOND)
         return None
+
+    def _draw(self, state: Any, params: Any) -> None:
+        """Let the environment draw; what goes wrong is told with its line."""
+        environment, draw = self._environment, self._environment.draw
+        assert draw is not None  # noqa: S101 - asked before
+        try:
+            draw(state, params, self._canvas)
+        except Exception as error:
+            raise failed(environment, "draw", error) from error
+        if not self._canvas.pixels.size:
+            place = f"{draw.__code__.co_filename}:{draw.__code__.co_firstlineno}"
+            what = "shows nothing; begin with canvas.view(left, right, bottom, top), which says what is to be seen"
+            raise DefinitionError(described(environment.id, "draw", what, place))
 
     def close(self) -> None:
         """Close the window, where there is one."""

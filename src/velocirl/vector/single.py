@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
-from velocirl.engine.actions import ActionGate
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import make_target, seed_copies
-from velocirl.vector.rendering import Renderer
+from velocirl.engine.fleet import NO_LIMIT, seed_copies
+from velocirl.vector.native_copies import NativeCopies, own
 
 
-class SingleEnv(gymnasium.Env):
+class SingleEnv(NativeCopies, gymnasium.Env):
     """A fleet of one, without automatic resets. With the same seed it lives through what copy 0 of a fleet does."""
 
     def __init__(
@@ -25,31 +25,30 @@ class SingleEnv(gymnasium.Env):
         device: str = "cpu",
         render_mode: str | None = None,
         params: Mapping[str, Any] | None = None,
+        max_episode_steps: int | None = None,
     ) -> None:
-        self.environment = environment
-        self.target = make_target(environment, 1, device=device, params=params)
-        self.copies = self.target.copies
-        self.renderer = Renderer(environment, render_mode)
+        super().__init__(
+            environment, 1, params=params, render_mode=render_mode, device=device, max_episode_steps=max_episode_steps
+        )
         self.metadata = self.renderer.metadata
-        self.render_mode = render_mode
-        self.observation_space = environment.observation
-        self.action_space = environment.action
+        self.observation_space = own(environment.observation)
+        self.action_space = own(environment.action)
         self._everyone = np.ones(1, np.bool_)
-        self._gate = ActionGate(environment, self.copies.action)
         self._running = False
         self._seeded = False
         self._scalar_observation = isinstance(environment.observation, Discrete)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start a new episode, with the stream of a seed or going on with the present one."""
+        given = self.known(options)
         super().reset(seed=seed, options=options)
         # Where an episode has ended, the engine has begun the next one already; to begin again would skip it.
-        begun = self._seeded and not self._running and seed is None
+        begun = self._seeded and not self._running and seed is None and not given
         if seed is not None or not self._seeded:
             seed_copies(self.copies.rng, seed, self._everyone)
             self._seeded = True
         if not begun:
-            self.target.begin(self._everyone)
+            self.begin(self._everyone, given)
         self._running = True
         self._show_window()
         return self._seen(self.copies.observation), self._infos()
@@ -63,12 +62,15 @@ class SingleEnv(gymnasium.Env):
         self.target.advance()
         terminated, truncated = bool(copies.terminated[0]), bool(copies.truncated[0])
         infos = self._infos()
-        seen = copies.observation
-        if terminated or truncated:
+        seen, state = copies.observation, copies.state
+        ended = terminated or truncated
+        if ended:
             self._running = False
-            seen = copies.final_observation
+            seen, state = copies.final_observation, copies.final_state
+        report = self.environment.report
+        if report and (ended or copies.limit == NO_LIMIT):  # then a wrapper may end the episode, and we would not know
             # No "episode" here: Gymnasium's RecordEpisodeStatistics, which people wrap around one environment, adds it.
-            infos |= {field: copies.final_state[field][0].item() for field in self.environment.report}
+            infos |= {field: state[field][0].item() for field in report}
         self._show_window()
         return self._seen(seen), float(copies.reward[0]), terminated, truncated, infos
 
@@ -79,6 +81,26 @@ class SingleEnv(gymnasium.Env):
     def close(self) -> None:
         """Close the window, where there is one."""
         self.renderer.close()
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether there is such an attribute or parameter."""
+        return name in self.environment.params.fields or super().has_wrapper_attr(name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """A parameter, or an attribute; a fleet's `get_attr` for one environment."""
+        if name in self.environment.params.fields:
+            return self.read(("params",))["params"][name][0].tolist()
+        return super().get_wrapper_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set a parameter from now on, or an attribute; a fleet's `set_attr` for one environment."""
+        if name in self.environment.params.fields:
+            self.set_params({name: value})
+            return True
+        return super().set_wrapper_attr(name, value, force=force)
+
+    def _legal(self) -> NDArray[np.bool_]:
+        return super()._legal()[0]
 
     def _seen(self, observation: Any) -> Any:
         return np.int64(observation[0, 0]) if self._scalar_observation else observation[0].copy()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from velocirl.vector import host_copies
 
-START, ATTACH, RESET, STEP, CALL, CLOSE = b"!", b"a", b"r", b"s", b"m", b"c"
+START, ATTACH, RESET, STEP, CALL, SET, CLOSE = b"!", b"a", b"r", b"s", b"m", b"w", b"c"
 DONE, RESULT, FAILED = b"d", b"o", b"f"
 LENGTH = struct.Struct("=Q")
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -126,6 +126,8 @@ class Worker:
             payload = pickle.loads(read_payload(self.commands))  # noqa: S301
             if command == CALL:
                 return self.dumps(self.copies.call(*payload))
+            if command == SET:
+                return self.copies.set_attr(*payload)
             result = self.copies.reset(*payload)
         return self.dumps(result) if self.keep_infos else None
 

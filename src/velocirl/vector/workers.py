@@ -14,12 +14,12 @@ import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.vector.host_copies import Arrays, Carver, Description, Records, map_arrays, read_row, write_row
 from velocirl.vector.host_interface import HostInterface, copy_seeds
 from velocirl.vector.worker_handle import WorkerError, WorkerHandle, pickle_source, stop_workers
-from velocirl.vector.worker_process import ATTACH, CALL, RESET, STEP
+from velocirl.vector.worker_process import ATTACH, CALL, RESET, SET, STEP
 
 START_TIMEOUT = 60.0  # seconds that a worker may take to import and to make its environments
 
@@ -38,7 +38,7 @@ def release(workers: list[WorkerHandle], memory: int, owner: int) -> None:
     os.close(memory)
 
 
-class WorkerVectorEnv(HostInterface):
+class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
     """Copies of a Gymnasium environment, stepped by worker processes at the same time; results as `HostVectorEnv`.
 
     A worker that raises, ends or takes longer than `timeout` seconds is a `WorkerError`, and everything is shut down.
@@ -87,16 +87,8 @@ class WorkerVectorEnv(HostInterface):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Each copy's attribute of that name or, where it is a method, what it returns; results are pickled."""
         self._require_open()
-        if not self._workers:
-            raise RuntimeError(f"{self.name} was interrupted: call reset() first")
         payload = cloudpickle.dumps((name, args, kwargs))
-        replies = self._exchange(CALL, [payload] * len(self._workers))
-        for number, reply in enumerate(replies):
-            if isinstance(reply, WorkerError):
-                if not reply.alive:
-                    self._fail(number, reply)
-                raise WorkerError(self._report(number, reply))
-        return tuple(itertools.chain(*replies))
+        return tuple(itertools.chain(*self._ask(CALL, [payload] * len(self._groups))))
 
     def gauges(self) -> dict[str, float]:
         """How many workers there are, how long they have been waited for so far, and how many were replaced."""
@@ -105,6 +97,27 @@ class WorkerVectorEnv(HostInterface):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """End all workers."""
         self._finalizer()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.name} runs in worker processes, which can be neither copied nor pickled: leave workers= out, or "
+            "call make_vec where the fleet is needed"
+        )
+
+    def _set_attr(self, name: str, values: list[Any]) -> None:
+        self._ask(SET, [cloudpickle.dumps((name, values[group.start : group.stop])) for group in self._groups])
+
+    def _ask(self, command: bytes, payloads: list[bytes]) -> list[Any]:
+        """Ask all workers for something that leaves them as they are where it fails."""
+        if not self._workers:
+            raise RuntimeError(f"{self.name} was interrupted: call reset() first")
+        replies = self._exchange(command, payloads)
+        for number, reply in enumerate(replies):
+            if isinstance(reply, WorkerError):
+                if not reply.alive:
+                    self._fail(number, reply)
+                raise WorkerError(self._report(number, reply))
+        return replies
 
     def _reset_copies(
         self, seeds: dict[int, int | None], options: dict[str, Any] | None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf, sqrt
-from typing import Literal
+from typing import ClassVar, Literal
 
 from velocirl.buffers.returns import gae, vtrace
 from velocirl.engine.records import float32
@@ -12,12 +13,24 @@ from velocirl.learners.stages import backward, column, each, forward, mean, step
 from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.training.config import require
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
+from velocirl.training.words import Known, Word, absent, number, renamed, scaled
 
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
     """The settings of PPO. The preset of an environment replaces these defaults."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **OnPolicyConfig.words,
+        "clip_range": number("clip", "give one number"),
+        "clip_range_vf": absent(
+            None, instead="value_clip= comes near, by which the larger error of the value and of the clipped one counts"
+        ),
+        "normalize_advantage": renamed("normalise_advantages"),
+        "ent_coef": renamed("entropy_coefficient"),
+        "vf_coef": scaled("value_coefficient", 2.0),  # of the squared error, and here of half of it
+        "target_kl": renamed("target_kl", none=0.0),
+    }
     estimator: Literal["gae", "vtrace"] = "gae"
     """How advantages are estimated: gae, or vtrace, which corrects for policy changes between epochs."""
     rho_limit: float = 1.0
@@ -54,10 +67,19 @@ class PPOConfig(OnPolicyConfig):
         return self.estimator == "vtrace"
 
 
+def _rms_prop_eps(value: float, known: Known) -> dict[str, str]:
+    return {"optimiser": f"rmsprop(epsilon={value})"} if known["optimiser"].startswith("rmsprop") else {}
+
+
 @dataclass(frozen=True)
 class A2CConfig(PPOConfig):
     """The settings of A2C: PPO with one pass over short rollouts, where the ratio is 1 and nothing is clipped."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **PPOConfig.words,
+        "use_rms_prop": Word(("optimiser",), lambda value, _: {"optimiser": "rmsprop" if value else "adam"}),
+        "rms_prop_eps": Word(("optimiser",), _rms_prop_eps),
+    }
     horizon: int = 8
     epochs: int = 1
     minibatch_size: int = 2**31 - 1

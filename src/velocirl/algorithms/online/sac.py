@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf, log
+from typing import ClassVar
 
 from velocirl.engine.records import float32
 from velocirl.learners.fields import Action
@@ -13,12 +15,19 @@ from velocirl.networks.declared import Columns, Groups, Network, Number, TargetN
 from velocirl.networks.heads import Head
 from velocirl.training.config import require
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
+from velocirl.training.words import Word, absent, renamed
 
 
 @dataclass(frozen=True)
 class SACConfig(NoisyConfig):
     """The settings of SAC. The preset of an environment replaces these defaults."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **NoisyConfig.words,
+        "ent_coef": renamed("temperature"),
+        "target_entropy": renamed("target_entropy", auto=None),
+        "use_sde_at_warmup": absent(False, instead="state-dependent exploration is not here"),
+    }
     temperature: str | float = "auto"
     """Weight of the entropy; auto learns it to reach target_entropy."""
     target_entropy: float | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, tanh
+from typing import ClassVar
 
 from velocirl.engine import random
 from velocirl.learners.fields import Action
@@ -13,12 +15,22 @@ from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head
 from velocirl.training.config import require
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
+from velocirl.training.words import Word, renamed
 
 
 @dataclass(frozen=True)
 class TD3Config(NoisyConfig):
     """The settings of TD3. The preset of an environment replaces these defaults."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **NoisyConfig.words,
+        # There, the target networks follow as often as the actor learns.
+        "policy_delay": Word(
+            ("actor_every", "target_every"), lambda value, _: {"actor_every": value, "target_every": value}
+        ),
+        "target_policy_noise": renamed("smoothing"),
+        "target_noise_clip": renamed("smoothing_limit"),
+    }
     actor_every: int = 2
     noise: float = 0.1
     smoothing: float = 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError, debugging
-from velocirl.engine.lifecycle import Copies, lifecycle
+from velocirl.engine.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop
 from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.targets.rounds import Rounds
@@ -52,7 +53,7 @@ class CPUTarget:
         share = -(-self._count // self.threads)
         # The copies of each thread, as numbers and as arrays.
         self.ranges = [(first, min(first + share, self._count)) for first in range(0, self._count, share)]
-        self.shares = [type(self._seen)(*(array[first:stop] for array in self._seen)) for first, stop in self.ranges]
+        self.shares = [each_array(operator.itemgetter(slice(*span)), self._seen) for span in self.ranges]
 
     def prepare(self) -> None:
         """Compile a step now, so that a fault in one of its functions shows here."""

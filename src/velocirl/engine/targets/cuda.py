@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.diagnosis import diagnose
-from velocirl.engine.lifecycle import Copies, lifecycle
+from velocirl.engine.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.loops import beginning, running, stepping
 from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.targets.cuda_kernels import cuda
@@ -32,7 +32,7 @@ class CUDATarget:
         self._environment = environment
         self._params = copies.params
         self._count = len(copies.elapsed)
-        self.copies = Copies(*(cuda.to_device(array) for array in copies))
+        self.copies = each_array(cuda.to_device, copies)
         self.life = lifecycle(environment)
         self.translator = unit_translator(environment.id, double=environment.double)
         self._accept = Relauncher(accepting(environment), self.translator, self)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from velocirl.tabular.planning.faults import ModelError, check_outcomes, check_start
 from velocirl.tabular.planning.reading import Actions, Columns, read_arrays, read_lists
+from velocirl.vector.making import GYMNASIUM, make
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ class TabularModel:
 
         An environment given by name is made with `options`, such as `is_slippery=False`. Its time limit is left out.
         """
-        env = gymnasium.make(environment, **options) if isinstance(environment, str) else environment
+        env = make(f"{GYMNASIUM}{environment}", **options) if isinstance(environment, str) else environment
         inner: Any = env.unwrapped
         if not hasattr(inner, "P"):
             name = inner.spec.id if inner.spec is not None else type(inner).__name__

@@ -8,6 +8,7 @@ from velocirl.bench.machine.resident import told_once
 from velocirl.bench.measuring import Counted
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import BYTES
+from velocirl.engine.lifecycle import bytes_of
 from velocirl.vector.native import FleetVectorEnv
 
 MOST_BYTES = 256.0
@@ -46,4 +47,4 @@ def bytes_per_copy() -> Comparison:
 def _array_bytes() -> float:
     env = velocirl.make_vec("CartPole-v1", 4096)
     assert isinstance(env, FleetVectorEnv)  # noqa: S101 - for the type checker: a native environment is a fleet
-    return sum(array.nbytes for array in env.copies) / env.num_envs
+    return bytes_of(env.copies) / env.num_envs

@@ -14,6 +14,7 @@ from velocirl.bench.registry import benchmark
 from velocirl.bench.units import BYTES, SECONDS
 from velocirl.engine import registry
 from velocirl.engine.fleet import allocate
+from velocirl.engine.lifecycle import bytes_of
 
 ENVIRONMENT = "CartPole-v1"
 ACTIONS = 64
@@ -37,7 +38,7 @@ def stepping(env: gymnasium.Env[Any, Any]) -> Timed:
 def array_bytes(environment: str) -> float:
     """Bytes of all arrays of a fleet, for each copy."""
     copies = allocate(registry.find(environment), COPIES, {})
-    return sum(array.nbytes for array in copies) / COPIES
+    return bytes_of(copies) / COPIES
 
 
 @benchmark(category="environment")

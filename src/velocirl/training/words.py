@@ -1,0 +1,206 @@
+"""Names of Stable-Baselines3, and what says the same here.
+
+The configuration of an algorithm has a table of them, `words`. Where a name means something else there, or nothing
+does the same here, it is refused with what to write instead, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from gymnasium import Space, spaces
+
+from velocirl.engine.naming import nearest
+
+OBSERVATION_SPACE = "observation_space"  # known beside the settings
+Known = Mapping[str, Any]  # the settings, as far as they are decided, and the observation space
+LEARN = {  # arguments of `learn`, and what they are here; None: what needs no saying
+    "total_timesteps": "total_steps",
+    "callback": "callbacks",
+    "progress_bar": "progress",
+    "log_interval": None,
+    "tb_log_name": None,
+    "reset_num_timesteps": None,  # see `Agent.learn`
+}
+# Arguments of policies, and what to write here.
+POLICY_KWARGS = {
+    "net_arch": "hidden=(64, 64)",
+    "activation_fn": 'activation="relu"',
+    "log_std_init": "log_deviation=0.0",
+    "ortho_init": 'initialiser="orthogonal"',
+    "optimizer_class": 'optimiser="adamw(weight_decay=0.01)"',
+    "features_extractor_class": 'network="cnn(16, 32) mlp(128)" or a torch module',
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """One such name: which settings it is, and what they are for a value of it."""
+
+    here: tuple[str, ...]  # none where there is no such thing
+    translate: Callable[[Any, Known], Mapping[str, Any]]  # raises a ValueError that says what to write instead
+    each_copy: bool = False  # whether it counts for one copy, of which there are many here
+
+
+def renamed(setting: str, *, each_copy: bool = False, **written: Any) -> Word:
+    """The same setting under another name; `none` and `auto` are how these values are written here."""
+
+    def translate(value: Any, _: Known) -> Mapping[str, Any]:
+        key = str(value).lower() if value is None or isinstance(value, str) else ""
+        return {setting: written.get(key, value)}
+
+    return Word((setting,), translate, each_copy)
+
+
+def number(setting: str, instead: str) -> Word:
+    """A number under another name or its own; instead of a function of the progress, something else is to be said."""
+
+    def translate(value: Any, _: Known) -> Mapping[str, Any]:
+        if callable(value):
+            raise ValueError(f"a function of the progress has no compiled form: {instead}")
+        return {setting: value}
+
+    return Word((setting,), translate)
+
+
+def scaled(setting: str, factor: float) -> Word:
+    """A number that counts so many times as much here."""
+    return Word((setting,), lambda value, _: {setting: factor * value if isinstance(value, Real) else value})
+
+
+def absent(*unasked: Any, instead: str) -> Word:
+    """What there is not; values by which nothing is asked for are understood."""
+
+    def translate(value: Any, _: Known) -> Mapping[str, Any]:
+        if not any(value is one or (type(value) is type(one) and value == one) for one in unasked):
+            raise ValueError(instead)
+        return {}
+
+    return Word((), translate)
+
+
+def policy_first(given: tuple[Any, ...], settings: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What an algorithm was called with, where a policy may stand before the environment."""
+    if len(given) == 2 and str(given[1]).endswith("Policy"):
+        raise TypeError(f"{given[1]!r} stands before the environment, as in Stable-Baselines3, or is left out")
+    if len(given) == 2 or (given and "env" in settings):
+        return given[1:], {"policy": given[0], **settings}
+    return given, dict(settings)
+
+
+def _policy(value: Any, known: Known) -> Mapping[str, Any]:
+    if value not in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
+        raise ValueError(f"{value!r} is not known; leave it out, and give a network of your own as network=")
+    space, described = known[OBSERVATION_SPACE], known.get("network") is not None
+    if not described and (value == "CnnPolicy" or (value == "MultiInputPolicy" and _has_images(space))):
+        raise ValueError(
+            'a network for images is described: give network="cnn(16, 32) mlp(128)", or a dict with one for each part'
+            " of the observation"
+        )
+    return {}
+
+
+def _has_images(space: Space[Any]) -> bool:
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return any(isinstance(part, spaces.Box) and part.dtype == "uint8" and len(part.shape) == 3 for part in parts)
+
+
+def _policy_kwargs(value: Any, _: Known) -> Mapping[str, Any]:
+    if not value:
+        return {}
+    told = [f"{POLICY_KWARGS[name]} for {name}" for name in value if name in POLICY_KWARGS]
+    raise ValueError(f"write {', '.join(told or ['hidden=(64, 64)', 'activation='])}; network= is a torch network")
+
+
+def _device(value: Any, _: Known) -> Mapping[str, Any]:
+    text = str(value) if type(value).__module__ == "torch" else value
+    if isinstance(text, str) and text.startswith("cuda:"):
+        raise ValueError('choose the GPU by CUDA_VISIBLE_DEVICES, and give device="cuda"')
+    return {"device": text}
+
+
+# What the algorithms of Stable-Baselines3 have in common.
+COMMON: Mapping[str, Word] = {
+    "policy": Word((), _policy),
+    "n_envs": renamed("num_envs"),
+    "policy_kwargs": Word((), _policy_kwargs),
+    "learning_rate": number(
+        "learning_rate", 'give learning_rate=3e-4 and learning_rate_schedule="linear", "cosine(end=0.1)" or the like'
+    ),
+    "device": Word(("device",), _device),
+    "verbose": Word((), lambda _, __: {}),
+    "tensorboard_log": absent(
+        None,
+        instead="learn(run_dir=...) writes TensorBoard events into the directory of its run, as `velocirl train` does",
+    ),
+    "stats_window_size": absent(100, instead="returns and lengths are means over 100 episodes"),
+    "use_sde": absent(False, instead="state-dependent exploration is not here; noise_correlation= of SAC and TD3 is"),
+    "sde_sample_freq": absent(-1, instead="state-dependent exploration is not here"),
+    "custom_objects": absent(None, {}, instead="no file holds objects; settings are replaced by their names"),
+    "print_system_info": absent(False, instead="`velocirl doctor` says what is installed"),
+    "force_reset": absent(True, instead="leave it out"),
+    "_init_setup_model": absent(True, instead="leave it out"),
+}
+
+
+def own_settings(
+    config: type[Any], given: Mapping[str, Any], preset: Mapping[str, Any], space: Space[Any]
+) -> dict[str, Any]:
+    """What was given, in the words of this configuration; those that nobody knows stay as they are."""
+    words: Mapping[str, Word] = getattr(config, "words", {})
+    own = {name: value for name, value in given.items() if name not in words}
+    known = ChainMap(own, dict(preset), {OBSERVATION_SPACE: space}, vars(config()))
+    for name, word in words.items():  # in the order of the table: some need those before them
+        if name not in given:
+            continue
+        twice = [setting for setting in word.here if setting != name and setting in given]
+        if twice:
+            raise ValueError(f"{name} is {twice[0]} here: give one of them")
+        try:
+            meant = word.translate(given[name], known)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        except TypeError:
+            raise ValueError(f"{name} cannot be {given[name]!r}") from None
+        own.update(meant)
+        copies = known.get("num_envs") or 1
+        if word.each_copy and copies > 1 and not given.keys() & {"num_envs", "n_envs"}:
+            settings = ", ".join(f"{setting}={value}" for setting, value in meant.items())
+            warnings.warn(
+                f"{name}={given[name]!r} counts for each of num_envs={copies} copies, where Stable-Baselines3 has one"
+                f" unless told otherwise; here it is {settings}. Give num_envs= to say how many there should be",
+                stacklevel=4,
+            )
+    return own
+
+
+def changed(config: type[Any], saved: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of which some are to be others, by whatever name these are called."""
+    words: Mapping[str, Word] = getattr(config, "words", {})
+    replaced = {setting for name in changes if name in words for setting in words[name].here}
+    return {**{name: value for name, value in saved.items() if name not in replaced}, **changes}
+
+
+def other_names(config: type[Any]) -> dict[str, tuple[str, ...]]:
+    """The names that are understood, and the settings that they are here where these have another name."""
+    words: Mapping[str, Word] = getattr(config, "words", {})
+    return {name: word.here for name, word in words.items() if word.here and name not in word.here}
+
+
+def own_arguments(given: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `learn`, in own words."""
+    own = dict(given)
+    for name, value in words.items():
+        if name not in LEARN:
+            raise TypeError(f"learn has no argument {name!r}{nearest(name, [*given, *LEARN])}")
+        argument = LEARN[name]
+        if argument is not None:
+            if own[argument] not in (None, ()):
+                raise TypeError(f"{name} is {argument} here: give one of them")
+            own[argument] = value
+    return own

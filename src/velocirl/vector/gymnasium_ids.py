@@ -1,0 +1,70 @@
+"""Gymnasium's environments by name; why one cannot be made is said in one line, with what to do."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import DependencyNotInstalled, Error
+
+from velocirl.engine.naming import nearest_id
+
+OURS = "velocirl/"
+ID = re.compile(r"([\w-]+/)?[\w:.-]+-v\d+")
+MODULES = {"ALE": "ale_py"}  # that define the environments of a namespace
+
+
+def find_spec(name: str) -> EnvSpec:
+    """The specification of `ID`, or of `MODULE:ID` after the module was imported."""
+    with explained(name):
+        return gymnasium.spec(import_for(name))
+
+
+def import_for(name: str) -> str:
+    """The id in `MODULE:ID`, once the module that registers it was imported."""
+    module, _, own = name.rpartition(":")
+    if not module:
+        return own
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise ValueError(f"gym:{name}: {module} cannot be imported: {error}") from error
+        raise ValueError(
+            f"gym:{name}: Python finds no module {error.name!r}; install it or, where it lies in this directory, set"
+            " PYTHONPATH=."
+        ) from error
+    except Exception as error:
+        raise ValueError(f"gym:{name}: {module} cannot be imported: {type(error).__name__}: {error}") from error
+    return own
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """While this lasts, what keeps Gymnasium from making an environment is a ValueError that says what to do."""
+    try:
+        yield
+    except (Error, ImportError) as error:
+        raise ValueError(_explain(name, error)) from error
+
+
+def _explain(name: str, error: Exception) -> str:
+    (module, _, own), said = name.rpartition(":"), " ".join(str(error).split())
+    near = nearest_id(own, (one for one in gymnasium.registry if not one.startswith(OURS)))
+    if isinstance(error, (DependencyNotInstalled, ModuleNotFoundError)):
+        return f"gym:{name} needs more than is installed: {said}"
+    if isinstance(error, ImportError):
+        newer = own in gymnasium.registry and near not in (None, own)
+        return f"gym:{name} cannot be made: {said.rstrip('.')}" + (f"; use 'gym:{near}'" if newer else "")
+    if near is not None:
+        return f"Gymnasium has no environment {own!r}: did you mean 'gym:{near}'?"
+    if not ID.fullmatch(own):
+        return f"Gymnasium has no environment {own!r}: an id is of the form Name-v1 or namespace/Name-v1"
+    if module:
+        return f"Gymnasium has no environment {own!r}: {module} registers none of that name"
+    module = MODULES.get(own.partition("/")[0], "MODULE")
+    return f"Gymnasium has no environment {own!r}: install what defines it, and name its module: gym:{module}:{own}"

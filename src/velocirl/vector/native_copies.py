@@ -1,0 +1,106 @@
+"""Copies of a native environment, one or a fleet: how they are made, set, begun, and carried to another process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.actions import ActionGate
+from velocirl.engine.environment import Environment
+from velocirl.engine.fleet import make_target
+from velocirl.engine.lifecycle import ARRAYS
+from velocirl.engine.naming import nearest
+from velocirl.vector.rendering import Renderer
+
+BOUND = ("target", "copies", "renderer", "_gate")  # to this process and to the memory of these copies
+
+
+class NativeCopies:
+    """What one copy and a fleet of copies have in common, behind whichever interface.
+
+    Compiled code is bound to the memory of its copies. So a pickle and a deep copy hold what the copies were made of
+    and what their arrays hold, and bind code of their own: they go on as these would, and apart from them.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        count: int,
+        *,
+        params: Mapping[str, Any] | None,
+        render_mode: str | None,
+        **target: Any,
+    ) -> None:
+        self.environment = environment
+        self.render_mode = render_mode
+        self._count = count
+        self._target_options = target
+        self._bind(params)
+
+    @property
+    def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
+        """The method that sb3-contrib calls for the legal actions; where all always are, there is none."""
+        if self.environment.legal is None:
+            raise AttributeError(f"{self.environment.id} has no action_masks: all of its actions are always legal")
+        return self._legal
+
+    def read(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Some of the arrays of the copies, as copies on the host."""
+        return {name: np.array(getattr(self.copies, name)) for name in names}
+
+    def write(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Replace what arrays of the copies hold."""
+        for name, array in arrays.items():
+            getattr(self.copies, name)[...] = array
+
+    def set_params(self, values: Mapping[str, Any]) -> None:
+        """Set parameters from now on, for all copies or one value for each."""
+        rows = self.read(("params",))["params"]
+        self.environment.params.fill(rows, values)
+        self.write({"params": rows})
+
+    def begin(self, chosen: NDArray[np.bool_], options: Mapping[str, Any]) -> None:
+        """The chosen copies start new episodes; options of a reset are parameters that hold for that moment only."""
+        if not options:
+            self.target.begin(chosen)
+            return
+        before = self.read(("params",))
+        self.set_params(options)
+        self.target.begin(chosen)
+        self.write(before)
+
+    def known(self, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """The options of a reset, where the environment has them all."""
+        for name in options or {}:
+            if name not in self.environment.options:
+                advice = nearest(name, self.environment.options)
+                raise ValueError(f"{self.environment.id}: reset has no option {name!r}{advice}")
+        return options or {}
+
+    def _legal(self) -> NDArray[np.bool_]:
+        return self.read(("mask",))["mask"].astype(np.bool_)
+
+    def _bind(self, params: Mapping[str, Any] | None) -> None:
+        self.target = make_target(self.environment, self._count, params=params, **self._target_options)
+        self.copies: Any = self.target.copies
+        self.renderer = Renderer(self.environment, self.render_mode)
+        self._gate = ActionGate(self.environment, self.copies.action)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: value for name, value in vars(self).items() if name not in BOUND}
+        return {**kept, "arrays": self.read(ARRAYS)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind(None)
+        self.write(vars(self).pop("arrays"))
+
+
+def own(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+    """A space of an environment's own: whoever seeds it, or draws from it, changes what is drawn next."""
+    return copy.deepcopy(space)
