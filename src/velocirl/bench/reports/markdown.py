@@ -8,7 +8,7 @@ from pathlib import Path
 
 from velocirl.bench.files import with_section, write_whole
 from velocirl.bench.machine.facts import BUSY_FROM
-from velocirl.bench.reports.absent import absences, is_absent
+from velocirl.bench.reports.absent import NO_TIME, absences, is_absent
 from velocirl.bench.reports.kpis import readings
 from velocirl.bench.reports.recommendations import recommend
 from velocirl.bench.reports.roofline import share_in
@@ -100,7 +100,8 @@ def _targets(report: Report) -> list[str]:
             )
             verdict = f"**{finding.verdict}**" if finding.verdict else ""
             rows.append((result.title, finding.statement, finding.says_target, measured, interval, verdict))
-    missing = [f"{', '.join(names)}: {reason}" for reason, names in absences(report.results).items()]
+    absent = {**absences(report.results), **({NO_TIME: report.left_out} if report.left_out else {})}
+    missing = [f"{', '.join(names)}: {reason}" for reason, names in absent.items()]
     return [
         *_table(("benchmark", "figure", "target", "measured", "interval", "verdict"), rows, "lllrrl"),
         *([f"\nNot measured here: {_line('. '.join(missing))}."] if missing else []),

@@ -58,13 +58,13 @@ def _targets(verdicts: list[str]) -> Markup:
 
 
 def _key_figures(states: list[str]) -> Markup:
-    found = [state for state in states if state != "not measured"]
+    found = [state for state in states if state != "not measured"]  # of which nothing is said
     kind = "bad" if "alert" in found else "fair" if "short" in found else "good"
-    return _tile(f"{found.count('met')}/{len(found)}", "key figures within target", _and(*_counted(states)), kind)
+    return _tile(f"{found.count('met')}/{len(found)}", "key figures within target", _and(*_counted(found)), kind)
 
 
 def _counted(figures: Sequence[str]) -> list[str]:
-    return [f"{figures.count(status)} {status}" for status in ("alert", "short", "not measured") if status in figures]
+    return [f"{figures.count(status)} {status}" for status in ("alert", "short") if status in figures]
 
 
 def _tile(figure: str, what: str, more: str, kind: str) -> Markup:
