@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from velocirl.training.importing import import_file
 
 SUITE = "velocirl.bench.suite"
 ENDING = ".py"
+DEVICE = "device"
 # What people ask for; a benchmark of one's own may have a category of one's own.
 CATEGORIES = {
     "compile": "from nothing to a first step: cold and cached compile times",
@@ -25,7 +27,7 @@ CATEGORIES = {
     "training": "whole training: steps per second, and the time until it is solved",
     "memory": "memory of copies, episodes and runs, and whether it stays",
     "scaling": "threads, processes and ranks beside one",
-    "device": "GPUs, beside the CPU",
+    DEVICE: "GPUs, beside the CPU",
 }
 Define = TypeVar("Define", bound=Callable[[], object])
 _benchmarks: dict[str, Benchmark] = {}
@@ -84,11 +86,18 @@ def benchmark(
     return register
 
 
-def at_a_glance(benchmarks: Iterable[Benchmark]) -> tuple[list[Benchmark], list[str]]:
-    """Those that can be seen at a glance, in the order of their categories, and the names of the others."""
-    some, order = list(benchmarks), list(CATEGORIES)
-    quick = [one for one in some if one.quick]
-    quick.sort(key=lambda one: order.index(one.category) if one.category in order else len(order))
+def at_a_glance(benchmarks: Iterable[Benchmark], *, gpu: bool) -> tuple[list[Benchmark], list[str]]:
+    """Those that can be seen at a glance, and the names of the others.
+
+    The first of each category come first, then the second: each is seen, however far the time goes. Without a `gpu` its
+    benchmarks begin, since they are over at once.
+    """
+    some, met = list(benchmarks), Counter[str]()
+    turns: dict[str, int] = {}
+    for one in some:
+        met[one.category] += one.quick
+        turns[one.name] = 0 if one.category == DEVICE and not gpu else met[one.category]
+    quick = sorted((one for one in some if one.quick), key=lambda one: turns[one.name])
     return quick, [one.name for one in some if not one.quick]
 
 

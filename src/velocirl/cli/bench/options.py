@@ -52,6 +52,13 @@ def bench_parser() -> Parser:
         help="Insert the tables into this file, between bench:begin and bench:end",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="Write a report with plots to this HTML file")
+    parser.add_argument(
+        "--speeds",
+        type=Path,
+        metavar="FILE",
+        help="Insert a short table of speeds into this file, between speeds:begin and speeds:end; on a machine with a"
+        " GPU that of the GPU, between gpu-speeds:begin and gpu-speeds:end",
+    )
     parser.add_argument("--no-history", action="store_true", help="Do not add the run to the history")
     return parser
 
