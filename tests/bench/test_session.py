@@ -274,7 +274,7 @@ def test_a_glance_has_the_first_of_each_category_first_and_says_what_it_leaves_o
         named("d", "device"), named("e", "device"), named("f", "vector"), named("g", "training"),
     ]  # fmt: skip
     quick, left_out = at_a_glance(some, gpu=False)
-    assert ("".join(one.name for one in quick), left_out) == ("deacbgf", ["long"])  # those of no GPU are over at once
+    assert ("".join(one.name for one in quick), left_out) == ("acbgfde", ["long"])
     quick, _ = at_a_glance(some, gpu=True)
     assert "".join(one.name for one in quick) == "acdbegf"
 

@@ -90,13 +90,13 @@ def at_a_glance(benchmarks: Iterable[Benchmark], *, gpu: bool) -> tuple[list[Ben
     """Those that can be seen at a glance, and the names of the others.
 
     The first of each category come first, then the second: each is seen, however far the time goes. Without a `gpu` its
-    benchmarks begin, since they are over at once.
+    benchmarks are last, since they have little to say.
     """
     some, met = list(benchmarks), Counter[str]()
     turns: dict[str, int] = {}
     for one in some:
         met[one.category] += one.quick
-        turns[one.name] = 0 if one.category == DEVICE and not gpu else met[one.category]
+        turns[one.name] = len(some) if one.category == DEVICE and not gpu else met[one.category]
     quick = sorted((one for one in some if one.quick), key=lambda one: turns[one.name])
     return quick, [one.name for one in some if not one.quick]
 
