@@ -25,7 +25,7 @@ check: .venv/test
 	$(BIN)/lint-imports
 
 bench: .venv/peers
-	$(BIN)/velocirl bench --peers --markdown BENCHMARKS.md --html bench-report.html
+	$(BIN)/velocirl bench --peers --markdown BENCHMARKS.md --speeds README.md --html bench-report.html
 
 bench-compare: .venv/peers
 	$(BIN)/velocirl bench --peers --compare $(BASELINE) --fail-on-regression \

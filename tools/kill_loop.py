@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 from small_agents import SmallAgent, small_agents
 
-from velocirl.cli.settings import as_toml
+from velocirl.runs.config_file import as_toml
 from velocirl.runs.directory import Run, open_run
 
 COMMAND = (sys.executable, "-c", "from velocirl.cli.main import main; main()")

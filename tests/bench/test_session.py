@@ -1,3 +1,6 @@
+import time
+from types import FunctionType
+
 import numpy as np
 import pytest
 
@@ -6,7 +9,7 @@ from velocirl.bench import suite as suite_package
 from velocirl.bench.machine.facts import Machine, this_machine
 from velocirl.bench.machine.peaks import Peak, Peaks, Share
 from velocirl.bench.measuring import QUICK, Settings
-from velocirl.bench.registry import Benchmark, find_benchmarks
+from velocirl.bench.registry import Benchmark, at_a_glance, find_benchmarks
 from velocirl.bench.results import NOT_MEASURED
 from velocirl.bench.session import run_benchmarks
 from velocirl.bench.units import NUMBER, RATE, SECONDS, STEPS
@@ -247,6 +250,40 @@ def test_an_interrupt_keeps_whole_rounds_and_marks_them():
     assert report.results[1].findings[0].estimate.median == 2.0
     assert "interrupted" in report.results[1].warnings[-1]
     assert [result.name for result in seen] == ["good", "define"]
+
+
+def test_after_its_time_what_is_not_done_is_left_out_and_named():
+    def endless():
+        """One that nobody waits for."""
+        return Counted(lambda: time.sleep(10.0) or 1.0)
+
+    benchmarks = [Benchmark("test", good), Benchmark("test", endless), Benchmark("test", failing)]
+    start = time.perf_counter()
+    report = run_benchmarks(benchmarks, QUICK, MACHINE, Silent(), "a command", seconds=1.0, left_out=["leaks"])
+    assert time.perf_counter() - start < 5.0
+    assert [result.name for result in report.results] == ["good"]
+    assert (report.complete, report.left_out) == (True, ("leaks", "endless", "failing"))
+
+
+def test_a_glance_has_the_first_of_each_category_first_and_says_what_it_leaves_out():
+    def named(name, category, **given):
+        return Benchmark(category, FunctionType(good.__code__, {}, name), **given)
+
+    some = [
+        named("a", "vector"), named("b", "vector"), named("long", "training", quick=False), named("c", "training"),
+        named("d", "device"), named("e", "device"), named("f", "vector"), named("g", "training"),
+    ]  # fmt: skip
+    quick, left_out = at_a_glance(some, gpu=False)
+    assert ("".join(one.name for one in quick), left_out) == ("acbgfde", ["long"])
+    quick, _ = at_a_glance(some, gpu=True)
+    assert "".join(one.name for one in quick) == "acdbegf"
+
+
+def test_a_glance_reaches_every_category_of_the_standard_set():
+    quick, left_out = at_a_glance(find_benchmarks(), gpu=True)
+    assert {one.name for one in quick} | set(left_out) == {one.name for one in find_benchmarks()}
+    assert {one.category for one in quick} == set(registry.CATEGORIES) - {"compile"}  # which takes processes
+    assert len(left_out) < len(quick) / 2
 
 
 def test_peers_are_measured_where_they_are_asked_for():

@@ -1,7 +1,9 @@
 import json
+import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from velocirl.bench import registry
 from velocirl.bench.baselines import baseline_path
 from velocirl.bench.history.runs import History
+from velocirl.bench.machine.facts import this_machine
+from velocirl.bench.measuring import QUICK
 from velocirl.bench.reading import read_report
 from velocirl.cli.main import main
 
@@ -99,6 +103,37 @@ def test_a_quick_run_really_measures(tmp_path, capsys):
     assert "rows/s" in capsys.readouterr().out
 
 
+def test_a_glance_is_at_the_standard_set_and_says_what_it_leaves_out(own, tmp_path, monkeypatch, capsys):
+    found = registry.find_benchmarks([own(GOOD + SLOW.replace('"mine"', '"mine", quick=False'))])
+    monkeypatch.setattr("velocirl.cli.bench.command.find_benchmarks", lambda *_, **__: found)
+    figures, page = tmp_path / "figures.json", tmp_path / "report.html"
+    main(["bench", "--quick", "--json", str(figures), "--html", str(page)])
+    assert "left out of this glance: slow (velocirl bench measures them" in capsys.readouterr().out
+    report = read_report(figures)
+    assert ([one.name for one in report.results], report.left_out) == (["speed"], ("slow",))
+    assert "Not measured: slow (no time at a glance)." in page.read_text()
+    main(["bench", "slow", "--quick", "--json", str(figures)])  # who names it wants it
+    assert [one.name for one in read_report(figures).results] == ["speed", "slow"]
+
+
+def test_the_table_of_speeds_of_this_machine_is_written_and_nothing_else(tmp_path, monkeypatch, capsys):
+    machine = replace(this_machine(), gpu="")
+    monkeypatch.setattr("velocirl.cli.bench.command.this_machine", lambda: machine)
+    monkeypatch.setattr("velocirl.cli.bench.command.THOROUGH", QUICK)
+    readme = tmp_path / "README.md"
+    before = "# Mine\n\n<!-- speeds:begin -->\nold\n<!-- speeds:end -->\nrest\n"
+    readme.write_text(before)
+    main(["bench", "flatten", "--speeds", str(readme)])
+    assert "nothing of its table was measured" in capsys.readouterr().out
+    assert readme.read_text() == before
+    main(["bench", "cartpole_64", "--speeds", str(readme)])
+    text = readme.read_text()
+    assert re.search(r"^\| 64 copies through `VectorEnv.step` \| [\d.]+[kM] steps/s \(", text, re.MULTILINE)
+    assert "`velocirl bench cartpole_64 --peers` |" in text
+    assert text.endswith("<!-- speeds:end -->\nrest\n")
+    assert "old" not in text
+
+
 def test_without_peers_there_are_none(tmp_path):
     figures = tmp_path / "figures.json"
     main(["bench", "flatten", "--quick", "--json", str(figures)])
@@ -144,6 +179,7 @@ def test_a_benchmark_that_raises_is_reported_the_rest_goes_on_and_it_ends_with_1
         (["--save", "../x"], "a baseline is named by letters"),
         (["--sav", "x"], "there is no option --sav: did you mean --save?"),
         (["no_such_file.py"], "there is no file"),
+        (["--quick", "--speeds", "README.md"], "--quick is for a first impression, and --speeds for results"),
         (["--html", "/nowhere/at/all.html"], "/nowhere/at/all.html: there is no directory"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -12,16 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from velocirl.bench.reading import DamagedReportError, read_report
-from velocirl.cli.console import ShowingConsole
 from velocirl.cli.main import main
 from velocirl.engine.directories import data_directory
 from velocirl.engine.files import NotPlainFileError
+from velocirl.monitor.console import ShowingConsole
 from velocirl.monitor.heartbeat_file import NAME as HEARTBEAT
 from velocirl.monitor.heartbeat_file import HeartbeatState, write_heartbeat
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.runs.directory import INDEX, DamagedRunError, Plan, create_run, list_runs, open_run
 from velocirl.runs.groups import create_group, open_group
-from velocirl.runs.metrics import STEP, DamagedMetricsError, MetricsLog, read_metrics
+from velocirl.runs.metrics import STEP, DamagedMetricsError, MetricsLog, read_rows
 
 TITLE = "\x1b]0;mine\x07\x9b2J"  # sets a terminal's title, and clears it
 SHOWN = r"\x1b]0;mine\x07\x9b2J"
@@ -107,7 +107,7 @@ def test_pipes_in_the_place_of_a_runs_files_hang_nobody(tmp_path, capsys, refuse
     run = create_run(tmp_path / "run", "CartPole-v1", "ppo", {}, 3, plan=PLAN)
     piped(run.metrics_path)
     with pytest.raises(DamagedMetricsError, match="is not a plain file"):
-        read_metrics(run.metrics_path)
+        read_rows(run.metrics_path)
     with pytest.raises(OSError, match="is not a plain file"):
         MetricsLog(run.metrics_path)
     main(["runs"])
@@ -168,4 +168,4 @@ def test_a_document_too_large_for_any_is_not_read(tmp_path):
     run.metrics_path.touch()
     os.truncate(run.metrics_path, 2**40)
     with pytest.raises(DamagedMetricsError, match="more than 2147483648 bytes"):
-        read_metrics(run.metrics_path)
+        read_rows(run.metrics_path)

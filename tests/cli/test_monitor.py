@@ -12,13 +12,16 @@ import psutil
 import pytest
 from rich.console import Console
 
+from velocirl import PPO
 from velocirl.cli.main import main
 from velocirl.cli.monitor import command as module
 from velocirl.cli.monitor.command import as_json, look, watch
 from velocirl.cli.monitor.picture import show, show_lines, show_live
+from velocirl.monitor.heartbeat import Heartbeat
 from velocirl.monitor.heartbeat_file import NAME, HeartbeatState, Sample, read_heartbeat, write_heartbeat
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.runs.directory import Plan, create_run, open_run
+from velocirl.training.agent import ALGORITHMS
 
 PLAN = Plan(total_steps=1_000_000, checkpoint_every=100_000)
 STATE = HeartbeatState(
@@ -103,6 +106,37 @@ def test_a_training_is_watched_until_it_is_killed(training, capsys):
     assert re.search(r"status +interrupted", said)
     assert "live was interrupted after " in said
     assert "go on with `velocirl resume live`" in said
+
+
+def test_a_run_that_compiles_says_so(run, capsys):
+    write_heartbeat(run.path, state(compiling=True, steps=0, time=time.time() - 12.0, phases={}, mean_return=None))
+    main(["monitor", str(run.path), "--once", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["compiling"], found["steps"]) == ("running", True, 0)
+    console = terminal()
+    show(console, look(run.path))
+    assert "compiling, for 12 s so far: the first figures come after that" in shown(console)
+    lines = Console(file=io.StringIO(), width=200)
+    show_lines(lines, [look(run.path)])
+    assert lines.file.getvalue().startswith("compiling, for 12 s so far")
+    write_heartbeat(run.path, state())
+    assert not look(run.path).compiling
+
+
+def test_a_training_is_seen_to_compile_before_it_begins(run):
+    seen = []
+
+    class Agent(PPO):
+        def prepare(self):
+            seen.append(look(run.path).compiling)
+            super().prepare()
+
+    try:
+        agent = Agent("Counter-v0", num_envs=2, horizon=4, hidden=(4,), seed=0, device="python")
+        agent.learn(16, [Heartbeat(run), lambda agent: seen.append(look(run.path).compiling)])
+    finally:
+        ALGORITHMS[PPO.name] = PPO
+    assert seen == [True, False, False]
 
 
 def test_a_training_that_is_stopped_says_so_in_lines(training):

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
+from watched_agent import agent_at
 
 from velocirl.cli.main import main
 from velocirl.cli.train.seed_processes import SeedProcess
+from velocirl.cli.train.seeds import _note_compiling
 from velocirl.cli.train.seeds_display import SeedsDisplay
-from velocirl.runs.directory import open_run
-from velocirl.runs.groups import open_group
+from velocirl.monitor.heartbeat import Heartbeat
+from velocirl.runs.directory import Plan, create_run, open_run
+from velocirl.runs.groups import create_group, open_group
 from velocirl.runs.metrics import STEP
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from velocirl.cli.main import main; main()"]
@@ -257,6 +260,26 @@ def test_the_display_has_a_line_for_each_seed_and_one_for_all():
     assert third.rstrip().endswith("waiting")
     assert total.split()[:3] == ["1,500", "steps", "38%"]
     assert total.rstrip().endswith("1 running, 1 finished, 1 waiting")
+
+
+def test_a_seed_that_compiles_is_shown_to(tmp_path):
+    plan = Plan(total_steps=1000, checkpoint_every=100)
+    group = create_group(tmp_path / "group", "CartPole-v1", "ppo", [7, 8], {}, plan)
+    run = create_run(group.run_path(7), "CartPole-v1", "ppo", {}, 7, plan=plan)
+    processes = [SeedProcess(seed, [], 1000, state="starting") for seed in (7, 8)]
+    agent = agent_at(total=1000)
+    heartbeat = Heartbeat(run)
+    heartbeat.prepare(agent)
+    _note_compiling(group, processes)
+    first, second, total = picture(processes, height=20)
+    assert first.rstrip().endswith("compiling")
+    assert second.rstrip().endswith("starting")
+    assert total.rstrip().endswith("1 compiling, 1 starting")
+    assert processes[0].alive
+    heartbeat.start(agent)
+    processes[0].note({"event": "start", "steps": 0, "total_steps": 1000})
+    _note_compiling(group, processes)
+    assert [one.state for one in processes] == ["running", "starting"]
 
 
 def test_where_there_is_no_room_those_that_are_alive_are_shown():

@@ -1,14 +1,18 @@
 """Settings that are tables: as name=value on a command line, as inline tables in a file."""
 
+import re
 import tomllib
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from velocirl.cli.parsing import Parser
-from velocirl.cli.settings import add_settings, as_toml, read_request
+from velocirl.cli.setting_groups import grouped
+from velocirl.cli.settings import add_settings, read_request
+from velocirl.runs.config_file import as_toml
 from velocirl.training.agent import ALGORITHMS
 from velocirl.training.config import as_plain, build_config
 
@@ -147,3 +151,29 @@ def test_a_number_or_a_word():
     for words, value in ((["0.25"], 0.25), (["auto"], "auto"), (["1e-3"], 0.001)):
         request = read_request(["E-v0", "--algorithm", "sac", "--temperature", *words])
         assert build_config(request.algorithm.Config, request.values).temperature == value
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_help_is_in_groups_with_what_is_used_most_first(name, capsys):
+    with pytest.raises(SystemExit):
+        read_request(["--algorithm", name, "--help"])
+    shown = capsys.readouterr().out
+    titles = re.findall(r"^(\w[\w ,-]*):$", shown, re.MULTILINE)
+    kind = "network" if "hidden" in {one.name for one in fields(ALGORITHMS[name].Config)} else "table"
+    assert titles[2:] == ["environment", kind, f"learning, by {name}", "running"]
+    options = {title: re.findall(r"^  (--[\w-]+)", part, re.MULTILINE) for title, part in by_title(shown, titles)}
+    assert options["options"] == ["--algorithm", "--total-steps", "--config"]
+    assert options["environment"][0] == "--num-envs"
+    assert options[f"learning, by {name}"][:2] == ["--learning-rate", "--learning-rate-schedule"]
+    assert options["running"][:2] == ["--seed", "--seeds"]
+    everything = [option for some in options.values() for option in some]
+    assert len(everything) == len(set(everything))
+
+
+def by_title(shown, titles):
+    places = [shown.index(f"{title}:\n") for title in titles]
+    return zip(titles, (shown[first:last] for first, last in pairwise([*places, len(shown)])), strict=True)
+
+
+def test_a_setting_that_no_group_names_is_one_of_learning():
+    assert grouped(Tables) == {"environment": ["params"], "network": ["hidden", "network"], "learning": ["counts"]}

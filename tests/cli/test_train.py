@@ -14,11 +14,13 @@ from velocirl import A2C, PPO, load
 from velocirl.cli.environment_files import choose
 from velocirl.cli.main import main
 from velocirl.cli.parsing import whole_number
-from velocirl.cli.settings import as_toml, descriptions, read_request
-from velocirl.cli.train.command import _plan, build, solved_at
+from velocirl.cli.settings import descriptions, read_request
+from velocirl.cli.train.command import build, plan_of
 from velocirl.runs.checkpoints import Checkpoints
+from velocirl.runs.config_file import as_toml
 from velocirl.runs.directory import list_runs, open_run
 from velocirl.runs.metrics import STEP
+from velocirl.training.outcome import solved_at
 
 NOT_A_NUMBER = """
 from math import inf
@@ -69,18 +71,18 @@ def test_the_command_line_stands_above_the_file_and_the_file_above_the_preset(my
     assert config.hidden == (8, 4)
     assert config.shared is False
     assert config.epochs == PPO.Config().epochs  # nobody's
-    plan = _plan(request, agent, chosen)
+    plan = plan_of(request, agent, chosen)
     assert (plan.total_steps, plan.checkpoint_every, plan.environment_file) == (320, 100, str(my_pole))
     request = read_request([str(my_pole)])
     assert request.values == {}
-    assert _plan(request, agent, chosen).total_steps == 640  # the preset's
+    assert plan_of(request, agent, chosen).total_steps == 640  # the preset's
     request = read_request([str(my_pole), "--total-steps", "2k"])
-    assert _plan(request, agent, chosen).total_steps == 2000
+    assert plan_of(request, agent, chosen).total_steps == 2000
     request = read_request(["CartPole-v1", "--algorithm", "A2C"])
     assert request.algorithm is A2C
     agent = build(A2C, choose("CartPole-v1"), {})
     if "a2c" not in agent.source.native.presets:
-        assert _plan(request, agent, choose("CartPole-v1")).total_steps == 1_000_000
+        assert plan_of(request, agent, choose("CartPole-v1")).total_steps == 1_000_000
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])

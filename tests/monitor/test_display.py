@@ -3,38 +3,18 @@
 import io
 import re
 import time
-from collections import deque
 from types import SimpleNamespace
 
 import psutil
 import pytest
 from rich.console import Console
 from rich.text import Text
+from watched_agent import advance, agent_at
 
-from velocirl.monitor import display as module
+from velocirl.monitor import watcher as module
 from velocirl.monitor.display import Display
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.monitor.words import say_count, say_figure, say_seconds
-from velocirl.training.agent import Goal
-
-
-def agent_at(steps=0, total=100_000, **metrics):
-    return SimpleNamespace(
-        steps=steps,
-        iterations=steps // 100,
-        goal=Goal(0, total),
-        metrics=metrics,
-        source=SimpleNamespace(id="CartPole-v1"),
-        name="ppo",
-        config=SimpleNamespace(seed=7),
-        recent_returns=deque(maxlen=100),
-    )
-
-
-def advance(agent, **metrics):
-    agent.steps += 100
-    agent.iterations += 1
-    agent.metrics = {"time/fps": 1_234_567.0, **metrics}
 
 
 def terminal(width=80):
@@ -45,6 +25,14 @@ def terminal(width=80):
 
 def shown(console):
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", console.file.getvalue())
+
+
+def wait_for(console, text):
+    """Until another thread has shown it."""
+    deadline = time.monotonic() + 10.0
+    while text not in shown(console):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def last_frame(console):
@@ -232,6 +220,63 @@ def test_elsewhere_there_is_a_line_every_two_seconds_and_a_last_one(monkeypatch)
     assert lines[-1] == "over at 4000 after 5.0"
 
 
+def test_it_is_said_that_it_compiles_and_how_long_that_took(monkeypatch):
+    files = [set(), {"new"}]
+    monkeypatch.setattr(module, "cached_files", lambda: files.pop(0))
+    console, agent = terminal(), agent_at()
+    agent.device_reason = "cpu: small"
+    display = Display(console)
+    display.prepare(agent)
+    wait_for(console, "compiling for this processor, once")
+    assert "╭" not in shown(console)
+    display.start(agent)
+    display.end()
+    assert re.search(r"on cpu: small.*compiled for this processor in 0\.\d s, once", shown(console), re.DOTALL)
+    files += [set(), set()]
+    display.prepare(agent)
+    display.start(agent)
+    display.end()
+    assert shown(console).count("compiled for") == 1  # what is only loaded is not worth a line
+
+
+def test_what_is_over_soon_is_not_shown_and_what_takes_longer_is(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    console, agent = terminal(), agent_at(total=4000)
+    display = Display(console, lambda agent, seconds: [Text("over")], after=2.0)
+    display.prepare(agent)
+    display.start(agent)
+    seen = []
+    for _ in range(40):
+        now[0] += 0.1
+        advance(agent, **{"rollout/ep_rew_mean": 12.5})
+        display.step(agent)
+        seen.append("╭" in shown(console))
+    assert seen.index(True) == pytest.approx(20, abs=1)
+    assert all(seen[21:])
+    display.finish(agent)
+    assert shown(console).rstrip().endswith("over")
+    brief, agent = terminal(), agent_at(total=100)
+    display = Display(brief, lambda agent, seconds: [Text("over")], after=2.0)
+    display.prepare(agent)
+    display.start(agent)
+    advance(agent)
+    display.step(agent)
+    display.finish(agent)
+    assert brief.file.getvalue() == ""
+
+
+def test_compiling_that_takes_long_is_said_though_nothing_else_is_yet():
+    console, agent = terminal(), agent_at()
+    display = Display(console, after=0.05)
+    display.prepare(agent)
+    wait_for(console, "compiling for this processor, once")
+    display.end()  # as where compiling failed
+    written = len(console.file.getvalue())
+    time.sleep(0.2)
+    assert len(console.file.getvalue()) == written
+
+
 def test_a_step_that_is_not_due_costs_less_than_5_microseconds():
     agent = agent_at()
     display = Display(Console(file=io.StringIO()))
@@ -253,10 +298,10 @@ def test_the_curve_of_a_long_run_stays_short_and_whole():
     for n in range(20_000):
         advance(agent, **{"rollout/ep_rew_mean": float(n)})
         display.step(agent)
-    assert 256 < len(display._steps) <= module.MOST_POINTS
-    assert display._steps[0] < 100_000
-    assert display._steps[-1] > 1_900_000
-    assert [steps / 100 - 1 for steps in display._steps] == display._returns
+    assert 256 < len(display.steps) <= module.MOST_POINTS
+    assert display.steps[0] < 100_000
+    assert display.steps[-1] > 1_900_000
+    assert [steps / 100 - 1 for steps in display.steps] == display.returns
     assert len(display.curve(60, 8)) == 8
 
 

@@ -1,15 +1,12 @@
-"""Learning curves: what is drawn is what was measured, in a picture and in a terminal."""
+"""Pictures of learning curves: what is drawn is what was measured."""
 
 import importlib.util
-import math
 from textwrap import dedent
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from velocirl.runs.curve import NOTHING, draw_curve, draw_seeds, sparkline, terminal_plot
+from velocirl.runs.curve import draw_curve, draw_seeds
 from velocirl.runs.seeds import SeedResult, aggregate
 
 STEP = "time/total_timesteps"
@@ -94,116 +91,6 @@ def test_pyplot_is_left_alone_and_matplotlib_is_imported_only_to_draw(tmp_path, 
         """)
     )
     assert run_script(script, str(tmp_path / "curve.png")) == "False True False\n"
-
-
-def test_a_sparkline_rises_with_its_values():
-    assert sparkline(range(8), 8) == "▁▂▃▄▅▆▇█"
-    assert sparkline(range(8), 8, ascii_only=True) == "_.-=+*#@"
-    assert sparkline([0, 70, 0, -70], 10) == "▅█▅▁"
-    assert sparkline(np.repeat([0.0, 7.0, 3.0], 50), 3) == "▁█▄"  # means of equal shares
-    assert sparkline([1.0, None, math.nan, math.inf, 8.0], 5) == "▁   █"
-
-
-def test_a_sparkline_of_little_is_little():
-    assert sparkline([], 10) == ""
-    assert sparkline([1.0, 2.0], 0) == ""
-    assert sparkline([None, None], 10) == "  "
-    assert sparkline([5.0, 5.0, 5.0], 10) == "▅▅▅"
-
-
-def dots(lines):
-    """Where the dots of braille characters are: columns, and rows from below."""
-    bits = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-    return np.array(
-        [
-            (2 * column + x, 4 * (len(lines) - row) - 1 - y)
-            for row, line in enumerate(lines)
-            for column, character in enumerate(line)
-            for x in range(2)
-            for y in range(4)
-            if 0x2800 <= ord(character) <= 0x28FF and ord(character) & bits[y][x]
-        ]
-    ).T
-
-
-@pytest.mark.parametrize(("width", "height"), [(32, 8), (80, 24)])
-def test_a_terminal_plot_is_drawn_to_scale(width, height):
-    steps = np.linspace(0, 1e6, 7)
-    columns, rows = dots([line[5:] for line in terminal_plot(steps, 200 * (steps / 1e6) ** 2, width, height)[:-2]])
-    across, up = 2 * (width - 5) - 1, 4 * (height - 2) - 1
-    assert (columns.min(), columns.max(), rows.min(), rows.max()) == (0, across, 0, up)
-    assert set(columns) == set(range(across + 1))  # without a gap
-    expected = np.interp(columns / across, steps / 1e6, (steps / 1e6) ** 2)
-    slope = 11 / 6 * up / across  # of the steepest piece: a dot stands for a column's width of it
-    assert np.max(np.abs(rows - up * expected)) <= 1 + slope / 2
-
-
-def test_a_terminal_plot_has_labels_where_their_values_are():
-    lines = terminal_plot([0, 500_000, 1_000_000], [0.0, 100.0, 200.0], 32, 9)
-    assert [line[:5] for line in lines] == [
-        "200 ┤",
-        "    │",
-        "    │",
-        "100 ┤",
-        "    │",
-        "    │",
-        "  0 ┤",
-        "    └",
-        "     ",
-    ]
-    assert lines[-2:] == ["    └┬────────────┬────────────┬", "     0          0.5M          1M"]
-
-
-def test_a_plot_from_near_zero_begins_at_zero_and_any_other_where_its_data_do():
-    near = terminal_plot([2048, 40_000], [9.0, 200.0], 40, 9)
-    assert (near[-3][:7], near[-1].split()) == ("  0 ┤  ", ["0", "20k", "40k"])
-    far = terminal_plot([30_000, 40_000], [150.0, 200.0], 40, 9)
-    assert ([line[:3] for line in far[:-2]], far[-1].split()) == (
-        ["200", "   ", "180", "   ", "   ", "160", "   "],
-        ["30k", "35k", "40k"],
-    )
-
-
-def test_a_terminal_plot_without_unicode():
-    assert terminal_plot([0, 50_000, 100_000], [-1.0, 1.0, -1.0], 30, 7, ascii_only=True) == [
-        " 1 |           ***",
-        "   |        ***   ***",
-        " 0 |     ***         ****",
-        "   |  ***                ***",
-        "-1 |**                      **",
-        "   ++------------------------+",
-        "    0                     100k",
-    ]
-
-
-def test_a_terminal_plot_of_nothing_says_so():
-    assert terminal_plot([], [], 40, 10) == [NOTHING]
-    assert terminal_plot([1, 2], [None, math.nan], 40, 10) == [NOTHING]
-
-
-figures = st.none() | st.floats(-1e12, 1e12) | st.just(math.nan)
-
-
-@hypothesis.given(
-    points=st.lists(st.tuples(st.integers(0, 10**12), figures), max_size=30),
-    width=st.integers(0, 100),
-    height=st.integers(0, 40),
-    ascii_only=st.booleans(),
-)
-def test_any_plot_keeps_to_its_size(points, width, height, ascii_only):
-    steps, values = [step for step, _ in points], [value for _, value in points]
-    lines = terminal_plot(steps, values, width, height, ascii_only=ascii_only)
-    assert len(sparkline(values, width, ascii_only=ascii_only)) == min(width, len(values))
-    if lines == [NOTHING]:
-        assert not any(value is not None and math.isfinite(value) for value in values)
-        return
-    assert len(lines) == max(height, 4)
-    assert max(map(len, lines)) <= max(width, 24)
-    body = "".join(lines[:-2])
-    assert "*" in body if ascii_only else any("⠀" < character <= "⣿" for character in body)
-    assert not ascii_only or "".join(lines).isascii()
-    assert any(character.isdigit() for character in body)  # an axis has at least one label
-    assert any(character.isdigit() for character in lines[-1])
 
 
 def seeds_of(*levels):

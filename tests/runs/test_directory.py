@@ -292,7 +292,7 @@ def test_the_plan_of_a_run_is_kept(tmp_path):
     }
     assert open_run(run.path).description.plan == plan
     longer = Plan(total_steps=2000, checkpoint_every=100, environment_file="/here/mine.py")
-    run.set_plan(longer)
+    run.describe(plan=longer)
     assert open_run(run.path).description.plan == run.description.plan == longer
 
 

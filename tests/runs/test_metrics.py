@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from velocirl.runs.metrics import DamagedMetricsError, MetricsLog, read_metrics
+from velocirl.runs.metrics import DamagedMetricsError, MetricsLog, read_rows
 
 STEP = "time/total_timesteps"
 
@@ -29,7 +29,7 @@ def append_steps(log, *steps):
 
 
 def steps(path):
-    return [row[STEP] for row in read_metrics(path)]
+    return [row[STEP] for row in read_rows(path)]
 
 
 def test_rows_come_back_as_they_were_and_what_is_not_finite_as_null(path):
@@ -40,7 +40,7 @@ def test_rows_come_back_as_they_were_and_what_is_not_finite_as_null(path):
         {STEP: 1, "a": 0.1, "b": None, "c": None, "d": None},
         {STEP: 2, "a": float(np.float32(0.1)), "c": None, "e": 1, "f": 0},
     ]
-    assert read_metrics(path) == rows
+    assert read_rows(path) == rows
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows
 
 
@@ -56,7 +56,7 @@ def test_a_row_is_seen_by_readers_at_once_and_in_one_write(path, monkeypatch):
     log = MetricsLog(path)
     for count in range(1, 4):
         append_steps(log, count)
-        assert len(read_metrics(path)) == len(writes) == count
+        assert len(read_rows(path)) == len(writes) == count
     log.close()
 
 
@@ -115,7 +115,7 @@ def test_any_other_damage_is_named_by_its_line_and_who_goes_on_leaves_it_out(pat
         path.write_bytes(path.read_bytes() + line + b"\n")
         append_steps(log, 3, 4)
         with pytest.raises(DamagedMetricsError, match=rf"metrics\.jsonl, line 2: .*{reason}"):
-            read_metrics(path)
+            read_rows(path)
         with pytest.warns(UserWarning, match=rf"metrics\.jsonl, line 2: .*{reason}.*; it is left out"):
             log.rewind(3)
     assert steps(path) == [1, 3]

@@ -136,6 +136,20 @@ def test_the_first_signal_only_asks():
         signals.raise_received()
 
 
+def test_what_has_nothing_to_save_is_ended_at_once():
+    before = [signal.getsignal(one) for one in StopSignals.SIGNALS]
+    for number, error in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+        with StopSignals() as signals, pytest.raises(error), signals.at_once():
+            os.kill(os.getpid(), number)
+        assert signals.received == number
+    with StopSignals() as signals:
+        with signals.at_once():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+    assert [signal.getsignal(one) for one in StopSignals.SIGNALS] == before
+
+
 def test_terminated():
     with StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)

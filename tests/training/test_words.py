@@ -9,8 +9,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import velocirl
 from velocirl import A2C, DQN, PPO, SAC, TD3, QLearning
+from velocirl.runs.directory import open_run
 from velocirl.training.agent import Goal
-from velocirl.training.words import own_settings
+from velocirl.training.words import own_arguments, own_settings
 
 # The arguments of its constructors with their defaults, as of version 2.9.
 EVERY = {"stats_window_size": 100, "tensorboard_log": None, "policy_kwargs": None, "verbose": 0, "seed": None,
@@ -110,7 +111,7 @@ IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))
         (PPO, {"learning_rate": lambda left: left}, 'learning_rate: .* give learning_rate=3e-4 and learning_rate_sch'),
         (PPO, {"clip_range": lambda left: left}, "clip_range: .* give one number"),
         (PPO, {"clip_range_vf": 0.2}, "clip_range_vf: value_clip= comes near"),
-        (PPO, {"tensorboard_log": "logs"}, "tensorboard_log: `velocirl train` writes TensorBoard events"),
+        (PPO, {"tensorboard_log": "logs"}, r"tensorboard_log: learn\(run_dir=...\) writes TensorBoard events"),
         (PPO, {"stats_window_size": 10}, "stats_window_size: .* means over 100 episodes"),
         (PPO, {"use_sde": True}, "use_sde: state-dependent exploration is not here"),
         (PPO, {"rollout_buffer_class": object}, "rollout_buffer_class: rollouts are kept in one way"),
@@ -183,6 +184,21 @@ def test_learn_has_its_arguments():
         agent.learn(16, total_timesteps=16)
     with pytest.raises(ValueError, match="total_steps must be a whole number"):
         agent.learn(total_timesteps=0.5, reset_num_timesteps=False)
+
+
+def test_a_progress_bar_is_the_progress_that_is_shown():
+    for shown in (True, False):
+        assert own_arguments({"progress": None}, {"progress_bar": shown}) == {"progress": shown}
+    with pytest.raises(TypeError, match="progress_bar is progress here: give one of them"):
+        PPO("Counter-v0", **SMALL).learn(16, progress=False, progress_bar=True)
+
+
+def test_the_run_of_who_does_not_reset_the_count_has_all_of_its_steps(tmp_path):
+    agent = PPO("Counter-v0", **SMALL).learn(16, run_dir=tmp_path / "run")
+    agent.learn(total_timesteps=16, reset_num_timesteps=False, run_dir=tmp_path / "run")
+    plan = open_run(tmp_path / "run").description.plan
+    assert plan is not None
+    assert (plan.total_steps, agent.goal) == (32, Goal(0, 32))
 
 
 def test_who_does_not_reset_the_count_goes_on_in_the_schedule():

@@ -24,6 +24,19 @@ def test_a_sound_environment_passes():
     assert velocirl.check_env(environment()) is None
 
 
+def test_what_was_checked_is_said_where_all_is_well(capsys):
+    velocirl.check_env("TicTacToe-v1")
+    first, *checks = capsys.readouterr().out.splitlines()
+    assert first.startswith("TicTacToe-v1 is sound")
+    assert [line[:2] for line in checks] == ["- "] * 4
+    for said in ("reset, step, observe, legal: 4 x 64 steps", "observe and legal none", "compiled as in plain Python"):
+        assert said in "\n".join(checks)
+    velocirl.check_env("TicTacToe-v1", quiet=True)
+    with pytest.raises(DefinitionError):
+        velocirl.check_env(environment(reset=forgetful_reset))
+    assert capsys.readouterr().out == ""
+
+
 def forgetful_reset(state, params, rng):
     state.position = random.uniform(rng, -1, 1)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from velocirl.engine.files import read_plain
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file under another name, then give it its own: a reader finds the old text or the new one."""
@@ -27,6 +29,16 @@ def with_section(text: str, begin: str, end: str, section: str) -> str:
     if not found or not ends:
         raise ValueError(f"there is no {begin} with a {end} after it")
     return f"{before}{begin}\n{section.strip()}\n{end}{after}"
+
+
+def read_marked(path: Path, begin: str, end: str, title: str) -> str:
+    """The text of a file, or of a new one, with two markers; refused where the place between them is not clear."""
+    text = read_plain(path).decode() if path.exists() else ""
+    if begin not in text and end not in text:
+        text = f"{text.rstrip() or f'# {title}'}\n\n{begin}\n{end}\n"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"{path}: expected one {begin} and after it one {end}, or neither of them")
+    return text
 
 
 def require_writable(path: Path) -> None:

@@ -27,7 +27,15 @@ class Settings:
 
 
 THOROUGH = Settings()
-QUICK = Settings(warm_up_seconds=0.05, sample_seconds=0.02, fewest_rounds=3, most_rounds=5, budget_seconds=1.0)
+QUICK = Settings(
+    warm_up_seconds=0.05,
+    sample_seconds=0.02,
+    fewest_rounds=3,
+    most_rounds=5,
+    budget_seconds=0.5,
+    long_round_seconds=0.5,
+    fewest_long_rounds=2,
+)
 
 
 WORKED = 0.02  # of the time by the clock: a process that was busy for less only waited

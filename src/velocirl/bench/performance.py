@@ -16,6 +16,7 @@ from velocirl.bench.measuring import THOROUGH, Settings, Timed, measure, synchro
 from velocirl.bench.reports.terminal import show_result
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.units import RATE, SECONDS, Unit
+from velocirl.monitor.attention import attention
 
 
 @dataclass
@@ -51,15 +52,14 @@ class PerformanceBenchmark:
             raise ValueError(f"{name!r} was measured already; give this one another name")
         timed = Timed(func, amount)
         start = time.perf_counter()
-        if iterations is None:
-            for _ in range(warmup or 0):
+        with attention():  # what is measured shows nothing by itself
+            for _ in range(warmup or 0 if iterations is None or warmup is not None else 1):
                 func()
-            samples = measure({name: timed}, self.settings, lambda _: None)[name]
-        else:
-            for _ in range(1 if warmup is None else warmup):
-                func()
-            synchronise()
-            samples = [timed.sample() for _ in range(iterations)]
+            if iterations is None:
+                samples = measure({name: timed}, self.settings, lambda _: None)[name]
+            else:
+                synchronise()
+                samples = [timed.sample() for _ in range(iterations)]
         shown = unit or (SECONDS if amount is None else RATE)
         measured = Measured(name, tuple(samples), timed.iterations)
         seconds = time.perf_counter() - start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from velocirl.training.importing import import_file
 
 SUITE = "velocirl.bench.suite"
 ENDING = ".py"
+DEVICE = "device"
 # What people ask for; a benchmark of one's own may have a category of one's own.
 CATEGORIES = {
     "compile": "from nothing to a first step: cold and cached compile times",
@@ -25,7 +27,7 @@ CATEGORIES = {
     "training": "whole training: steps per second, and the time until it is solved",
     "memory": "memory of copies, episodes and runs, and whether it stays",
     "scaling": "threads, processes and ranks beside one",
-    "device": "GPUs, beside the CPU",
+    DEVICE: "GPUs, beside the CPU",
 }
 Define = TypeVar("Define", bound=Callable[[], object])
 _benchmarks: dict[str, Benchmark] = {}
@@ -38,6 +40,7 @@ class Benchmark:
     category: str
     define: Callable[[], object]
     standard: bool = True  # measured where nothing is chosen
+    quick: bool = True  # and at a glance too
     metadata: Mapping[str, str | float | int | bool | None] = field(default_factory=dict)
 
     @property
@@ -62,12 +65,13 @@ class Benchmark:
 
 
 def benchmark(
-    *, category: str, standard: bool = True, **metadata: str | float | int | bool | None
+    *, category: str, standard: bool = True, quick: bool = True, **metadata: str | float | int | bool | None
 ) -> Callable[[Define], Define]:
     """Make a function a benchmark of this category.
 
     It returns what is measured: a function to time, a `Timed`, a `Counted`, or a `Comparison` of several. One that is
-    not `standard` is measured only where it, its file or its category is named. `metadata` stands beside its results.
+    not `standard` is measured only where it, its file or its category is named; one that takes too long to be seen at a
+    glance is not `quick`. `metadata` stands beside its results.
     """
 
     def register(define: Define) -> Define:
@@ -76,10 +80,25 @@ def benchmark(
         earlier = _benchmarks.get(define.__name__)
         if earlier is not None and earlier.define.__module__ != define.__module__:
             raise ValueError(f"{earlier.define.__module__} has a benchmark {define.__name__} already")
-        _benchmarks[define.__name__] = Benchmark(category, define, standard, metadata)
+        _benchmarks[define.__name__] = Benchmark(category, define, standard, quick, metadata)
         return define
 
     return register
+
+
+def at_a_glance(benchmarks: Iterable[Benchmark], *, gpu: bool) -> tuple[list[Benchmark], list[str]]:
+    """Those that can be seen at a glance, and the names of the others.
+
+    The first of each category come first, then the second: each is seen, however far the time goes. Without a `gpu` its
+    benchmarks are last, since they have little to say.
+    """
+    some, met = list(benchmarks), Counter[str]()
+    turns: dict[str, int] = {}
+    for one in some:
+        met[one.category] += one.quick
+        turns[one.name] = len(some) if one.category == DEVICE and not gpu else met[one.category]
+    quick = sorted((one for one in some if one.quick), key=lambda one: turns[one.name])
+    return quick, [one.name for one in some if not one.quick]
 
 
 def find_benchmarks(words: Iterable[str] = (), *, everything: bool = False) -> list[Benchmark]:

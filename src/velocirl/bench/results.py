@@ -112,6 +112,7 @@ class Report:
     results: Sequence[Result]
     peaks: Peaks | None = None  # what this machine can do at most, where something was compared with it
     complete: bool = True  # False: it was interrupted
+    left_out: tuple[str, ...] = ()  # benchmarks for which there was no time
 
     @property
     def failures(self) -> list[Result]:
@@ -132,6 +133,7 @@ class Report:
         content = {
             "format": FORMAT,
             **{name: getattr(self, name) for name in ("command", "started", "complete")},
+            "left_out": list(self.left_out),
             "machine": asdict(self.machine),
             "settings": asdict(self.settings),
             "peaks": None if self.peaks is None else asdict(self.peaks),

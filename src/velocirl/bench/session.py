@@ -18,8 +18,10 @@ from velocirl.bench.machine.reference import Reference
 from velocirl.bench.measuring import Sampler, Settings, measure
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.results import Measured, Report, Result
+from velocirl.bench.time_limit import OutOfTime, time_limit
 from velocirl.bench.units import NUMBER
 from velocirl.engine.errors import debugging
+from velocirl.monitor.attention import attention
 
 REFERENCE = " reference"  # no contestant's name begins with a blank
 
@@ -61,31 +63,38 @@ def run_benchmarks(
     *,
     peers: bool = True,
     peaks: Callable[[], Peaks] | None = None,
+    seconds: float | None = None,
+    left_out: Sequence[str] = (),
 ) -> Report:
     """Measure and judge; `command` is what a reader has to type to see the same.
 
     A benchmark that raises is reported and the rest goes on; an interrupt ends the run, and what was measured is kept
     and marked. `peaks` measures what the machine can do at most, once, where something wants to be compared with it.
+    After so many `seconds` what is not done is left out, with what was `left_out` before.
     """
     started = datetime.now().astimezone().isoformat(timespec="seconds")
     results: list[Result] = []
     limits: Peaks | None = None
-    complete = True
+    complete, waiting = True, [one.name for one in benchmarks]
     try:
-        for benchmark in benchmarks:
-            watcher.begin(benchmark)
-            result = _run(benchmark, settings, machine, watcher, peers)
-            results.append(result)
-            if result.interrupted:
-                raise KeyboardInterrupt
-            if limits is None and peaks is not None and any(one.cost for one in result.contestants):
-                limits = peaks()
-            watcher.finish(result)
+        with time_limit(seconds), attention():  # what is measured shows nothing by itself
+            for benchmark in benchmarks:
+                watcher.begin(benchmark)
+                result = _run(benchmark, settings, machine, watcher, peers)
+                results.append(result)
+                waiting.remove(benchmark.name)
+                if result.interrupted:
+                    raise KeyboardInterrupt
+                if limits is None and peaks is not None and any(one.cost for one in result.contestants):
+                    limits = peaks()
+                watcher.finish(result)
+    except OutOfTime:
+        left_out = [*left_out, *waiting]
     except KeyboardInterrupt:
         complete = False
         if results and results[-1].interrupted:
             watcher.finish(results[-1])
-    return Report(command, started, machine, settings, results, limits, complete)
+    return Report(command, started, machine, settings, results, limits, complete, tuple(left_out))
 
 
 def _run(benchmark: Benchmark, settings: Settings, machine: Machine, watcher: Watcher, peers: bool) -> Result:

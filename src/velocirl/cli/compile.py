@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from velocirl.algorithms import load_algorithms
-from velocirl.cli.console import make_console
 from velocirl.cli.environment_files import choose
 from velocirl.cli.parsing import Parser, one_of
 from velocirl.cli.settings import DEFAULT_ALGORITHM
 from velocirl.engine.compiler.cache import entries
+from velocirl.monitor.console import make_console
 from velocirl.training.agent import ALGORITHMS, algorithm_from
 
 ALL = "all"

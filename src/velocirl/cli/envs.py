@@ -14,11 +14,11 @@ from gymnasium.spaces import Box, Discrete
 from rich.markup import escape
 
 from velocirl.bench.reports.terminal import new_table
-from velocirl.cli.console import make_console
 from velocirl.cli.parsing import Parser
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
-from velocirl.monitor.display import say_count
+from velocirl.monitor.console import make_console
+from velocirl.monitor.words import say_count
 
 
 def envs(arguments: Sequence[str]) -> None:

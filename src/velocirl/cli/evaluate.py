@@ -37,7 +37,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     if "json" in given:
         print(json.dumps(_as_json(result, agent, source, seed, deterministic)))
     else:
-        from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
+        from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
         _show(make_console(), result, agent, source)
     if "render" in given:

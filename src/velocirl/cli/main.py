@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging
 from velocirl.engine.naming import nearest
+from velocirl.monitor.attention import attention
 from velocirl.runs.directory import RunBusyError
 from velocirl.runs.recording import RecordingError
 
@@ -26,6 +27,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "table": "look inside a learnt table",
     "play": "play TicTacToe against a learnt table",
     "runs": "list your runs",
+    "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",
     "compile": "compile ahead of time what training in an environment needs",
     "cache": "show or clear what has been compiled",
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(_help())
         return
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), attention():  # commands show trainings themselves
             warnings.showwarning = _show_warning
             _run(arguments)
     except KeyboardInterrupt:
@@ -91,7 +93,7 @@ def _complain(error: Exception, code: int) -> int:
     """Say in one line what was wrong, and give back the exit code."""
     if debugging():
         raise error
-    from velocirl.cli.console import make_console
+    from velocirl.monitor.console import make_console
     from velocirl.monitor.words import printable
 
     message = printable(" ".join(str(error).split()))  # it may quote a file that comes from somebody else

@@ -57,7 +57,7 @@ def play(arguments: Sequence[str]) -> None:
         )
     from rich.markup import escape
 
-    from velocirl.cli.console import make_console
+    from velocirl.monitor.console import make_console
 
     console = make_console()
     console.print(WELCOME.format(source=escape(source)), soft_wrap=True)

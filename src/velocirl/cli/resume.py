@@ -13,15 +13,18 @@ import msgspec
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
-from velocirl.cli.train.command import build, conduct, write_config
+from velocirl.cli.train.command import build, conduct
 from velocirl.cli.trust import add_trust, require_buffer_file
+from velocirl.engine.registry import list_envs
 from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import Checkpoint, Checkpoints
+from velocirl.runs.config_file import write_config
 from velocirl.runs.directory import Run
 from velocirl.runs.finding import find
 from velocirl.runs.groups import Group
 from velocirl.tabular.runtimes.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
-from velocirl.training.agent import Agent, Goal, algorithm_from
+from velocirl.training.agent import ALGORITHMS, Agent, Goal, algorithm_from
+from velocirl.vector.making import GYMNASIUM
 
 load_algorithms()
 
@@ -99,8 +102,8 @@ def _extend(run: Run, agent: Agent, chosen: Chosen, total: int) -> None:
     if total <= agent.steps:
         raise ValueError(f"{run.name} has taken {agent.steps} steps already; --total-steps counts from its beginning")
     agent.goal = Goal(agent.goal.start, total - agent.goal.start)
-    run.set_plan(msgspec.structs.replace(plan, total_steps=total, target_return=None))
-    write_config(run, chosen)
+    run.describe(plan=msgspec.structs.replace(plan, total_steps=total, target_return=None))
+    write_config(run, chosen.spelled)
 
 
 def latest_checkpoint(checkpoints: Checkpoints, *, memory: bool = True) -> Checkpoint:
@@ -116,6 +119,12 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
         return choose(given["env"])
     environment, plan, quiet = run.description.environment, run.description.plan, "quiet" in given
     file = None if plan is None else plan.environment_file
+    if file is None and not environment.startswith(GYMNASIUM) and environment not in list_envs():
+        kind = getattr(ALGORITHMS.get(run.description.algorithm), "__name__", "Agent")
+        raise ValueError(
+            f"{run.name} was trained from Python, in the environment {environment} of a script or notebook: give the"
+            f" file that defines it, --env FILE.py, or load it there: agent = {kind}.load({str(run.path)!r})"
+        )
     spelled = environment if file is None else f"{file}:{environment}"
     chosen = choose(spelled, named_by=str(run.path), trust="trust" in given, quiet=quiet)
     before = None if plan is None else plan.environment_sha256

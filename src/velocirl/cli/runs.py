@@ -10,10 +10,9 @@ from typing import Any
 
 from velocirl.cli.parsing import Parser
 from velocirl.monitor.words import printable
-from velocirl.runs.curve import RETURN
 from velocirl.runs.directory import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
 from velocirl.runs.groups import find_group, is_group, open_group, status_of
-from velocirl.runs.metrics import STEP, DamagedMetricsError
+from velocirl.runs.metrics import RETURN, STEP, DamagedMetricsError
 from velocirl.runs.seeds import summarise
 
 COLUMNS = ("name", "environment", "algorithm", "status", "steps", "return", "age", "path")
@@ -32,7 +31,7 @@ def runs(arguments: Sequence[str]) -> None:
         print(json.dumps(found, indent=1))
         return
     from velocirl.bench.reports.terminal import new_table
-    from velocirl.cli.console import make_console
+    from velocirl.monitor.console import make_console
 
     console = make_console()
     if not found:

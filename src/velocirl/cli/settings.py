@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
+from velocirl.cli.setting_groups import LEARNING, grouped
 from velocirl.cli.trust import add_trust
 from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
@@ -32,6 +32,33 @@ PLAN: dict[str, type] = {
     "checkpoint_every": int,
     "evaluate_every": int,
     "target_return": float,
+}
+# What the command line may say beside them.
+TRUST = "trust"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "seeds": {
+        "type": whole_number,
+        "metavar": "N",
+        "help": "Train N agents with consecutive seeds from --seed on, and compare them",
+    },
+    "run_dir": {"type": Path, "metavar": "DIR", "help": "Keep the run in this directory (default: a new one in runs/)"},
+    "evaluate_every": {
+        "type": whole_number,
+        "metavar": "STEPS",
+        "help": "Evaluate every so many steps (default: never)",
+    },
+    "target_return": {
+        "type": number,
+        "metavar": "RETURN",
+        "help": "Stop when the mean return of 100 episodes reaches this (default: never)",
+    },
+    "checkpoint_every": {
+        "type": whole_number,
+        "metavar": "STEPS",
+        "help": "Save a checkpoint every so many steps (default: ten times in a run)",
+    },
+    "json": {"action": "store_true", "help": "Print lines of JSON"},
+    "quiet": {"action": "store_true", "help": "Print nothing"},
 }
 
 
@@ -96,11 +123,6 @@ def read_request(arguments: Sequence[str]) -> Request:
     )
 
 
-def as_toml(values: Mapping[str, Any]) -> str:
-    """Plain values as the lines of a TOML file; what is None is left out, as TOML has no word for it."""
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
-
-
 def _parser(algorithm: type[Agent]) -> Parser:
     names = ", ".join(sorted(ALGORITHMS))
     parser = Parser(
@@ -124,34 +146,16 @@ def _parser(algorithm: type[Agent]) -> Parser:
     parser.add_argument(
         "--config", type=Path, metavar="TOML", help="Read settings from this file, such as a run's config.toml"
     )
-    parser.add_argument(
-        "--run-dir", type=Path, metavar="DIR", help="Keep the run in this directory (default: a new one in runs/)"
-    )
-    parser.add_argument(
-        "--seeds",
-        type=whole_number,
-        metavar="N",
-        help="Train N agents with consecutive seeds from --seed on, and compare them",
-    )
-    parser.add_argument(
-        "--checkpoint-every",
-        type=whole_number,
-        metavar="STEPS",
-        help="Save a checkpoint every so many steps (default: ten times in a run)",
-    )
-    parser.add_argument(
-        "--evaluate-every", type=whole_number, metavar="STEPS", help="Evaluate every so many steps (default: never)"
-    )
-    parser.add_argument(
-        "--target-return",
-        type=number,
-        metavar="RETURN",
-        help="Stop when the mean return of 100 episodes reaches this (default: never)",
-    )
-    parser.add_argument("--json", action="store_true", help="Print lines of JSON")
-    parser.add_argument("--quiet", action="store_true", help="Print nothing")
-    add_trust(parser)
-    add_settings(parser.add_argument_group(f"settings of {algorithm.name}"), algorithm.Config)
+    for group, names in grouped(algorithm.Config, (*OPTIONS, TRUST)).items():
+        title = f"{group}, by {algorithm.name}" if group == LEARNING else group
+        options = parser.add_argument_group(title)
+        for name in names:
+            if name == TRUST:
+                add_trust(options)
+            elif name in OPTIONS:
+                options.add_argument(_option(name), **OPTIONS[name])
+            else:
+                add_settings(options, algorithm.Config, [name])
     parser.elsewhere = {
         _option(there): " and ".join(map(_option, here)) for there, here in _other_names(algorithm).items()
     }
@@ -167,10 +171,13 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_settings(group: argparse._ArgumentGroup | Parser, config: type[Any]) -> None:
-    """Add an option for each field of a dataclass; what it accepts is the field's type."""
+def add_settings(
+    group: argparse._ArgumentGroup | Parser, config: type[Any], names: Sequence[str] | None = None
+) -> None:
+    """Add an option for each field of a dataclass, or for those of some names; what it accepts is the field's type."""
     types, texts = get_type_hints(config), descriptions(config)
-    for field in dataclasses.fields(config):
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    for field in fields.values() if names is None else map(fields.__getitem__, names):
         what, default = texts.get(field.name, field.name.replace("_", " ")), default_of(field)
         what = what if what.endswith("...") else what.removesuffix(".")
         text = (what if default is None else f"{what} (default: {shown(default)})").replace("%", "%%")
@@ -256,21 +263,3 @@ def _check_keys(path: Path, values: Mapping[str, Any], algorithm: type[Agent]) -
             raise ValueError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")
         if wanted is str and not isinstance(value, str):
             raise ValueError(f"{path}: {name} must be a string, got {value!r}")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, Mapping):
-        pairs = (f"{_toml_key(name)} = {_toml(one)}" for name, one in value.items() if one is not None)
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, str):
-        escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-        return f'"{"".join(escapes.get(letter, letter) for letter in value)}"'
-    return repr(value)
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
@@ -25,7 +26,7 @@ class Trusted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str  # of the file's content; of a module there is none
 
 
-def add_trust(parser: Parser) -> None:
+def add_trust(parser: Parser | argparse._ArgumentGroup) -> None:
     """The option by which code is trusted that would be refused."""
     parser.add_argument(
         "--trust", action="store_true", help="Run the environment's file though it is new, or not as you ran it last"

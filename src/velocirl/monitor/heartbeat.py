@@ -21,8 +21,8 @@ from velocirl.monitor.heartbeat_file import (
 )
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
-from velocirl.runs.curve import RETURN
 from velocirl.runs.directory import Run
+from velocirl.runs.metrics import RETURN
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
@@ -48,12 +48,20 @@ class Heartbeat(Callback):
         self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_OVER + 1)  # times and steps
         self._history: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self._costs: deque[float] = deque(maxlen=5)  # seconds that the last ones took
-        self._warned = False
+        self._warned = self._compiling = False
+
+    def prepare(self, agent: Agent) -> None:
+        """Write that it compiles; the next one comes when it does not any more."""
+        self._compiling = True
+        self._seen.append((time.perf_counter(), agent.steps))
+        self._write(agent)
 
     def start(self, agent: Agent) -> None:
-        """Write the first one."""
+        """Write the first one of training."""
         if trains_on_cuda(agent):
             self._resources.watch_gpu()
+        self._compiling = False
+        self._seen.clear()
         self._seen.append((time.perf_counter(), agent.steps))
         self._write(agent)
 
@@ -116,6 +124,7 @@ class Heartbeat(Callback):
             resources=self._resources.read(),
             gauges=_bounded(gauges_of(agent)),
             history=list(self._history),
+            compiling=self._compiling,
         )
 
 

@@ -54,6 +54,7 @@ class HeartbeatState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     resources: ResourceUse
     gauges: Figures  # what the machine says of itself: queues, drops, waiting
     history: Annotated[list[Sample], msgspec.Meta(max_length=MOST_SAMPLES)]
+    compiling: bool = False  # training has not begun: what it needs is compiled, or loaded
 
     @property
     def progress(self) -> float:

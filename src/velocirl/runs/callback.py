@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Does something at the start, after each iteration and at the end of training; subclasses say what."""
+    """Does something before, at the start, after each iteration and at the end of training; subclasses say what."""
+
+    def prepare(self, agent: Agent) -> None:
+        """Training was asked for; what it needs is compiled now, or loaded, and the environments are made."""
 
     def start(self, agent: Agent) -> None:
         """Training begins."""

@@ -22,7 +22,7 @@ import msgspec
 from velocirl.engine.directories import data_directory
 from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, read_plain
 from velocirl.runs.checkpoints import Checkpoints
-from velocirl.runs.metrics import MetricsLog, Row, read_metrics
+from velocirl.runs.metrics import MetricsLog, Row, read_rows
 from velocirl.runs.processor import processor
 from velocirl.runs.state_file import remove_unfinished, strict_json, write_whole
 
@@ -131,16 +131,16 @@ class Run:
 
     def rows(self) -> list[Row]:
         """The figures so far, none when it has just begun."""
-        return read_metrics(self.metrics_path) if self.metrics_path.exists() else []
+        return read_rows(self.metrics_path) if self.metrics_path.exists() else []
 
     def set_status(self, status: Status) -> None:
         """Say how the run stands, on the disk too."""
-        self.description = msgspec.structs.replace(self.description, status=status)
-        self._write()
+        if status != self.description.status:
+            self.describe(status=status)
 
-    def set_plan(self, plan: Plan) -> None:
-        """Say how the run is trained, on the disk too."""
-        self.description = msgspec.structs.replace(self.description, plan=plan)
+    def describe(self, **changes: Any) -> None:
+        """Change what is said of the run, on the disk too."""
+        self.description = msgspec.structs.replace(self.description, **changes)
         self._write()
 
     @contextlib.contextmanager

@@ -15,7 +15,9 @@ from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, r
 from velocirl.runs.state_file import strict_json, write_whole
 
 MOST_BYTES = 2**31  # some millions of rows
-STEP = "time/total_timesteps"
+# The names of figures that have a meaning here, as Stable-Baselines3 has them.
+STEP, ELAPSED = "time/total_timesteps", "time/time_elapsed"
+RETURN, EVALUATION, DEVIATION = "rollout/ep_rew_mean", "eval/mean_reward", "eval/std_reward"
 Row = dict[str, int | float | None]
 
 
@@ -84,7 +86,7 @@ class MetricsLog:
         return plain_handle(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-def read_metrics(path: str | Path) -> list[Row]:
+def read_rows(path: str | Path) -> list[Row]:
     """All rows of a file of figures; only a last line without an end, torn or just being written, is left out."""
     try:
         *lines, _ = read_plain(path, MOST_BYTES).split(b"\n")

@@ -15,14 +15,14 @@ ENDING = ".safetensors"
 
 def find_model(name: str | Path, *, best: bool | None = None, memory: bool = True) -> tuple[State, str, Run | None]:
     """A model, where it comes from in words, and the run that it is of, where it is one of a run."""
-    path = Path(name)
+    path = Path(name).expanduser()
     file = path if path.suffix == ENDING or path.is_file() else path.with_name(f"{path.name}{ENDING}")
     if file.is_file() or file == path:
         return read_checkpoint(file, memory=memory), str(file), None
     if path.is_dir() and not (path / DESCRIPTION).is_file() and Checkpoints(path).any():
         return *model_in(Checkpoints(path), str(path), best=best, memory=memory), None
     try:
-        run = find_run(str(name))
+        run = find_run(str(path))
     except RunNotFoundError as error:
         raise RunNotFoundError(f"there is no file {file}, and {error}") from None
     return *model_of(run, best=best, memory=memory), run

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE
-from velocirl.runs.curve import EVALUATION, RETURN, draw_curve
+from velocirl.runs.curve import draw_curve
 from velocirl.runs.directory import Run
-from velocirl.runs.metrics import STEP, MetricsLog, Row
+from velocirl.runs.metrics import EVALUATION, RETURN, STEP, MetricsLog, Row
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.tensorboard import EventWriter, available
 
@@ -64,6 +64,11 @@ class RunRecorder(Callback):
         self._last = 0  # steps before this iteration
         self._saved = self._written = -1  # steps of the last checkpoint and the last row
 
+    def prepare(self, agent: Agent) -> None:
+        """Say that the run goes on, though it is only compiled for yet."""
+        with self._explained(agent):
+            self.run.set_status("running")
+
     def start(self, agent: Agent) -> None:
         """Go on from where the agent is: rows of steps that it has yet to take are dropped."""
         with self._explained(agent):
@@ -71,6 +76,8 @@ class RunRecorder(Callback):
             self._log.rewind(agent.steps)
             self.run.set_status("running")
             self.best = self._checkpoints.best_score(self._judge)
+            if agent.steps and self._checkpoints.untouched:  # what it learnt before is where this run begins
+                self._save(agent)
         self._last = agent.steps
 
     def step(self, agent: Agent) -> bool | None:
@@ -109,7 +116,7 @@ class RunRecorder(Callback):
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
         """Say that it failed; what was saved before stays as it is."""
         with contextlib.suppress(OSError):  # of a full disk, say, which is then the error at hand
-            self.run.set_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+            self.run.set_status("stopped" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "failed")
         self._close()
 
     def _row_is_due(self, agent: Agent, last: int) -> bool:

@@ -6,23 +6,23 @@ Nothing here knows how the agents were trained: one after another, in processes,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.runs.curve import RETURN
-from velocirl.runs.metrics import STEP, Row
+from velocirl.runs.columns import clock, column
+from velocirl.runs.metrics import RETURN, STEP, Row
+
+Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 METHOD = "Student t over seeds"
 MOST_POINTS = 1000  # of an aggregated curve: more than a picture has columns
-ELAPSED = "time/time_elapsed"
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ class SeedResult:
 
     @property
     def seconds(self) -> float:
-        """How long it was trained; the clock of its rows begins anew whenever it is resumed."""
-        times = [0.0, *(float(row.get(ELAPSED) or 0.0) for row in self.rows)]
-        return sum(after - before if after >= before else after for before, after in pairwise(times))
+        """How long it was trained."""
+        return float(clock(self.rows)[-1]) if self.rows else 0.0
 
 
 class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +83,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 class SeedCurve:
     """The mean return of several seeds at common steps, with its interval; that of a single seed is empty."""
 
-    steps: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    steps: Array
+    mean: Array
+    low: Array
+    high: Array
     count: int
 
 
@@ -128,20 +127,29 @@ def aggregate(results: Sequence[SeedResult]) -> SeedCurve | None:
     Seeds that failed, or have no return yet, are left out.
     """
     lines = [line for one in results if one.status != "failed" if len((line := _line(one.rows))[0])]
+    common = aligned(lines, MOST_POINTS)
+    if common is None:
+        return None
+    steps, returns = common
+    mean, reach = mean_and_reach(returns)
+    return SeedCurve(steps, mean, mean - reach, mean + reach, len(lines))
+
+
+def aligned(lines: Sequence[tuple[Array, Array]], most: int) -> tuple[Array, Array] | None:
+    """Lines (x, y) at x that all of them have passed, (points,) and (lines, points); None where there are none."""
     if not lines:
         return None
-    first, last = max(steps[0] for steps, _ in lines), min(steps[-1] for steps, _ in lines)
-    common = np.unique(np.concatenate([steps for steps, _ in lines]))
+    first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+    common = np.unique(np.concatenate([x for x, _ in lines]))
     common = common[(common >= first) & (common <= last)]
     if not len(common):
         return None
-    if len(common) > MOST_POINTS:
-        common = common[np.linspace(0, len(common) - 1, MOST_POINTS).round().astype(int)]
-    mean, reach = mean_and_reach(np.stack([np.interp(common, steps, returns) for steps, returns in lines]))
-    return SeedCurve(common, mean, mean - reach, mean + reach, len(lines))
+    if len(common) > most:
+        common = common[np.linspace(0, len(common) - 1, most).round().astype(int)]
+    return common, np.stack([np.interp(common, x, y) for x, y in lines])
 
 
-def mean_and_reach(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def mean_and_reach(values: Array) -> tuple[Array, Array]:
     """The mean over the first axis, and how far its 95% interval reaches to each side; of a single row, 0."""
     count = len(values)
     mean = values.mean(0)
@@ -181,8 +189,8 @@ def _within(angle: float, degrees: int) -> float:
     return math.sin(angle) * total
 
 
-def _line(rows: Sequence[Mapping[str, int | float | None]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _line(rows: Sequence[Row]) -> tuple[Array, Array]:
     """The steps and returns of the rows that have one."""
-    having = [(float(row[STEP] or 0), float(found)) for row in rows if (found := row.get(RETURN)) is not None]
-    steps, returns = np.array(having, np.float64).reshape(-1, 2).T
-    return steps, returns
+    returns = column(rows, RETURN)
+    having = np.isfinite(returns)
+    return column(rows, STEP)[having], returns[having]

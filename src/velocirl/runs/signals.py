@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -20,6 +22,7 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
         self._listener: SignalListener | None = None
+        self._at_once = False
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # Python handles signals there only
@@ -37,10 +40,21 @@ class StopSignals:
             signal.signal(one, handler)
         self._before.clear()
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While this lasts, a signal ends what is done there as usual: nothing was learnt yet that could be lost."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = signal.Signals(number)
         for one, handler in self._before.items():
             signal.signal(one, handler)
+        if self._at_once:
+            self.raise_received()
 
     def raise_received(self) -> None:
         """What the signal would have done, after all was saved."""

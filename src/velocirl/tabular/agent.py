@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
@@ -17,7 +18,6 @@ from velocirl.engine import random
 from velocirl.engine.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
-from velocirl.runs.callback import Callback
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig
 from velocirl.tabular.learner import Outcome, TableLearner, TabularTask
@@ -30,7 +30,6 @@ from velocirl.tabular.tables.states import states_of
 from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
-from velocirl.training.callbacks import Step
 from velocirl.training.source import Given
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
@@ -40,7 +39,7 @@ COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
 ITERATIONS, FEWEST_ITERATIONS = 100, 20
 LEAST_STEPS, MOST_STEPS = {"cpu": 16_384, "host": 256, "cuda": 2**23}, {"cpu": 2**20, "host": 4096, "cuda": 2**26}
 # Where the runtimes are; each module has a function `make_learner(agent) -> TableLearner`, and may have a context
-# `conduct(agent, total_steps, callbacks)` in which training takes place: it gives the callbacks that are to be heard.
+# `conduct(agent, total_steps)` in which training takes place: it says whether this process leads others.
 RUNTIMES = {
     "serial": "velocirl.tabular.runtimes.serial",
     "threads": "velocirl.tabular.runtimes.threads",
@@ -86,6 +85,13 @@ class TabularAgent(Agent):
     @abstractmethod
     def make_rule(self) -> Rule:
         """How what comes next is valued, and how a value is learnt."""
+
+    def parts(self) -> dict[str, str]:
+        """The table and what runs it."""
+        workers = f", {self.config.workers} workers" if self.config.workers else ""
+        met = f", {len(self.table):,} met" if self.table.sparse else ""
+        table = f"{self.config.storage}, {self.states.count:,} states x {self.actions} actions{met}"
+        return {"table": table, "runtime": f"{self.config.runtime}{workers}"}
 
     def make_memory(self) -> Memory:
         """What is remembered of an episode until it is learnt from."""
@@ -178,15 +184,10 @@ class TabularAgent(Agent):
         actions = (actions + self.first_action).astype(self.source.action_space.dtype)
         return (actions[0] if single else actions), state
 
-    def learn(
-        self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] | None = (), **words: Any
-    ) -> Self:
-        """As every agent learns; where ranks learn together, callbacks are those of the first one."""
+    def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:
+        """As every agent learns; of ranks that learn together, the first has the callbacks, the run and the display."""
         conduct = getattr(self._runtime, "conduct", None)
-        if conduct is None or words:  # which are said again in own words
-            return super().learn(total_steps, callbacks, **words)
-        with conduct(self, total_steps, callbacks) as heard:
-            return super().learn(total_steps, heard)
+        return super().conducted(total_steps) if conduct is None else conduct(self, total_steps)
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once."""

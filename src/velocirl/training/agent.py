@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -31,7 +32,9 @@ from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.config import as_plain, build_config
+from velocirl.training.describing import as_html, as_line, as_lines
 from velocirl.training.documenting import Documented, signature_of
+from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.source import Given, Source
 from velocirl.training.words import changed, own_arguments, own_settings
@@ -116,6 +119,19 @@ class Agent(metaclass=Documented):
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
 
+    def __repr__(self) -> str:
+        return as_line(self)
+
+    def __str__(self) -> str:
+        return as_lines(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    @abstractmethod
+    def parts(self) -> dict[str, str]:
+        """What it learns with, and on what it runs, in words by their names."""
+
     @property
     def label(self) -> str:
         """The name of the algorithm, for people."""
@@ -126,34 +142,70 @@ class Agent(metaclass=Documented):
         return self.source.preset(self.name)
 
     def learn(
-        self, total_steps: int | None = None, callbacks: Step | Callback | Iterable[Any] | None = (), **words: Any
+        self,
+        total_steps: int | None = None,
+        callbacks: Step | Callback | Iterable[Any] | None = (),
+        *,
+        progress: bool | None = None,
+        run_dir: str | Path | None = None,
+        checkpoint_every: int | None = None,
+        **words: Any,
     ) -> Self:
         """Train for `total_steps` more environment steps, or, without them, to the end of an interrupted run.
 
         Each callback is called after every iteration: a `Callback`, or a function of the agent that may return False
-        to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way. `words` are the
-        arguments of Stable-Baselines3; `reset_num_timesteps=False` lets schedules run over all steps so far and these.
+        to stop. Ctrl-C, SIGTERM and SIGHUP end training after the iteration that is under way.
+
+        `progress`: how it goes is shown where somebody looks, in a terminal or a notebook, once it has taken two
+        seconds; False never shows it, True elsewhere too, as lines.
+
+        `run_dir`: the directory of a run, in which training leaves what `velocirl train` does (figures, checkpoints
+        every `checkpoint_every` steps or ten times, the best model, a curve), so that `velocirl resume`, `evaluate`,
+        `monitor` and `plot` know it. An agent that is where the run in that directory is, as the one that was trained
+        there or one that was loaded from it with `best=False`, goes on with it. `velocirl resume` knows of `Evaluate`
+        and `StopOnReward` among the callbacks, and of no others.
+
+        `words` are the arguments of Stable-Baselines3; `reset_num_timesteps=False` lets schedules run over all steps so
+        far and these.
         """
-        if words:
-            own = own_arguments({"total_steps": total_steps, "callbacks": callbacks}, words)
-            if not words.get("reset_num_timesteps", True) and own["total_steps"] is not None:
-                self.goal = Goal(0, self.steps + _whole(own.pop("total_steps")))
-            return self.learn(**own)
+        given = {"progress": progress, "run_dir": run_dir, "checkpoint_every": checkpoint_every}
+        own = own_arguments({"total_steps": total_steps, "callbacks": callbacks, **given}, words)
+        steps, heard = own.pop("total_steps"), own.pop("callbacks")
+        with self.conducted(steps) as leads:
+            goal = self._goal_after(steps, anew=words.get("reset_num_timesteps", True))
+            told = presented(self, goal, as_callbacks(heard), **own) if leads else nullcontext([])
+            with told as listeners:
+                self.goal = goal
+                self._train(goal, listeners)
+        return self
+
+    def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:  # noqa: ARG002 - of other ranks
+        """Where training takes place; says whether this process tells of it, as one of those that train together."""
+        return nullcontext(True)
+
+    def _goal_after(self, total_steps: int | None, *, anew: bool) -> Goal:
+        """The goal that is so many steps away, counted from here or from the beginning; or the one there is."""
         if total_steps is not None:
-            self.goal = Goal(self.steps, _whole(total_steps))
+            steps = require_steps(total_steps)
+            return Goal(self.steps, steps) if anew else Goal(0, self.steps + steps)
         if self.goal is None:
             raise ValueError("say for how many steps: learn(total_steps)")
-        listeners = as_callbacks(callbacks)
+        return self.goal
+
+    def _train(self, goal: Goal, listeners: list[Callback]) -> None:
         started: list[Callback] = []
         self.stopping = None
         with StopSignals() as signals:
-            self.prepare()
+            with signals.at_once():
+                for listener in listeners:
+                    listener.prepare(self)
+                self.prepare()
             self.begin_clock()
             try:
                 for listener in listeners:
                     started.append(listener)
                     listener.start(self)
-                while self.steps < self.goal.stop and self.stopping is None and signals.received is None:
+                while self.steps < goal.stop and self.stopping is None and signals.received is None:
                     with faults_named():
                         row = self.iterate()
                     self._tell(listeners, row)
@@ -167,7 +219,6 @@ class Agent(metaclass=Documented):
             for listener in listeners:
                 listener.finish(self)
         signals.raise_received()
-        return self
 
     def begin_clock(self) -> None:
         """Count time and speed from now on."""
@@ -386,7 +437,8 @@ class Agent(metaclass=Documented):
         return (array if shape else array[:, None]), single
 
 
-def _whole(total_steps: Any) -> int:
+def require_steps(total_steps: Any) -> int:
+    """Refuse what is no number of steps to train for."""
     if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
         raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
     return int(total_steps)

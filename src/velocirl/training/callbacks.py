@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from velocirl.engine.naming import nearest
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
-from velocirl.runs.curve import EVALUATION
+from velocirl.runs.metrics import EVALUATION
 from velocirl.training.config import require
 from velocirl.training.evaluation import evaluate
 from velocirl.training.source import Given
@@ -107,6 +107,7 @@ class Evaluate(Callback):
         directory: str | Path | None = None,
     ) -> None:
         require(episodes >= 1, "episodes", episodes, "at least 1")
+        self.every = every
         self._every = _Every(every)
         self._episodes, self._env, self._seed, self._deterministic = episodes, env, seed, deterministic
         self._directory = directory
@@ -174,15 +175,15 @@ class StopOnReward(Callback):
     """Stops when a metric, by default the mean return of the last 100 episodes, reaches a threshold."""
 
     def __init__(self, threshold: float, metric: str = "rollout/ep_rew_mean") -> None:
-        self._threshold, self._metric = threshold, metric
+        self.threshold, self.metric = threshold, metric
 
     def step(self, agent: Agent) -> bool | None:
         """Stop where it is reached; a mean over fewer than 100 episodes does not count."""
-        value = _metric(agent, self._metric)
-        if self._metric.startswith("rollout/") and len(agent.recent_returns) < (agent.recent_returns.maxlen or 0):
+        value = _metric(agent, self.metric)
+        if self.metric.startswith("rollout/") and len(agent.recent_returns) < (agent.recent_returns.maxlen or 0):
             return None
-        if value is not None and value >= self._threshold:
-            agent.stopping = f"{self._metric} reached {value:.4g}"
+        if value is not None and value >= self.threshold:
+            agent.stopping = f"{self.metric} reached {value:.4g}"
             return False
         return None
 

@@ -90,6 +90,19 @@ class DeepAgent(Agent):
     def row_names(self) -> list[str]:
         """The fields of a row besides those that the algorithm adds."""
 
+    def parts(self) -> dict[str, str]:
+        """The network and the device."""
+        config, described = self.config, self.config.network
+        if isinstance(described, Mapping):
+            described = ", ".join(f"{name}: {one}" for name, one in described.items())
+        elif described is None:
+            described = f"{'x'.join(map(str, config.hidden))} {config.activation}" if config.hidden else "linear"
+        threads = f", {config.threads} threads" if config.device == "cpu" and (config.threads or 1) > 1 else ""
+        return {
+            "network": f"{described}, {self.num_parameters:,} parameters",
+            "device": f"{config.device}{threads}",
+        }
+
     def numbers(self) -> dict[str, float]:
         """Numbers that functions read as settings, and where numbers begin, beside those of the configuration."""
         return {}

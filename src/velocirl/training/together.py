@@ -123,10 +123,13 @@ def learn_together(
     listeners = [as_callbacks(given) for given in (callbacks or [()] * len(agents))]
     if len(listeners) != len(agents):
         raise ValueError(f"give callbacks for each of {len(agents)} agents, got {len(listeners)}")
+    for agent, own in zip(agents, listeners, strict=True):
+        agent.goal, agent.stopping = Goal(agent.steps, int(total_steps)), None
+        for listener in own:
+            listener.prepare(agent)
     group = Together(agents)
     config = agents[0].config
     for agent in agents:
-        agent.goal, agent.stopping = Goal(agent.steps, int(total_steps)), None
         agent.begin_clock()
     learning = list(range(len(agents)))
     with StopSignals() as signals:

@@ -22,7 +22,7 @@ Known = Mapping[str, Any]  # the settings, as far as they are decided, and the o
 LEARN = {  # arguments of `learn`, and what they are here; None: what needs no saying
     "total_timesteps": "total_steps",
     "callback": "callbacks",
-    "progress_bar": None,
+    "progress_bar": "progress",
     "log_interval": None,
     "tb_log_name": None,
     "reset_num_timesteps": None,  # see `Agent.learn`
@@ -136,8 +136,7 @@ COMMON: Mapping[str, Word] = {
     "verbose": Word((), lambda _, __: {}),
     "tensorboard_log": absent(
         None,
-        instead="`velocirl train` writes TensorBoard events into the directory of its run, and `learn` writes none;"
-        " callbacks=[function] is called with the agent after each iteration, its figures are agent.metrics",
+        instead="learn(run_dir=...) writes TensorBoard events into the directory of its run, as `velocirl train` does",
     ),
     "stats_window_size": absent(100, instead="returns and lengths are means over 100 episodes"),
     "use_sde": absent(False, instead="state-dependent exploration is not here; noise_correlation= of SAC and TD3 is"),
@@ -201,7 +200,7 @@ def own_arguments(given: Mapping[str, Any], words: Mapping[str, Any]) -> dict[st
             raise TypeError(f"learn has no argument {name!r}{nearest(name, [*given, *LEARN])}")
         argument = LEARN[name]
         if argument is not None:
-            if own[argument]:
+            if own[argument] not in (None, ()):
                 raise TypeError(f"{name} is {argument} here: give one of them")
             own[argument] = value
     return own

@@ -21,7 +21,6 @@ from velocirl.bench.reading import read_report
 from velocirl.bench.reports.html import html_report, write_html
 from velocirl.bench.reports.html.key_figures import gauge, key_figure_section
 from velocirl.bench.reports.html.limits import limit_section
-from velocirl.bench.reports.html.markup import escaped, joined, table, tag
 from velocirl.bench.reports.html.phases import phase_section
 from velocirl.bench.reports.html.roofline_plot import HEIGHT, roofline_plot
 from velocirl.bench.reports.html.words import with_code
@@ -29,6 +28,7 @@ from velocirl.bench.reports.kpis import INDICATORS, readings
 from velocirl.bench.results import Measured
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.units import RETURN, ROWS, SECONDS, STEPS
+from velocirl.monitor.markup import escaped, joined, table, tag
 
 VOID = {"meta", "link", "input"}
 SECTIONS = ["key-figures", "changes", "next", "categories", "limits", "peers", "trends", "phases", "benchmarks"]
@@ -86,7 +86,7 @@ def test_the_head_says_what_was_measured_where_and_what_came_of_it(full):
         "Only a part of the run: it was interrupted after 16 benchmarks.",
         "Ended by an error: 1. broken",
         "11/13 targets met 2 missed",
-        "4/6 key figures within target 2 short, 1 not measured",
+        "4/6 key figures within target 2 short",
         "3 regressions 1 improved",
     ):
         assert part in full.text
@@ -135,7 +135,7 @@ def test_a_baseline_without_changes_and_no_baseline():
 
 
 def test_trends_are_of_the_machine_of_the_report_and_need_two_runs(tmp_path):
-    report = planted_report(results=[result("small", "vector", STEPS, [measured("velocirl", 1.0)])])
+    report = planted_report(results=[measured_one()])
     history = History.open(tmp_path / "history.sqlite")
     history.add(report)
     assert 'id="trends"' not in html_report(report, history=history)
@@ -147,8 +147,22 @@ def test_trends_are_of_the_machine_of_the_report_and_need_two_runs(tmp_path):
 
 def test_an_empty_run_is_a_page_too():
     page = Page(html_report(planted_report(results=[], peaks=None)))
-    assert [one["id"] for one in page.all("section")] == ["key-figures", "next", "benchmarks"]
+    assert [one["id"] for one in page.all("section")] == ["next", "benchmarks"]
     assert "Nothing was measured." in page.text
+
+
+def test_what_was_not_measured_is_named_once_and_left_out(full):
+    assert full.text.count("no CUDA device") == full.text.count("envpool is not installed") == 1
+    assert full.text.count("not measured") == full.text.count("Safety checks") == 0
+    assert "Not measured: cuda_loop (no CUDA device); EnvPool of cartpole_4096 (envpool is not installed)." in full.text
+    glance = planted_report(results=[measured_one()], left_out=("leaks", "sparse_table"))
+    assert "Not measured: leaks, sparse_table (no time at a glance)." in Page(html_report(glance)).text
+    nothing = planted_report(results=[one for one in planted_report().results if one.name == "cuda_loop"])
+    assert [one["id"] for one in Page(html_report(nothing)).all("section")] == ["next", "benchmarks"]
+
+
+def measured_one():
+    return result("small", "vector", STEPS, [measured("velocirl", 1.0)])
 
 
 def test_what_a_hostile_report_says_is_shown_and_never_run(tmp_path):
@@ -222,7 +236,7 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path):
     with pytest.raises(AttributeError):
         write_html(path, None)
     assert path.read_text() == "old"
-    small = planted_report(results=[result("small", "vector", STEPS, [measured("velocirl", 1.0)])])
+    small = planted_report(results=[measured_one()])
     write_html(path, small)
     assert path.read_text(encoding="utf-8") == html_report(small)
     assert list(tmp_path.iterdir()) == [path]
@@ -231,7 +245,7 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path):
 def test_colours_of_key_figures():
     text = key_figure_section(planted_report())
     states = re.findall(r'class="pill (\w+)">(met|short|alert|not measured)<', text)
-    assert states == [("good", "met")] * 3 + [("plain", "not measured")] + [("fair", "short")] * 2 + [("good", "met")]
+    assert states == [("good", "met")] * 3 + [("fair", "short")] * 2 + [("good", "met")]
 
 
 @pytest.mark.parametrize("factor", [1e-9, 1.0, 3.0, 1e9])

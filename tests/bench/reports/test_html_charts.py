@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from velocirl.bench.reports.html.scales import Scale, linear, logarithmic
 from velocirl.bench.reports.html.svg import Mark, axis, bar, line_chart, stacked, strip
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.units import TIMES
+from velocirl.monitor.scales import Scale, linear, logarithmic
 
 anything = st.floats(allow_nan=False, allow_infinity=False)
 

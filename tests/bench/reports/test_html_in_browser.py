@@ -115,7 +115,7 @@ def test_everything_is_drawn_and_nothing_is_fetched(folder, width):
     assert "319x" in seen["text"]
     # What the page's own script adds: tables are sorted, first up, then down, and benchmarks are found.
     assert seen["order"] == ["import numba, gymnasium", "import numba, gymnasium", "first step, cold cache"]
-    assert (seen["blocks"], seen["found"]) == (16, 1)
+    assert (seen["blocks"], seen["found"]) == (15, 1)  # one was not measured
 
 
 def test_it_is_dark_where_that_is_preferred(folder):

@@ -1,5 +1,6 @@
 """Shapes: what is tried keeps to the rules of the algorithm, and to as many steps and updates as the reference has."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,10 +22,6 @@ def shapes(config, total_steps=100_000, cores=4, native=True, observation=SMALL)
     return shapes_of(SimpleNamespace(config=config, source=source), total_steps, cores)
 
 
-def changed(config, changes):
-    return type(config)(**{name: changes.get(name, getattr(config, name)) for name in config.__dataclass_fields__})
-
-
 @given(
     num_envs=st.integers(1, 300),
     horizon=st.integers(1, 300),
@@ -43,7 +40,7 @@ def test_every_rollout_has_equal_minibatches_and_every_training_enough_rollouts(
     found = shapes(config, total_steps)
     for changes in found:
         assert set(changes) <= {"num_envs", "horizon", "minibatch_size"}  # never the learning rate
-        one = changed(config, changes)
+        one = replace(config, **changes)
         assert one.batch * FEWEST_ITERATIONS <= max(total_steps, config.batch * FEWEST_ITERATIONS)
         assert one.horizon >= min(8, config.horizon)
         assert one.num_minibatches >= min(accumulation, config.num_minibatches)
@@ -80,7 +77,7 @@ def test_where_a_minibatch_is_the_whole_rollout_it_stays_that():
     found = shapes(config)
     assert {"num_envs": 64} in found
     assert all("minibatch_size" not in changes for changes in found)
-    assert all(changed(config, changes).num_minibatches == 1 for changes in found)
+    assert all(replace(config, **changes).num_minibatches == 1 for changes in found)
 
 
 @pytest.mark.parametrize("algorithm", [DQN, SAC])
@@ -88,7 +85,7 @@ def test_as_much_is_learnt_from_a_step_as_before(algorithm):
     config = algorithm.Config()
     found = shapes(config)
     for changes in found:
-        one = changed(config, changes)
+        one = replace(config, **changes)
         updates, before = one.gradient_steps / one.train_every, config.gradient_steps / config.train_every
         if one.batch_size <= config.batch_size:
             assert updates == before

@@ -22,6 +22,7 @@ PACKAGES = (
     "stable_baselines3",
     "torch",
 )
+ABSENT = "not installed"
 BUSY_FROM = 0.5  # load average per core, above which something else is working here
 
 
@@ -75,7 +76,7 @@ def _versions() -> dict[str, str]:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+            versions[package] = ABSENT
     return versions
 
 

@@ -1,10 +1,12 @@
-"""Benchmarks in which nothing could be measured here, such as those of a GPU that is not there."""
+"""What could not be measured here, such as a GPU that is not there, and what there was no time for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from velocirl.bench.results import Result
+from velocirl.bench.results import Report, Result
+
+NO_TIME = "no time at a glance"
 
 
 def is_absent(result: Result) -> bool:
@@ -18,4 +20,16 @@ def absences(results: Iterable[Result]) -> dict[str, list[str]]:
     for result in filter(is_absent, results):
         reasons = dict.fromkeys(one.unavailable for one in result.contestants if one.unavailable)
         found.setdefault("; ".join(reasons) or "nothing to measure", []).append(result.name)
+    return found
+
+
+def missing(report: Report) -> dict[str, list[str]]:
+    """Everything that was not measured by its reason: benchmarks, contestants of the others, and what was left out."""
+    found = absences(report.results)
+    for result in report.results:
+        for one in () if is_absent(result) else result.contestants:
+            if not one.samples:
+                found.setdefault(one.unavailable or "not measured", []).append(f"{one.name} of {result.name}")
+    if report.left_out:
+        found.setdefault(NO_TIME, []).extend(report.left_out)
     return found

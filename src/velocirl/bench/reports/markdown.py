@@ -6,34 +6,23 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from velocirl.bench.files import with_section, write_whole
+from velocirl.bench.files import read_marked, with_section, write_whole
 from velocirl.bench.machine.facts import BUSY_FROM
-from velocirl.bench.reports.absent import absences, is_absent
+from velocirl.bench.reports.absent import NO_TIME, absences, is_absent
 from velocirl.bench.reports.kpis import readings
 from velocirl.bench.reports.recommendations import recommend
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import Report, Result
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
-from velocirl.engine.files import read_plain
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 OPENING = re.compile(r"<(?=[A-Za-z/!?])")  # of a tag or a comment
-NEW_FILE = f"# Benchmarks\n\n{BEGIN}\n{END}\n"
+TITLE = "Benchmarks"
 
 
 def write_section(path: Path, report: Report) -> None:
     """Put the report between the markers of the file; all that stands outside them stays as it is."""
-    write_whole(path, with_section(read_or_new(path), BEGIN, END, section(report)))
-
-
-def read_or_new(path: Path) -> str:
-    """The file's text, or that of a new one; refused where the section's place in it is not clear."""
-    text = read_plain(path).decode() if path.exists() else NEW_FILE
-    if BEGIN not in text and END not in text:
-        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n" if text.strip() else NEW_FILE
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{path}: expected one {BEGIN} and after it one {END}, or neither of them")
-    return text
+    write_whole(path, with_section(read_marked(path, BEGIN, END, TITLE), BEGIN, END, section(report)))
 
 
 def section(report: Report) -> str:
@@ -46,7 +35,7 @@ def section(report: Report) -> str:
     found = recommend(report)
     if found:
         lines += ["", "### What to do next", ""]
-        lines += [f"- {_line(one.text)} ({_line(one.measurement)})" for one in found]
+        lines += [f"- {one_line(one.text)} ({one_line(one.measurement)})" for one in found]
     return "\n".join(lines)
 
 
@@ -63,7 +52,7 @@ def _circumstances(report: Report) -> list[str]:
     }
     warnings = [] if report.complete else ["only a part of the run: it was interrupted"]
     return [
-        *(f"- {name}: {_line(fact)}" for name, fact in facts.items() if fact),
+        *(f"- {name}: {one_line(fact)}" for name, fact in facts.items() if fact),
         "",
         f"Contestants of a table took turns in the same run. Figures are medians of samples of about"
         f" {report.settings.sample_seconds:g} s (or one call), with {CONFIDENCE:.0%} bootstrap intervals; a ratio or a"
@@ -87,7 +76,7 @@ def _key_figures(report: Report) -> list[str]:
         )
         for reading in readings(report)
     ]
-    return _table(("figure", "measured", "target", "alert", ""), rows, "lrrrl")
+    return table(("figure", "measured", "target", "alert", ""), rows, "lrrrl")
 
 
 def _targets(report: Report) -> list[str]:
@@ -100,19 +89,20 @@ def _targets(report: Report) -> list[str]:
             )
             verdict = f"**{finding.verdict}**" if finding.verdict else ""
             rows.append((result.title, finding.statement, finding.says_target, measured, interval, verdict))
-    missing = [f"{', '.join(names)}: {reason}" for reason, names in absences(report.results).items()]
+    absent = {**absences(report.results), **({NO_TIME: report.left_out} if report.left_out else {})}
+    missing = [f"{', '.join(names)}: {reason}" for reason, names in absent.items()]
     return [
-        *_table(("benchmark", "figure", "target", "measured", "interval", "verdict"), rows, "lllrrl"),
-        *([f"\nNot measured here: {_line('. '.join(missing))}."] if missing else []),
-        *(f"\n> **Error** in {_line(result.name)}: {_line(result.error)}" for result in report.failures),
+        *table(("benchmark", "figure", "target", "measured", "interval", "verdict"), rows, "lllrrl"),
+        *([f"\nNot measured here: {one_line('. '.join(missing))}."] if missing else []),
+        *(f"\n> **Error** in {one_line(result.name)}: {one_line(result.error)}" for result in report.failures),
     ]
 
 
 def _benchmark(report: Report, result: Result) -> list[str]:
     return [
-        *("", f"### {_line(result.title)}", ""),
-        *([_line(result.notes), ""] if result.notes else []),
-        *([f"> **Error:** {_line(result.error)}", ""] if result.error else []),
+        *("", f"### {one_line(result.title)}", ""),
+        *([one_line(result.notes), ""] if result.notes else []),
+        *([f"> **Error:** {one_line(result.error)}", ""] if result.error else []),
         *(_contestants(report, result) if result.contestants else []),
         *_warned(result.warnings),
     ]
@@ -132,19 +122,20 @@ def _contestants(report: Report, result: Result) -> list[str]:
             interval, samples = result.unit.say_interval(found), f"{len(one.samples)} x {one.iterations:,} calls"
             rows.append((one.name, result.unit.say(found.median), interval, f"{one.spread:.1%}", samples, *limit))
     headings = ("", "median", "interval", "spread", "samples", *(("of the limit",) if more else ()))
-    return _table(headings, rows, "lrrrr" + "r" * more)
+    return table(headings, rows, "lrrrr" + "r" * more)
 
 
 def _warned(warnings: Iterable[str]) -> list[str]:
-    return [f"\n> **Warning:** {_line(warning)}" for warning in warnings]
+    return [f"\n> **Warning:** {one_line(warning)}" for warning in warnings]
 
 
-def _table(headings: Iterable[str], rows: Iterable[Iterable[str]], alignments: str) -> list[str]:
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]], alignments: str) -> list[str]:
+    """The lines of a table; a column is aligned to the left or, by an r, to the right."""
     marks = ["---:" if alignment == "r" else "---" for alignment in alignments]
-    written = [[_line(cell).replace("|", "\\|") for cell in row] for row in rows]
+    written = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
     return [f"| {' | '.join(cells)} |" for cells in (headings, marks, *written)]
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """Text in one line that starts no HTML: no comment of a file of somebody else's ends this section."""
     return OPENING.sub("&lt;", " ".join(text.split()))

@@ -39,6 +39,10 @@ def show_gaps(console: Console, report: Report) -> None:
     """What is missing: benchmarks that could not be measured here, that raised, or that nobody waited for."""
     for reason, names in absences(report.results).items():
         console.print(f"not measured here: {', '.join(names)} ({reason})", style="dim", markup=False)
+    if report.left_out:
+        names = ", ".join(report.left_out)
+        text = f"left out of this glance: {names} (velocirl bench measures them, by name or all of them)"
+        console.print(text, style="dim", markup=False, soft_wrap=not console.is_terminal)
     for result in report.failures:
         show_error(console, f"failed: {result.name}: {result.error}")
     if not report.complete:

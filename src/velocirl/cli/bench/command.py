@@ -9,25 +9,26 @@ from typing import Any
 
 from velocirl.bench.again import compare_and_confirm, measure_twice
 from velocirl.bench.baselines import check_baseline, load_baseline, save_baseline
-from velocirl.bench.files import require_writable, write_whole
+from velocirl.bench.files import read_marked, require_writable, write_whole
 from velocirl.bench.history.runs import History
-from velocirl.bench.machine.facts import this_machine
+from velocirl.bench.machine.facts import Machine, this_machine
 from velocirl.bench.machine.peak_measuring import measure_peaks
 from velocirl.bench.measuring import QUICK, THOROUGH
 from velocirl.bench.reading import read_report
-from velocirl.bench.registry import CATEGORIES, Benchmark, find_benchmarks
+from velocirl.bench.registry import CATEGORIES, Benchmark, at_a_glance, find_benchmarks
 from velocirl.bench.regression import Compared, Thresholds
-from velocirl.bench.reports.markdown import read_or_new, write_section
+from velocirl.bench.reports import markdown, speeds
 from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary
 from velocirl.bench.reports.terminal_compared import show_compared
 from velocirl.bench.results import Report
 from velocirl.bench.session import run_benchmarks
 from velocirl.cli.bench.history import bench_history
 from velocirl.cli.bench.options import bench_parser, spelled
-from velocirl.cli.console import make_console
 from velocirl.engine.directories import data_directory
+from velocirl.monitor.console import make_console
 
 FAILED, INTERRUPTED = 1, 130
+GLANCE_SECONDS = 50.0  # for measuring, so that all of it takes a minute at the most
 HISTORY = "history"
 
 
@@ -41,12 +42,16 @@ def bench(arguments: Sequence[str]) -> None:
     if "list" in given:
         _show_list(benchmarks)
         return
+    # Who names benchmarks wants those; a glance is one at the standard set.
+    glance = "quick" in given and "all" not in given and not given.get("words")
+    machine = this_machine()
+    benchmarks, left_out = at_a_glance(benchmarks, gpu=bool(machine.gpu)) if glance else (benchmarks, [])
     thresholds = _thresholds(given)
     baseline = load_baseline(given["compare"]) if "compare" in given else None
-    _check_places(given)
+    _check_places(given, machine)
     history = None if "no_history" in given else History.open()
 
-    console, machine = make_console(), this_machine()
+    console = make_console()
     show_machine(console, machine)
     settings, peers = (QUICK if "quick" in given else THOROUGH), "peers" in given
     with TerminalWatcher(console, len(benchmarks) * (2 if "save" in given else 1)) as watcher:
@@ -57,7 +62,9 @@ def bench(arguments: Sequence[str]) -> None:
             watcher,
             spelled(given),
             peers=peers,
-            peaks=watcher.remembering(measure_peaks),
+            peaks=None if glance else watcher.remembering(measure_peaks),
+            seconds=GLANCE_SECONDS if glance else None,
+            left_out=left_out,
         )
         if "save" in given:
             report = measure_twice(report, benchmarks, watcher, peers=peers)
@@ -103,12 +110,14 @@ def _write(
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, report.as_json())
             kept = f"; what was measured is in {path}"
-        for option in ("markdown", "save"):
+        for option in ("markdown", "speeds", "save"):
             if option in given:
                 console.print(f"interrupted: {given[option]} stays as it was{kept}", markup=False, soft_wrap=True)
         return
     if "markdown" in given:
-        write_section(given["markdown"], report)
+        markdown.write_section(given["markdown"], report)
+    if "speeds" in given and not speeds.write_speeds(given["speeds"], report):
+        console.print(f"nothing of its table was measured: {given['speeds']} stays as it was", markup=False)
     if "save" in given:
         path = save_baseline(given["save"], report)
         console.print(f"baseline {path}", markup=False)
@@ -122,13 +131,17 @@ def _end(given: dict[str, Any], report: Report, compared: Compared | None) -> No
         sys.exit(FAILED)
 
 
-def _check_places(given: dict[str, Any]) -> None:
+def _check_places(given: dict[str, Any], machine: Machine) -> None:
     """Refuse what could not be written, before there is anything to lose."""
-    for option in ("json", "markdown", "html"):
+    for option in ("json", "markdown", "html", "speeds"):
         if option in given:
             require_writable(given[option])
     if "markdown" in given:
-        read_or_new(given["markdown"])  # so that unclear markers are refused now
+        read_marked(given["markdown"], markdown.BEGIN, markdown.END, markdown.TITLE)  # refuses unclear markers now
+    if "speeds" in given:
+        if "quick" in given:
+            raise ValueError("--quick is for a first impression, and --speeds for results: leave one of them out")
+        read_marked(given["speeds"], *speeds.place(machine)[:2], speeds.TITLE)
     if "save" in given:
         path = check_baseline(given["save"])
         if path.exists():

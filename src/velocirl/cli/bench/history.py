@@ -13,9 +13,9 @@ from velocirl.bench.history.rows import Identity, describe
 from velocirl.bench.history.runs import History, default_path
 from velocirl.bench.history.trends import Trend, trend
 from velocirl.cli.bench.history_words import as_plain, say_change, say_day, say_last_change
-from velocirl.cli.console import make_console
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.engine.naming import nearest
+from velocirl.monitor.console import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -23,7 +23,11 @@ def bench_parser() -> Parser:
     parser.add_argument("--list", action="store_true", help="List the benchmarks without running any")
     parser.add_argument("--all", action="store_true", help="Run every benchmark, not only the standard set")
     parser.add_argument("--peers", action="store_true", help="Measure the installed peers in the same run")
-    parser.add_argument("--quick", action="store_true", help="Take fewer and shorter samples, for a first impression")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="Take fewer and shorter samples, for a first impression; of the standard set what fits into a minute",
+    )
     parser.add_argument("--save", metavar="NAME", help="Save the run as a baseline: a name, or a path to a .json file")
     parser.add_argument(
         "--compare", metavar="NAME", help="Compare with a baseline and report what became slower or larger"
@@ -48,6 +52,13 @@ def bench_parser() -> Parser:
         help="Insert the tables into this file, between bench:begin and bench:end",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="Write a report with plots to this HTML file")
+    parser.add_argument(
+        "--speeds",
+        type=Path,
+        metavar="FILE",
+        help="Insert a short table of speeds into this file, between speeds:begin and speeds:end; on a machine with a"
+        " GPU that of the GPU, between gpu-speeds:begin and gpu-speeds:end",
+    )
     parser.add_argument("--no-history", action="store_true", help="Do not add the run to the history")
     return parser
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from rich.console import Console
 
 import velocirl
-from velocirl.cli.console import make_console
 from velocirl.cli.demo.strip import show_copies
 from velocirl.cli.parsing import Parser, number
-from velocirl.cli.train.command import prepare_visibly, solved_at
 from velocirl.engine import registry
 from velocirl.engine.environment import COMPILED
-from velocirl.monitor.display import Display, say_count, say_figure, say_seconds
+from velocirl.monitor.console import make_console
+from velocirl.monitor.display import Display
+from velocirl.monitor.words import say_count, say_figure, say_seconds
+from velocirl.training.outcome import solved_at
 
 ENVIRONMENT = "CartPole-v1"
 SEED = 0
@@ -60,14 +61,13 @@ def _lines() -> int:
 
 def _train(console: Console) -> velocirl.PPO:
     agent = velocirl.PPO(ENVIRONMENT, seed=SEED)
-    prepare_visibly(agent, console, indent="   ")
-    display = Display(console)
+    display = Display(console, indent="   ")
     threshold = solved_at(ENVIRONMENT)
     try:
         total = agent.preset()["total_steps"]
         agent.learn(total, [velocirl.StopOnReward(float("inf") if threshold is None else threshold), display])
     finally:
-        display.close()
+        display.end()
     if not console.is_terminal:  # there, the panel has shown it
         console.print("\n".join(f"   {line}" for line in display.curve(72, 9)), markup=False)
     word = "solved" if agent.stopping else "not solved"

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from velocirl.bench.reports.terminal import new_table
-from velocirl.cli.console import make_console
 from velocirl.cli.doctor.probes import Finding, Probe, probes
 from velocirl.cli.parsing import Parser
+from velocirl.monitor.console import make_console
 
 SYMBOLS = {"works": "✓", "missing": "–", "broken": "✗"}  # noqa: RUF001 - a dash as long as the others are wide
 ASCII_SYMBOLS = {"works": "+", "missing": "-", "broken": "x"}

@@ -37,6 +37,11 @@ class Sight:
         return self.status == "running"
 
     @property
+    def compiling(self) -> bool:
+        """Whether it has yet to begin: what training needs is compiled, or loaded."""
+        return self.running and self.heartbeat is not None and self.heartbeat.compiling
+
+    @property
     def seconds_left(self) -> float | None:
         """How long it will take."""
         return self.heartbeat.seconds_left if self.heartbeat is not None and self.running else None
@@ -54,8 +59,8 @@ def monitor(arguments: Sequence[str]) -> None:
         for sight in sights:
             print(json.dumps(as_json(sight), allow_nan=False), flush=True)
         return
-    from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
     from velocirl.cli.monitor.picture import show, show_lines, show_live
+    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
     console = make_console()
     if "once" in given:
@@ -98,6 +103,7 @@ def as_json(sight: Sight) -> dict[str, Any]:
         "algorithm": description.algorithm,
         "seed": description.seed,
         "status": sight.status,
+        "compiling": sight.compiling,
         "time": heartbeat and heartbeat.time,
         "age_seconds": None if sight.age is None else round(sight.age, 3),
         "pid": heartbeat and heartbeat.pid,

@@ -28,7 +28,7 @@ from velocirl.monitor.words import (
     say_resources,
     say_seconds,
 )
-from velocirl.runs.curve import sparkline
+from velocirl.runs.characters import sparkline
 
 if TYPE_CHECKING:
     from velocirl.cli.monitor.command import Sight
@@ -78,8 +78,8 @@ def panel(console: Console, sight: Sight) -> Panel:
 def line(sight: Sight) -> str:
     """The same in one line, as far as it fits."""
     heartbeat = sight.heartbeat
-    if heartbeat is None:
-        return _no_heartbeat(sight)
+    if heartbeat is None or sight.compiling:
+        return _before_training(sight)
     left, mean = sight.seconds_left, heartbeat.mean_return
     gauges = [say_gauge(name, value) for name, value in heartbeat.gauges.items()]
     said = [
@@ -115,8 +115,8 @@ def _title(sight: Sight) -> Text:
 
 def _parts(console: Console, sight: Sight, width: int) -> list[Any]:
     heartbeat = sight.heartbeat
-    if heartbeat is None:
-        return [*([] if console.is_terminal else [_title(sight)]), Text(_no_heartbeat(sight))]
+    if heartbeat is None or sight.compiling:
+        return [*([] if console.is_terminal else [_title(sight)]), Text(_before_training(sight))]
     plain, wide = console.options.ascii_only, width >= NARROWEST
     parts = [*_progress(sight, heartbeat, width, wide), "", _figures(sight, heartbeat, wide, plain)]
     if heartbeat.phases:
@@ -186,6 +186,9 @@ def _heard(sight: Sight) -> list[str]:
     return [f"last heard of {say_seconds(sight.age)} ago"]
 
 
-def _no_heartbeat(sight: Sight) -> str:
+def _before_training(sight: Sight) -> str:
+    """What can be said of a run of which there are no figures yet."""
+    if sight.compiling:
+        return f"compiling, for {say_seconds(sight.age or 0.0)} so far: the first figures come after that"
     yet = " yet" if sight.running else ""
     return f"{printable(sight.path.name)} is {sight.status} and has no heartbeat{yet}"

@@ -11,13 +11,13 @@ from datetime import datetime
 from pathlib import Path
 
 from velocirl.bench.profiling.showing import Screen
-from velocirl.cli.console import make_console
 from velocirl.cli.environment_files import choose
 from velocirl.cli.parsing import Parser
 from velocirl.cli.profile.session import SECONDS, ProfileSession
 from velocirl.cli.settings import Request, read_request
 from velocirl.cli.train.command import build
 from velocirl.engine.naming import nearest
+from velocirl.monitor.console import make_console
 from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 
 WHAT = ("train",)

@@ -22,17 +22,16 @@ from velocirl.bench.profiling.trials import try_advice, worth_trying
 from velocirl.bench.profiling.watching import Training, watch_training
 from velocirl.cli.environment_files import Chosen
 from velocirl.cli.settings import Request
-from velocirl.cli.train.command import CHECKPOINTS, DEFAULT_TOTAL_STEPS, build, write_config
+from velocirl.cli.train.command import build, plan_of
 from velocirl.engine.compiler.cache import cached_files
 from velocirl.engine.targets.threads import available_cores
 from velocirl.runs.callback import Callback
-from velocirl.runs.directory import Plan, create_run
 from velocirl.runs.processor import processor
 from velocirl.runs.recording import RunRecorder
 from velocirl.training.agent import Agent
-from velocirl.training.callbacks import Evaluate, StopOnReward
 from velocirl.training.config import as_plain
 from velocirl.training.device_choice import no_cuda
+from velocirl.training.running import asked_by, new_run
 
 SECONDS = 8.0  # of training, unless it is said for how many steps
 FLAME_SECONDS = 3.0
@@ -58,7 +57,7 @@ class ProfileSession:
         self._request, self._chosen, self._agent = request, chosen, agent
         self._directory, self._screen, self._command = directory, screen, command
         self._flame, self._lines = flame, lines
-        self._total = request.total_steps or agent.preset().get("total_steps", DEFAULT_TOTAL_STEPS)
+        self._total = plan_of(request, agent, chosen).total_steps
         self._doing = "training"
 
     def run(self, built: float) -> None:
@@ -166,26 +165,11 @@ class ProfileSession:
     def _callbacks(self) -> tuple[list[Callback], AbstractContextManager[None]]:
         """What the command asks for between iterations; and the hold on the run that is kept, where one is."""
         request, chosen = self._request, self._chosen
-        callbacks: list[Callback] = []
-        if request.evaluate_every is not None:
-            callbacks.append(Evaluate(request.evaluate_every))
-        if request.target_return is not None:
-            callbacks.append(StopOnReward(request.target_return))
+        plan = plan_of(request, self._agent, chosen)
+        callbacks = asked_by(plan)
         if request.run_dir is None:
             return callbacks, nullcontext()
-        plan = Plan(
-            total_steps=self._total,
-            checkpoint_every=request.checkpoint_every or max(self._total // CHECKPOINTS, 1),
-            evaluate_every=request.evaluate_every,
-            target_return=request.target_return,
-            environment_file=None if chosen.file is None else str(chosen.file),
-            environment_sha256=chosen.sha256,
-        )
-        config = as_plain(self._agent.config)
-        where = {"device": config.get("device", "cpu"), "threads": config.get("threads")}
-        seed = config.get("seed") or 0
-        run = create_run(request.run_dir, chosen.id, self._agent.name, config, seed, plan=plan, **where)
-        write_config(run, chosen)
+        run = new_run(self._agent, request.run_dir, plan, chosen.spelled)
         evaluated = plan.evaluate_every is not None
         return [*callbacks, RunRecorder(run, plan.checkpoint_every, evaluated=evaluated)], run.hold()
 

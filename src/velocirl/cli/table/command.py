@@ -32,7 +32,7 @@ def table(arguments: Sequence[str]) -> None:
     if "json" in given:
         print(json.dumps({**_named(agent, source), **_as_json(agent, shown)}))
         return
-    from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
+    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
     console = make_console()
     console.print(f"{source}: {_title(agent)}", style="dim", markup=False, soft_wrap=True)

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Self
 
-from velocirl.runs.curve import RETURN
-from velocirl.runs.metrics import STEP
+from velocirl.runs.metrics import RETURN, STEP
 from velocirl.runs.signals import StopSignals
 
 LOOK_EVERY = 0.1  # seconds between two looks at signals and the display
@@ -34,7 +33,8 @@ class SeedProcess:
     command: Sequence[str]  # of velocirl
     total: int  # steps at its end
     steps: int = 0
-    state: str = "waiting"  # then "starting", "running", "ending", and "finished", "stopped" or "failed"
+    # First "waiting", then "starting", "compiling", "running", "ending", and "finished", "stopped" or "failed".
+    state: str = "waiting"
     mean: float | None = None
     rate: float = 0.0  # steps per second
     error: str = ""
@@ -45,7 +45,7 @@ class SeedProcess:
     @property
     def alive(self) -> bool:
         """Whether its process has been started and has not ended."""
-        return self.state in ("starting", "running", "ending")
+        return self.state in ("starting", "compiling", "running", "ending")
 
     @property
     def seconds_left(self) -> float | None:

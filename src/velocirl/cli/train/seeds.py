@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,17 @@ import msgspec
 
 from velocirl.cli.environment_files import Chosen, choose, vouch
 from velocirl.cli.settings import Request
-from velocirl.cli.train.command import CONFIG, _plan, build, config_text
+from velocirl.cli.train.command import build, plan_of
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
 from velocirl.engine.targets.threads import available_cores
+from velocirl.monitor.heartbeat_file import DamagedHeartbeatError, read_heartbeat
 from velocirl.monitor.words import printable
+from velocirl.runs.config_file import CONFIG, write_config
 from velocirl.runs.directory import is_held
 from velocirl.runs.groups import Group, create_group
 from velocirl.runs.seeds import Summary
 from velocirl.runs.signals import StopSignals
-from velocirl.runs.state_file import write_whole
 from velocirl.training.config import as_plain
 from velocirl.training.together import cannot_share
 
@@ -41,11 +43,11 @@ def train_seeds(request: Request) -> None:
     # One thread each, unless it was said: many agents fill the cores better than many threads of one.
     single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
     agent = build(request.algorithm, chosen, {**single, **request.values})
-    plan, config = _plan(request, agent, chosen), as_plain(agent.config)
+    plan, config = plan_of(request, agent, chosen), as_plain(agent.config)
     first = config.get("seed") or 0
     seeds = range(first, first + request.seeds)
     group = create_group(request.run_dir, chosen.id, agent.name, seeds, config, plan)
-    _write_config(group, chosen.spelled)
+    write_config(group, chosen.spelled)
     processes = [SeedProcess(seed, _begin(group, seed, chosen.spelled), plan.total_steps) for seed in seeds]
     with group.hold():
         if cannot_share(agent) is None:
@@ -82,7 +84,7 @@ def resume_seeds(
                 raise ValueError(f"{taken}; --total-steps counts from their beginning")
             plan = msgspec.structs.replace(plan, total_steps=total_steps, target_return=None)
             group.set_plan(plan)
-            _write_config(group, spelled)
+            write_config(group, spelled)
         processes = []
         for one in results:
             more = total_steps is not None and one.steps < total_steps
@@ -124,7 +126,11 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
         if display is not None:
             display.end(one)
 
-    on_look: Callable[[], None] = (lambda: None) if display is None else display.refresh
+    def on_look() -> None:
+        if display is not None:
+            _note_compiling(group, processes)
+            display.refresh()
+
     runner = SeedProcesses(
         processes, at_once, threads, on_event=on_event, on_text=relay, on_end=on_end, on_look=on_look
     )
@@ -142,6 +148,15 @@ def conduct_seeds(group: Group, processes: Sequence[SeedProcess], *, as_json: bo
     signals.raise_received()
     if errors:
         sys.exit(FAILED)
+
+
+def _note_compiling(group: Group, processes: Sequence[SeedProcess]) -> None:
+    """Take note of processes that have begun to compile: they say so in their heartbeats, and nothing else yet."""
+    for one in processes:
+        if one.state == "starting":
+            with contextlib.suppress(DamagedHeartbeatError):
+                heartbeat = read_heartbeat(group.run_path(one.seed))
+                one.state = "compiling" if heartbeat is not None and heartbeat.compiling else one.state
 
 
 def _side_by_side(config: dict[str, Any], threads: int) -> tuple[int, str]:
@@ -185,13 +200,6 @@ def _of_seed(path: Path, seed: int) -> Path:
     return path.with_name(f"{path.stem}-{seed}{path.suffix}")
 
 
-def _write_config(group: Group, environment: str) -> None:
-    """Write the file from which every seed is trained."""
-    description = group.description
-    text = config_text(environment, description.algorithm, description.plan, description.config)
-    write_whole(group.path / CONFIG, [text.encode()])
-
-
 def _has_checkpoint(group: Group, seed: int) -> bool:
     run = group.run(seed)
     return run is not None and (run.path / "checkpoints").is_dir() and any((run.path / "checkpoints").iterdir())
@@ -218,8 +226,8 @@ class _Relay:
 
 
 def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -> SeedsDisplay:
-    from velocirl.cli.console import make_console  # what draws is imported where there is somebody to look
     from velocirl.cli.train.seeds_display import SeedsDisplay
+    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
     description = group.description
     title = f"{description.environment}  {description.algorithm}  {len(processes)} seeds, {manner}"
@@ -231,8 +239,8 @@ def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -
 def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
     from rich.markup import escape
 
-    from velocirl.cli.console import make_console
     from velocirl.cli.train.seeds_display import show_summary
+    from velocirl.monitor.console import make_console
 
     console = make_console()
     show_summary(console, summary)
@@ -247,7 +255,7 @@ def _show_ending(group: Group, summary: Summary, *, stopped: bool) -> None:
 
 def _complain(errors: dict[int, str]) -> None:
     if errors:
-        from velocirl.cli.console import make_console
+        from velocirl.monitor.console import make_console
 
         for seed, error in errors.items():
             line = f"error: seed {seed}: {' '.join(error.split())}"

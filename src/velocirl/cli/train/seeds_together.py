@@ -8,17 +8,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from velocirl.cli.environment_files import Chosen
-from velocirl.cli.train.command import build, callbacks_of, write_config
+from velocirl.cli.train.command import JSONEnds, build, row_printer
 from velocirl.cli.train.seed_processes import SeedProcess
 from velocirl.monitor.heartbeat import EVERY
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
-from velocirl.runs.curve import RETURN
-from velocirl.runs.directory import create_run
 from velocirl.runs.groups import Group
+from velocirl.runs.metrics import RETURN
 from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.agent import Agent
-from velocirl.training.config import as_plain
+from velocirl.training.running import asked_by, new_run, recorders
 from velocirl.training.together import learn_together
 
 if TYPE_CHECKING:
@@ -39,25 +38,23 @@ def conduct_together(
     plan = group.description.plan
     agents: list[Any] = []
     callbacks: list[list[Callback]] = []
-    recorders: list[RunRecorder] = []
+    recording: list[RunRecorder] = []
     with ExitStack() as held:
         for line in lines:
             agent = build(algorithm, chosen, {**values, "seed": line.seed})
-            config = as_plain(agent.config)
-            run = create_run(
-                group.run_path(line.seed), chosen.id, agent.name, config, line.seed,
-                device=config["device"], threads=config["threads"], plan=plan,
-            )  # fmt: skip
-            write_config(run, chosen)
+            run = new_run(agent, group.run_path(line.seed), plan, chosen.spelled)
             held.enter_context(run.hold())
-            own, recorder = callbacks_of(run, resources, as_json=as_json, seed=line.seed, heartbeat_every=every)
+            on_row = row_printer(line.seed) if as_json else None
+            recorder, heartbeat = recorders(run, resources, on_row=on_row, heartbeat_every=every)
+            ends = [JSONEnds(run, line.seed)] if as_json else []
+            own = [*asked_by(plan), recorder, heartbeat, *ends]
             agents.append(agent)
-            recorders.append(recorder)
+            recording.append(recorder)
             callbacks.append([*own, _Line(line, display), RunPublisher(recorder)])
         try:
             learn_together(agents, plan.total_steps, callbacks)
         except BaseException as error:
-            for agent, recorder, line in zip(agents, recorders, lines, strict=True):
+            for agent, recorder, line in zip(agents, recording, lines, strict=True):
                 if recorder.run.description.status == "running":  # it ended before training began
                     recorder.fail(agent, error)
                     line.state, line.error = "failed", str(error)
@@ -73,6 +70,12 @@ class _Line(Callback):
     def __init__(self, line: SeedProcess, display: SeedsDisplay | None) -> None:
         self._line, self._display = line, display
         self._shown = 0.0
+
+    def prepare(self, agent: Agent) -> None:  # noqa: ARG002
+        """It compiles."""
+        self._line.state = "compiling"
+        if self._display is not None:
+            self._display.refresh()
 
     def start(self, agent: Agent) -> None:  # noqa: ARG002
         """It runs."""

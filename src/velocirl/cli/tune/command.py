@@ -14,12 +14,12 @@ from velocirl.bench.machine.facts import this_machine
 from velocirl.bench.reports.terminal import show_machine
 from velocirl.bench.tuning.document import document_of
 from velocirl.bench.tuning.tuner import Plan, Tuner
-from velocirl.cli.console import make_console
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, number, whole_number
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train.command import build
 from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_table
+from velocirl.monitor.console import make_console
 from velocirl.runs.state_file import strict_json, write_whole
 from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from

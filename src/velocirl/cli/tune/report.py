@@ -19,8 +19,8 @@ from velocirl.bench.tuning.choosing import ACCEPTED, IS_REFERENCE, UNCLEAR, UNTR
 from velocirl.bench.tuning.evidence import Measured, speed_ratio
 from velocirl.bench.tuning.tuner import Tuner
 from velocirl.bench.units import SECONDS, STEPS, significant
-from velocirl.cli.settings import as_toml
-from velocirl.monitor.display import say_figure
+from velocirl.monitor.words import say_figure
+from velocirl.runs.config_file import as_toml
 from velocirl.training.agent import Agent
 from velocirl.training.config import as_plain
 

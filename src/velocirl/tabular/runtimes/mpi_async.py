@@ -17,7 +17,6 @@ one takes more. Episodes in the metrics are those of the first rank.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import Outcome, TableLearner
@@ -30,13 +29,13 @@ from velocirl.tabular.runtimes.mpi_world import together, world
 SMALLEST = 8  # towards the end ranks take less at a time, so that they end together, but no less than this part
 
 
-def conduct(agent: TabularAgent, total_steps: int | None, callbacks: Any) -> AbstractContextManager[Any]:
+def conduct(agent: TabularAgent, total_steps: int | None) -> AbstractContextManager[bool]:
     """Train while this context lasts, all ranks at once."""
     if agent.table.sparse:
         raise ValueError(
             'runtime="mpi-async" shares a dense table, and this one is sparse: use runtime="mpi", or storage="dense"'
         )
-    return together(agent, total_steps, callbacks)
+    return together(agent, total_steps)
 
 
 def make_learner(agent: TabularAgent) -> TableLearner:

@@ -96,8 +96,8 @@ def follower(environment: Any, call: dict[str, Any]) -> Agent:
 
 
 @contextmanager
-def together(agent: TabularAgent, total_steps: int | None, callbacks: Any) -> Iterator[Any]:
-    """Train while this context lasts, all ranks at once; gives the callbacks that are heard: those of the first rank.
+def together(agent: TabularAgent, total_steps: int | None) -> Iterator[bool]:
+    """Train while this context lasts, all ranks at once; says whether this is the first one, which leads the others.
 
     The learner of each rank meets the others at the beginning and parts from them at the end. A rank that fails ends
     the whole job, with its traceback: the others would wait for it.
@@ -109,7 +109,7 @@ def together(agent: TabularAgent, total_steps: int | None, callbacks: Any) -> It
         agent.prepare()
         meeting = agent.learner
         meeting.meet()
-        yield callbacks if comm.rank == 0 else ()
+        yield comm.rank == 0
     except BaseException as error:
         by_signal = isinstance(error, (KeyboardInterrupt, SystemExit))
         if by_signal and meeting is not None and (meeting.agreed or agent.finished):

@@ -1,24 +1,27 @@
-"""Every benchmark in full: all contestants, targets, notes and warnings, and each sample as a dot."""
+"""Every benchmark that was measured in full: its contestants, targets, notes and warnings, and each sample as a dot."""
 
 from __future__ import annotations
 
 import math
 from statistics import median
 
-from velocirl.bench.reports.html.markup import Markup, joined, pill, table, tag
-from velocirl.bench.reports.html.scales import Scale
+from velocirl.bench.reports.absent import is_absent, missing
 from velocirl.bench.reports.html.svg import strip
 from velocirl.bench.reports.html.words import VERDICTS, section, share_note, with_code
 from velocirl.bench.results import Finding, Measured, Report, Result
+from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.scales import Scale
 
 LEAST = 0.02  # samples that differ by less look alike
 MOST_COLUMNS = 5
 
 
 def detail_section(report: Report) -> Markup:
-    """One block for each benchmark, measured or not."""
-    if not report.results:
-        return section("benchmarks", "Every benchmark", "Nothing was measured.")
+    """One block for each benchmark, and a line of what is left out because it was not measured."""
+    left_out = _left_out(report)
+    told = [result for result in report.results if not is_absent(result)]
+    if not told:
+        return section("benchmarks", "Every benchmark", "Nothing was measured.", *left_out)
     lead = "Raw spread and all samples. Contestants of a table took turns in the same run."
     find = tag(
         "p",
@@ -26,7 +29,13 @@ def detail_section(report: Report) -> Markup:
         class_="find",
         hidden=True,
     )
-    return section("benchmarks", "Every benchmark", lead, find, *(_block(report, result) for result in report.results))
+    blocks = (_block(report, result) for result in told)
+    return section("benchmarks", "Every benchmark", lead, find, *blocks, *left_out)
+
+
+def _left_out(report: Report) -> list[Markup]:
+    reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in missing(report).items())
+    return [tag("p", f"Not measured: {reasons}.", class_="absent")] if reasons else []
 
 
 def _block(report: Report, result: Result) -> Markup:
@@ -37,40 +46,39 @@ def _block(report: Report, result: Result) -> Markup:
     if result.notes:
         parts.append(tag("p", with_code(result.notes), class_="notes"))
     parts += [tag("p", warning, class_="note fair") for warning in result.warnings]
-    if result.contestants:
-        parts.append(_contestants(report, result))
-    if result.findings:
-        parts.append(_findings(result.findings))
+    measured = [one for one in result.contestants if one.samples]
+    if measured:
+        parts.append(_contestants(report, result, measured))
+    findings = [finding for finding in result.findings if finding.estimate is not None]
+    if findings:
+        parts.append(_findings(findings))
     return tag(
         "article", *parts, class_="card block", data_find=f"{result.name} {result.category} {result.title}".lower()
     )
 
 
-def _contestants(report: Report, result: Result) -> Markup:
-    """All of them; samples as what they differ by from their median, so that spreads can be compared."""
-    farthest = max((abs(share) for one in result.contestants for share in deviations(one)), default=0.0)
+def _contestants(report: Report, result: Result, measured: list[Measured]) -> Markup:
+    """Samples as what they differ by from their median, so that spreads can be compared."""
+    farthest = max(abs(share) for one in measured for share in deviations(one))
     scale = Scale(-max(farthest, LEAST), max(farthest, LEAST), 1.0, 99.0)
-    limits = [share_note(report, result, one) for one in result.contestants]
+    limits = [share_note(report, result, one) for one in measured]
     columns = ["median", "95% interval", "spread", *(["of the limit"] if any(limits) else []), "samples"]
-    rows = [
-        _row(result, one, limit, scale, len(columns)) for one, limit in zip(result.contestants, limits, strict=True)
-    ]
+    rows = [_row(result, one, limit, scale, len(columns)) for one, limit in zip(measured, limits, strict=True)]
     headings = ["contestant", *columns, f"each, within {scale.high:.0%} of the median"]
     return table(headings, rows, numeric=set(range(1, len(columns) + 1)), class_="sortable contestants")
 
 
 def deviations(one: Measured) -> list[float]:
     """By what share of the median each sample differs from it."""
-    middle = median(one.samples) if one.samples else 0.0
+    middle = median(one.samples)
     shares = [sample / middle - 1.0 if middle else 0.0 for sample in one.samples]
     return [share if math.isfinite(share) else 0.0 for share in shares]
 
 
 def _row(result: Result, one: Measured, limit: str, scale: Scale, columns: int) -> list[str]:
     found = one.estimate
+    assert found is not None  # noqa: S101 - for the type checker: there are samples
     name = joined(one.name, tag("small", " peer")) if one.peer else one.name
-    if found is None:
-        return [name, tag("span", one.unavailable, class_="absent"), *[""] * columns]
     spread = pill(f"{one.spread:.1%}", "fair") if one.noisy else f"{one.spread:.1%}"
     limits = [limit.partition(" ")[0]] if columns == MOST_COLUMNS else []
     figures = [tag("b", result.unit.say(found.median)), result.unit.say_interval(found), spread, *limits]
@@ -78,7 +86,7 @@ def _row(result: Result, one: Measured, limit: str, scale: Scale, columns: int) 
     return [name, *figures, f"{len(one.samples)} x {one.iterations:,}", drawing]
 
 
-def _findings(findings: tuple[Finding, ...]) -> Markup:
+def _findings(findings: list[Finding]) -> Markup:
     rows = []
     for finding in findings:
         found = finding.estimate

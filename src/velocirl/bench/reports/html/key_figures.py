@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.markup import Markup, joined, pill, table, tag
-from velocirl.bench.reports.html.scales import Scale
 from velocirl.bench.reports.html.svg import box, chart, vertical
 from velocirl.bench.reports.html.words import section
 from velocirl.bench.reports.kpis import Reading, readings
 from velocirl.bench.results import Report
+from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.scales import Scale
 
-KINDS = {"met": "good", "short": "fair", "alert": "bad", "not measured": "plain"}
+KINDS = {"met": "good", "short": "fair", "alert": "bad"}
 HEIGHT = 22.0
 
 
 def key_figure_section(report: Report) -> Markup:
-    """All key figures."""
-    rows = [_row(reading) for reading in readings(report)]
+    """The key figures that were measured."""
+    rows = [_row(reading) for reading in readings(report) if reading.estimate is not None]
+    if not rows:
+        return Markup()
     lead = "What a user notices. Green is within the target, red beyond the alarming level; the needle is the figure."
     headings = ["figure", "measured", "target", "alert", "", "state"]
     return section("key-figures", "Key figures", lead, table(headings, rows, numeric={1, 2, 3}, class_="key-figures"))
@@ -23,12 +25,10 @@ def key_figure_section(report: Report) -> Markup:
 
 def _row(reading: Reading) -> list[str]:
     indicator = reading.indicator
-    name = joined(tag("b", indicator.name), tag("small", f" {indicator.what}"))
-    if reading.benchmark:
-        name = joined(name, tag("div", f"{reading.benchmark}: {reading.contestant}", class_="source"))
-    measured = tag("b", reading.says_measured) if reading.estimate else "-"
+    source = tag("div", f"{reading.benchmark}: {reading.contestant}", class_="source")
+    name = joined(tag("b", indicator.name), tag("small", f" {indicator.what}"), source)
     state = pill(reading.status, KINDS[reading.status])
-    return [name, measured, reading.says_target, reading.says_alert, gauge(reading), state]
+    return [name, tag("b", reading.says_measured), reading.says_target, reading.says_alert, gauge(reading), state]
 
 
 def gauge(reading: Reading) -> Markup:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from importlib import resources
 
-from velocirl.bench.reports.html.markup import Markup, escaped, joined, tag
+from velocirl.monitor.markup import Markup, escaped, joined, tag
 
 ICON = "data:,"  # so that no browser asks for one
 

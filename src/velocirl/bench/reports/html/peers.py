@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.markup import Markup, tag
-from velocirl.bench.reports.html.scales import logarithmic
 from velocirl.bench.reports.html.svg import axis, bar
 from velocirl.bench.reports.html.words import figure_row, section
 from velocirl.bench.reports.rivals import Rivalry, rivalries
 from velocirl.bench.results import Report
 from velocirl.bench.units import TIMES, significant
+from velocirl.monitor.markup import Markup, tag
+from velocirl.monitor.scales import logarithmic
 
 
 def peer_section(report: Report) -> Markup:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from velocirl.bench.regression import Change
-from velocirl.bench.reports.html.markup import Markup, joined, tag
 from velocirl.bench.reports.kpis import readings
 from velocirl.bench.results import MET, MISSED, UNDECIDED, Report
+from velocirl.monitor.markup import Markup, joined, tag
 
 
 def summary_head(report: Report, changes: Sequence[Change], *, compared: bool) -> Markup:
@@ -58,13 +58,13 @@ def _targets(verdicts: list[str]) -> Markup:
 
 
 def _key_figures(states: list[str]) -> Markup:
-    found = [state for state in states if state != "not measured"]
+    found = [state for state in states if state != "not measured"]  # of which nothing is said
     kind = "bad" if "alert" in found else "fair" if "short" in found else "good"
-    return _tile(f"{found.count('met')}/{len(found)}", "key figures within target", _and(*_counted(states)), kind)
+    return _tile(f"{found.count('met')}/{len(found)}", "key figures within target", _and(*_counted(found)), kind)
 
 
 def _counted(figures: Sequence[str]) -> list[str]:
-    return [f"{figures.count(status)} {status}" for status in ("alert", "short", "not measured") if status in figures]
+    return [f"{figures.count(status)} {status}" for status in ("alert", "short") if status in figures]
 
 
 def _tile(figure: str, what: str, more: str, kind: str) -> Markup:

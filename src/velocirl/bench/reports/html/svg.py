@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from velocirl.bench.reports.html.markup import Markup, joined, percent, tag
-from velocirl.bench.reports.html.scales import Scale, linear
 from velocirl.bench.statistics import Estimate
+from velocirl.monitor.markup import Markup, joined, percent, tag
+from velocirl.monitor.scales import Scale, linear
 
 BAR, LINES = 16.0, 190.0  # heights
 ROOM = 0.1  # of the level of a line chart, that it shows on both sides at least

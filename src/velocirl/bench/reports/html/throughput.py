@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from velocirl.bench.registry import CATEGORIES
-from velocirl.bench.reports.html.markup import Markup, joined, pill, tag
-from velocirl.bench.reports.html.scales import linear
 from velocirl.bench.reports.html.svg import axis, bar
 from velocirl.bench.reports.html.words import figure_row, plain, section, share_note, with_code
 from velocirl.bench.results import Report, Result
+from velocirl.monitor.markup import Markup, joined, pill, tag
+from velocirl.monitor.scales import linear
 
 
 def category_section(report: Report) -> Markup:

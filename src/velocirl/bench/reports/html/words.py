@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.markup import Markup, joined, tag
 from velocirl.bench.reports.roofline import share_in
-from velocirl.bench.results import MET, MISSED, NOT_MEASURED, UNDECIDED, Measured, Report, Result
+from velocirl.bench.results import MET, MISSED, UNDECIDED, Measured, Report, Result
 from velocirl.bench.units import Unit
+from velocirl.monitor.markup import Markup, joined, tag
 
-VERDICTS = {MET: "good", MISSED: "bad", UNDECIDED: "fair", NOT_MEASURED: "plain"}
+VERDICTS = {MET: "good", MISSED: "bad", UNDECIDED: "fair"}
 BOUNDS = {"arithmetic": "of peak arithmetic", "memory": "of peak bandwidth"}
 
 

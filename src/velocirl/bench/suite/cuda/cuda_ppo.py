@@ -130,7 +130,7 @@ def cuda_ppo_65536() -> Comparison:
     return comparison(LARGE, at_least=180e6)
 
 
-@benchmark(category="device")
+@benchmark(category="device", quick=False)
 def cuda_time_to_solve() -> Comparison:
     """CartPole-v1 solved by PPO on one CUDA device, after warm-up.
 

@@ -72,7 +72,7 @@ def vector_threads() -> Comparison:
     return comparison("thread", fleet_steps)
 
 
-@benchmark(category="scaling")
+@benchmark(category="scaling", quick=False)
 def host_processes() -> Comparison:
     """A Gymnasium environment whose step takes 20 us of Python, 16 copies, by worker processes."""
     return comparison("process", worker_steps)

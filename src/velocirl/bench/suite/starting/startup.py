@@ -21,7 +21,7 @@ env.step(numpy.zeros(4096, numpy.int64))
 """
 
 
-@benchmark(category="compile")
+@benchmark(category="compile", quick=False)
 def first_step() -> Comparison:
     """Fresh process to the first step of 4096 CartPoles.
 

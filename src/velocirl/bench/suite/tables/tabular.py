@@ -129,7 +129,7 @@ def q_learning_million() -> Comparison:
     )
 
 
-@benchmark(category="memory")
+@benchmark(category="memory", quick=False)
 def q_learning_memory() -> Comparison:
     """Memory of Q-learning beyond the process.
 

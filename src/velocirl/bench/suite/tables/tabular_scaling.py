@@ -131,7 +131,7 @@ def q_learning_threads() -> Comparison:
     )
 
 
-@benchmark(category="scaling")
+@benchmark(category="scaling", quick=False)
 def q_learning_processes() -> Comparison:
     """Q-learning of a Gymnasium environment whose step takes 20 us of Python, by processes that share a table.
 

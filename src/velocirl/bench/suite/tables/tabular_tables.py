@@ -113,7 +113,7 @@ def bytes_per_state(stored: int = STORED) -> tuple[float, float]:
     return (stored * rows.itemsize + slots.nbytes) / stored, table.nbytes / stored
 
 
-@benchmark(category="learning")
+@benchmark(category="learning", quick=False)
 def sparse_table() -> Comparison:
     """Q-learning with a sparse table that holds 10M of 16M states.
 

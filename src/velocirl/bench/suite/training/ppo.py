@@ -148,7 +148,7 @@ def ppo_1_epoch() -> Comparison:
     )
 
 
-@benchmark(category="training")
+@benchmark(category="training", quick=False)
 def ppo_share_of_peak() -> Comparison:
     """Arithmetic of training PPO on CartPole-v1, 4 epochs, beside this machine's own peak.
 

@@ -113,7 +113,7 @@ def peak_of_run(script: str) -> float:
     return found
 
 
-@benchmark(category="memory")
+@benchmark(category="memory", quick=False)
 def episode_memory() -> Comparison:
     """Memory that an episode takes at its peak, beyond what was there before it.
 
@@ -130,7 +130,7 @@ def episode_memory() -> Comparison:
     return Comparison(BYTES, contestants)
 
 
-@benchmark(category="memory")
+@benchmark(category="memory", quick=False)
 def run_memory() -> Comparison:
     """Memory of a process that trains, at its peak.
 
@@ -141,7 +141,7 @@ def run_memory() -> Comparison:
     return Comparison(MEGABYTES, {"import velocirl": partial(told_once, IMPORTS), **contestants})
 
 
-@benchmark(category="memory")
+@benchmark(category="memory", quick=False)
 def leaks() -> Comparison:
     """Memory that stays after a thousand iterations of training, in fresh processes, after a thousand before.
 

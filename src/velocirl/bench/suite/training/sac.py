@@ -99,7 +99,7 @@ def sac_pendulum() -> Comparison:
     )
 
 
-@benchmark(category="training")
+@benchmark(category="training", quick=False)
 def sac_share_of_peak() -> Comparison:
     """Arithmetic of training SAC on Pendulum-v1 beside this machine's own peak.
 

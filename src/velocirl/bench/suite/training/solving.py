@@ -56,7 +56,7 @@ print(time.perf_counter() - start)
 """
 
 
-@benchmark(category="training")
+@benchmark(category="training", quick=False)
 def time_to_solve() -> Comparison:
     """Fresh process to CartPole-v1 solved by PPO.
 
@@ -77,7 +77,7 @@ def time_to_solve() -> Comparison:
     )
 
 
-@benchmark(category="compile")
+@benchmark(category="compile", quick=False)
 def training_start() -> Comparison:
     """The beginning of training: PPO on CartPole-v1 made, compiled, and taken through one iteration.
 

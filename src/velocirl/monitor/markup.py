@@ -1,4 +1,4 @@
-"""HTML put together from parts: text is escaped unless it was made here, so nothing a report says becomes code."""
+"""HTML put together from parts: text is escaped unless it was made here, so nothing that is shown becomes code."""
 
 from __future__ import annotations
 

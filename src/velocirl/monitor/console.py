@@ -1,4 +1,4 @@
-"""The console that commands print to, on a terminal and elsewhere."""
+"""The console that training and commands print to, on a terminal and elsewhere."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""`velocirl plot`: the command, and what it is made of."""

@@ -1,0 +1,28 @@
+"""Where a line of a plot ends, in words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from velocirl.monitor.words import say_count, say_figure, say_seconds
+from velocirl.runs.comparing import By, PlotLine
+
+
+class End(NamedTuple):
+    """The last point of a line; what there is not is empty."""
+
+    value: str
+    interval: str
+    evaluation: str
+    where: str  # steps or seconds
+
+
+def end_of(line: PlotLine, by: By) -> End:
+    """Where a line ends, how sure that is, and its last evaluation."""
+    curve, at = line.curve, float(line.curve.x[-1])
+    interval = ""
+    if curve.low is not None and curve.high is not None:
+        interval = f"{say_figure(float(curve.low[-1]))} to {say_figure(float(curve.high[-1]))}"
+    evaluation = "" if line.evaluation is None else say_figure(float(line.evaluation.y[-1]))
+    where = f"{say_count(at)} steps" if by == "steps" else say_seconds(at)
+    return End(say_figure(float(curve.y[-1])), interval, evaluation, where)

@@ -1,0 +1,36 @@
+"""The options of `velocirl train --help` in groups, those that people change most first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+ENVIRONMENT, NETWORK, TABLE, LEARNING, RUNNING = "environment", "network", "table", "learning", "running"
+# In this order; a setting that no group names is one of learning, and comes after those that are named there.
+GROUPS: dict[str, tuple[str, ...]] = {
+    ENVIRONMENT: ("num_envs", "params", "workers", "check", "trust"),
+    NETWORK: ("hidden", "activation", "network", "critic", "shared", "initialiser", "compile"),
+    TABLE: ("storage", "dtype", "initial_value"),
+    LEARNING: (
+        "learning_rate", "learning_rate_schedule", "gamma", "horizon", "epochs", "minibatch_size", "clip",
+        "entropy_coefficient", "gae_lambda", "buffer_size", "batch_size", "learning_starts", "train_every",
+        "gradient_steps", "exploration", "exploration_rate", "exploration_schedule", "exploration_initial",
+        "exploration_final", "exploration_fraction", "temperature", "noise", "n_step", "priority", "optimiser",
+        "max_grad_norm",
+    ),
+    RUNNING: (
+        "seed", "seeds", "device", "runtime", "run_dir", "evaluate_every", "target_return", "checkpoint_every",
+        "threads", "precision", "overlap", "buffer_file", "pin", "steps_per_sync", "quiet", "json",
+    ),
+}  # fmt: skip
+
+
+def grouped(config: type[Any], others: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The names of a configuration's settings, and of other options that a group names, by their groups."""
+    settings = [field.name for field in dataclasses.fields(config)]
+    known = {*settings, *others}
+    found = {group: [name for name in names if name in known] for group, names in GROUPS.items()}
+    placed = {name for names in found.values() for name in names}
+    found[LEARNING] += [name for name in settings if name not in placed]
+    return {group: names for group, names in found.items() if names}

@@ -1,0 +1,55 @@
+"""What an agent is, how far it is and how it does, for people: as a line, as lines, and as HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from velocirl.training.agent import Agent
+
+
+def facts_of(agent: Agent) -> dict[str, str]:
+    """What there is to say of an agent, by name."""
+    goal, returns = agent.goal, agent.recent_returns
+    steps = f"{agent.steps:,}" if goal is None else f"{agent.steps:,} of {goal.stop:,}"
+    facts = {
+        "environment": agent.source.id,
+        **agent.parts(),
+        "seed": str(agent.seed),
+        "steps": steps if agent.steps else "none yet",
+    }
+    if returns:
+        facts["return"] = f"{np.mean(returns):,.4g}, the mean of {len(returns)} episodes"
+    return facts
+
+
+def as_line(agent: Agent) -> str:
+    """In one line: <PPO on CartPole-v1, 64x64 tanh, cpu, 100,352 of 100,000 steps, return 481>."""
+    facts = facts_of(agent)
+    said = [f"{type(agent).__name__} on {facts['environment']}", *agent.parts().values()]
+    said.append("no steps yet" if not agent.steps else f"{facts['steps']} steps")
+    if "return" in facts:
+        said.append(f"return {facts['return'].partition(', ')[0]}")
+    return f"<{', '.join(said)}>"
+
+
+def as_lines(agent: Agent) -> str:
+    """As lines, a fact on each."""
+    facts = facts_of(agent)
+    width = max(map(len, facts))
+    return "\n".join([type(agent).__name__, *(f"  {name:<{width}}  {fact}" for name, fact in facts.items())])
+
+
+def as_html(agent: Agent) -> str:
+    """As a small table; whatever comes from an environment or a file is text there."""
+    from velocirl.monitor.markup import tag  # needed where a notebook shows an agent
+
+    plain, left = "border: 0; background: none", "text-align: left; padding: 0 1.2em 0 0"
+    rows = [
+        tag("tr", tag("td", name, style=f"{plain}; {left}; opacity: .7"), tag("td", fact, style=f"{plain}; {left}"))
+        for name, fact in facts_of(agent).items()
+    ]
+    table = tag("table", tag("tbody", *rows), style=f"{plain}; margin: .2em 0")
+    return str(tag("div", tag("b", type(agent).__name__), table))

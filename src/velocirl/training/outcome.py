@@ -1,0 +1,58 @@
+"""How a training ended, and what can be done then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gymnasium
+
+from velocirl.runs.directory import Run
+from velocirl.runs.metrics import RETURN
+from velocirl.runs.recording import interrupted
+from velocirl.vector.making import GYMNASIUM
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from velocirl.training.agent import Agent
+
+COLORS = {"solved": "bold green", "finished": "bold", "stopped": "bold yellow"}
+
+
+def outcome(agent: Agent, target: float | None) -> str:
+    """How training ended: solved, finished or stopped."""
+    if interrupted(agent):
+        return "stopped"
+    mean = agent.metrics.get(RETURN)
+    wanted = solved_at(agent.source.id) if target is None else target
+    full = len(agent.recent_returns) == agent.recent_returns.maxlen
+    return "solved" if wanted is not None and mean is not None and full and mean >= wanted else "finished"
+
+
+def solved_at(environment: str) -> float | None:
+    """The mean return at which an environment counts as solved, where Gymnasium knows one."""
+    known = gymnasium.registry.get(environment.removeprefix(GYMNASIUM))
+    return None if known is None else known.reward_threshold
+
+
+def ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
+    """What a person is told at the end of a run: how it went, where it lies, and what comes next."""
+    from rich.text import Text  # what draws is imported where there is somebody to look
+
+    from velocirl.monitor.words import say_count, say_figure, say_seconds
+
+    plan = run.description.plan
+    word = outcome(agent, None if plan is None else plan.target_return)
+    rate = float(agent.metrics.get("time/fps") or 0.0)
+    mean = agent.metrics.get(RETURN)
+    first = Text.assemble(
+        (word, COLORS[word]),
+        f" after {agent.steps:,} steps, {say_seconds(seconds)}, {say_count(rate)} steps/s",
+        "" if mean is None else f"; return {say_figure(mean)}, the mean of {len(agent.recent_returns)} episodes",
+    )
+    after = "resume" if word == "stopped" else "evaluate"
+    return [
+        first,
+        Text.assemble(("run   ", "dim"), str(run.path)),
+        Text.assemble(("next  ", "dim"), f"velocirl {after} {run.name}"),
+    ]

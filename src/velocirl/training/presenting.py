@@ -1,0 +1,72 @@
+"""Who is told of a training: what a user gave, the run that is kept, and the display of whoever looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from velocirl.monitor.attention import attention, in_notebook, in_terminal, is_free
+from velocirl.runs.callback import Callback
+
+if TYPE_CHECKING:
+    from velocirl.monitor.watcher import Watcher
+    from velocirl.training.agent import Agent, Goal
+    from velocirl.training.running import Recording
+
+PATIENCE = 2.0  # seconds; of what is over sooner nothing is shown
+
+
+@contextmanager
+def presented(
+    agent: Agent,
+    goal: Goal,
+    callbacks: Sequence[Callback],
+    *,
+    progress: bool | None,
+    run_dir: str | Path | None,
+    checkpoint_every: int | None,
+) -> Iterator[list[Callback]]:
+    """Give all who are told of a training, in their order, while it lasts."""
+    with ExitStack() as held:
+        recording = None
+        if run_dir is not None:
+            from velocirl.training.running import kept_in  # which most trainings do without
+
+            recording = held.enter_context(kept_in(run_dir, agent, goal, callbacks, checkpoint_every))
+        elif checkpoint_every is not None:
+            raise ValueError("checkpoint_every says how often a run is saved: give its directory as run_dir too")
+        told = [*callbacks, *(() if recording is None else recording.callbacks)]
+        if wanted(progress):
+            display = make_display(recording)
+            held.callback(display.end)
+            held.enter_context(attention())
+            told.append(display)
+        yield told if recording is None else [*told, recording.publisher]
+
+
+def wanted(progress: bool | None) -> bool:
+    """Whether training is shown: where somebody looks, unless it was said otherwise."""
+    return is_free() and (in_notebook() or in_terminal()) if progress is None else progress
+
+
+def make_display(recording: Recording | None) -> Watcher:
+    """What shows training here: in a notebook, in a terminal, or line by line."""
+    given = {}
+    if recording is not None:
+        from velocirl.training.outcome import ending
+
+        run = recording.run
+        given = {
+            "ending": lambda agent, seconds: ending(agent, run, seconds),
+            "resources": recording.resources,
+        }
+    if in_notebook():
+        from velocirl.monitor.notebook import NotebookDisplay
+
+        return NotebookDisplay(**given, after=PATIENCE)
+    from velocirl.monitor.console import make_console
+    from velocirl.monitor.display import Display
+
+    return Display(make_console(), **given, after=PATIENCE)
