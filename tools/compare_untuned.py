@@ -78,8 +78,8 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "exploration_final_eps": 0.04, "policy_kwargs": WIDE,
         },
     },
-    "sac": dict.fromkeys(STEPS["sac"], {"learning_starts": 10_000}),
-    "td3": dict.fromkeys(STEPS["td3"], {"learning_starts": 10_000, "noise": 0.1}),
+    "sac": {name: {"learning_starts": 10_000} for name in STEPS["sac"]},
+    "td3": {name: {"learning_starts": 10_000, "noise": 0.1} for name in STEPS["td3"]},
 }  # fmt: skip
 
 
