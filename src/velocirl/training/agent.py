@@ -90,6 +90,7 @@ class Agent(metaclass=Documented):
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
+    untuned: ClassVar[Mapping[str, Any]] = {}  # settings in environments that are not ours, which have no presets
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -103,7 +104,7 @@ class Agent(metaclass=Documented):
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         preset |= self.source.settings()
         config = own_settings(self.Config, config, preset, self.source.observation_space)
-        self.config: Any = build_config(self.Config, {**preset, **config})
+        self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
         self.source.require_count(self.config.num_envs)
         if self.config.check:
             self.source.watch()
@@ -138,8 +139,12 @@ class Agent(metaclass=Documented):
         return self.name.upper()
 
     def preset(self) -> Mapping[str, Any]:
-        """The settings with which this algorithm is known to learn its environment."""
-        return self.source.preset(self.name)
+        """The settings with which this algorithm is known to learn its environment, or those that nobody knows."""
+        return self.untuned if self.source.native is None else self.source.preset(self.name)
+
+    def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Settings of which some may depend on what was given."""
+        return settings
 
     def learn(
         self,
