@@ -184,7 +184,8 @@ def page(results: list[Job]) -> str:
         "",
         f"Interquartile means of {SEEDS} seeds with 95% intervals (bootstrap), {EPISODES} deterministic episodes each;"
         f" seconds of `learn` on one thread, in the order of the columns, on {where}. At least as good as the better of"
-        f" the two in {as_good} of {len(found)} pairs, wholly below the defaults in {below}, sooner than both in {sooner}.",
+        f" the two in {as_good} of {len(found)} pairs, wholly below the defaults in {below}, sooner than both in"
+        f" {sooner}.",
     ]
     return "\n".join(lines)
 
