@@ -312,7 +312,11 @@ def started(tmp_path):
 def test_an_interrupt_saves_and_ends_all(tmp_path):
     process, workers = started(tmp_path)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: to all of them
-    assert process.wait(10) != 0
+    try:
+        assert process.wait(10) != 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # where these tests run in a shell's background, it is not heard
     process.stdout.close()
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 5)
     assert Checkpoints(tmp_path / "checkpoints").latest().state.document["steps"] > 0
