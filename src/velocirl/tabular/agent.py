@@ -32,6 +32,7 @@ from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
 from velocirl.training.callbacks import Step
+from velocirl.training.params import check_copies
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
 COPIES = {"cpu": 64, "threads": 128, "cuda": 65_536}  # of threads, for each one
@@ -76,8 +77,7 @@ class TabularAgent(Agent):
         self.table = self.make_table()
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Actor | None = None
-        self._learner: TableLearner | None = None
-        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        check_copies(source.native, source.params, self.num_envs)
 
     def preset(self) -> Mapping[str, Any]:
         """Those of tabular algorithms, and those of this one."""
@@ -196,6 +196,15 @@ class TabularAgent(Agent):
         if self._waiting is not None:
             self.learner.load_state(self._waiting)
             self._waiting = None
+
+    def pause(self) -> None:
+        """Nothing is under way between iterations; but other ranks would not hear of what this one is told."""
+        if self._learner is not None and self.config.runtime in ("mpi", "mpi-async"):
+            raise ValueError(f'with runtime="{self.config.runtime}", params are given before training, on every rank')
+
+    def release(self, learner: Any) -> None:
+        """Give back what a learner holds."""
+        learner.close()
 
     def iterate(self) -> Row | None:
         """Every copy takes many steps and is learnt from."""

@@ -119,7 +119,8 @@ class TableLearner(Protocol):
     """Runs the rounds of a tabular algorithm; the table is the agent's own."""
 
     num_envs: int
-    # What may be missing: `meter`, with which it counts its time, and `drain() -> Outcome | None`, see `TabularAgent`.
+    # What may be missing: `fleet`, the copies where they are compiled and in this process; `meter`, with which it
+    # counts its time; and `drain() -> Outcome | None`, see `TabularAgent`.
     grain: int  # steps that a call should have where training lasts long enough; 0 where any number will do
 
     def run(self, pace: Pace, first: int) -> Outcome:
@@ -151,7 +152,7 @@ class FleetLearner:
     """A compiled fleet, shared out to threads that learn into one table without locks."""
 
     def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int) -> None:
-        self._lesson, self._envs, self._table = task, envs, task.table
+        self._lesson, self.fleet, self._table = task, envs, task.table
         self.num_envs = envs.num_envs
         target: Any = envs.target
         fleet: CPUTarget = target
@@ -173,7 +174,7 @@ class FleetLearner:
             fleet.translator.adopt(stage, translator.scalar(stage))  # pyright: ignore[reportArgumentType]
         example = self._shares[0], self._table.arrays, self.current[0]
         self._tables = self._make_tables(copied)
-        loop = fleet_loop(fleet.life, envs.environment.legal, parts, exchange)
+        loop = fleet_loop(fleet.life, envs.environment.legal_at_the_end, parts, exchange)
         pace = self._typed(Pace(0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0))
         self._run = fleet.compile(loop, *example, pace, self._work, self._tables[0][1])
         self._begin = fleet.compile(begin_loop(parts), *example, np.float32(0))
@@ -231,8 +232,8 @@ class FleetLearner:
         if not self._begun:
             return {}
         own = {f"current.{name}": np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
-        fleet = named("fleet", self._envs.get_state())
-        return {**own, **fleet, "fleet.action": np.array(self._envs.copies.action), "policy.rng": self._rng.copy()}
+        fleet = named("fleet", self.fleet.get_state())
+        return {**own, **fleet, "fleet.action": np.array(self.fleet.copies.action), "policy.rng": self._rng.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
@@ -240,8 +241,8 @@ class FleetLearner:
             return
         fleet = within("fleet", state)
         action = fleet.pop("action")
-        self._envs.set_state(fleet)
-        self._envs.copies.action[:] = action
+        self.fleet.set_state(fleet)
+        self.fleet.copies.action[:] = action
         self._rng[:] = state["policy.rng"]
         first = 0
         for current in self.current:

@@ -31,8 +31,10 @@ from velocirl.runs.models import find_model, model_of
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
+from velocirl.training.changing import Changing
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.documenting import Documented, signature_of
+from velocirl.training.params import check_copies
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.source import Source
 from velocirl.training.words import changed, own_arguments, own_settings
@@ -83,7 +85,7 @@ class Goal:
         return min(max((steps - self.start) / self.total, 0.0), 1.0)
 
 
-class Agent(metaclass=Documented):
+class Agent(Changing, metaclass=Documented):
     """An algorithm with its environment, network and everything that decides its future."""
 
     name: ClassVar[str]
@@ -114,6 +116,11 @@ class Agent(metaclass=Documented):
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
+        self._late: Row | None = None  # what a callback found under way, and waited for
+        self._learner: Any = None
+        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        if self.config.num_envs is not None:
+            check_copies(self.source.native, self.source.params, self.config.num_envs)
 
     @property
     def label(self) -> str:
@@ -181,6 +188,8 @@ class Agent(metaclass=Documented):
         for listener in listeners:
             if listener.step(self) is False and self.stopping is None:
                 self.stopping = "a callback stopped it"
+        late, self._late = self._late, None
+        self._tell(listeners, late)
 
     @property
     def seed(self) -> int:

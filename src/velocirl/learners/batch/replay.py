@@ -55,6 +55,11 @@ class BatchReplay(BatchLearner):
         """The environments, where they step on the host."""
         return getattr(self.steps, "envs", None)
 
+    @property
+    def fleet(self) -> Any:
+        """The copies, where they are compiled."""
+        return getattr(self.steps, "fleet", None)
+
     def prepare(self) -> None:
         """Where the device has graphs: run everything once, record it, and go back to where it began."""
         if not self.device.captures:

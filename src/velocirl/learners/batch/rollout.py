@@ -90,6 +90,11 @@ class BatchRollout(BatchLearner):
         """The environments, where they step on the host."""
         return getattr(self.collector, "envs", None)
 
+    @property
+    def fleet(self) -> Any:
+        """The copies, where they are compiled."""
+        return self.collector.fleet
+
     def gauges(self) -> dict[str, float]:
         """How long learner and collector have waited for each other, where both are at work at once."""
         return {} if self._background is None else self._background.gauges()

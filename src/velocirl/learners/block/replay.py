@@ -119,6 +119,11 @@ class BlockReplay:
             self.envs.reset()
         self.take()
 
+    @property
+    def fleet(self) -> FleetVectorEnv | None:
+        """The copies, where they are compiled."""
+        return self.envs if isinstance(self.envs, FleetVectorEnv) else None
+
     def iterate(self, schedule: Pace, steps: int) -> Report:
         """Every copy takes `schedule.rounds` steps, after which the run has taken `steps`; what is due is learnt."""
         log, networks, copies = self._log, self.networks, self.task.config.num_envs

@@ -43,6 +43,7 @@ from velocirl.learners.phases import (
 from velocirl.learners.schedule import SCHEDULE, Schedule
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
+from velocirl.vector.native import FleetVectorEnv
 
 
 class Epochs(NamedTuple):
@@ -264,6 +265,16 @@ class BlockRollout:
             counts[:] = self._minibatches[0]
         self.collector.load_state(state)
         self.take()
+
+    @property
+    def envs(self) -> Any:
+        """The copies."""
+        return self.collector.envs
+
+    @property
+    def fleet(self) -> FleetVectorEnv | None:
+        """The copies, where they are compiled."""
+        return self.envs if isinstance(self.envs, FleetVectorEnv) else None
 
     @property
     def learning_threads(self) -> int:

@@ -81,7 +81,7 @@ class CUDALearner:
     grain = 0  # a call may be short
 
     def __init__(self, task: TabularTask, envs: CUDAFleetVectorEnv, seed: int, *, counts_visits: bool) -> None:
-        self._table = task.table
+        self._table, self.fleet = task.table, envs
         self.num_envs = count = envs.num_envs
         target: Any = envs.target
         fleet: CUDATarget = target
@@ -102,7 +102,7 @@ class CUDALearner:
         parts = task.scalars()
         learn = learning(task, counts_visits)
         self._begin = Kernel(begin_kernel(parts), fleet.translator, fleet.rehearse, fleet.tell)
-        keep_mask = last_mask_of(envs.environment.legal)
+        keep_mask = last_mask_of(envs.environment.legal_at_the_end)
         loop = round_kernel(fleet.life, keep_mask, parts, entering(task), learn)
         self._run = Kernel(loop, fleet.translator, fleet.rehearse, fleet.tell)
         envs.reset()
