@@ -111,7 +111,7 @@ class DrawnRecord(Record):
             kind = own.dtype[name]
             if kind.shape:
                 raise ValueError(
-                    f"{environment.id}: {own.name}.{name} is an array of {kind.shape}, and only single numbers are drawn"
+                    f"{environment.id}: {own.name}.{name} is an array of {kind.shape}; only single numbers are drawn"
                 )
             kind = np.dtype(np.int8) if kind.kind == "b" else kind
             kinds += [(low_of(name), kind), (high_of(name), kind), (is_log(name), np.dtype(np.int8))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -31,10 +31,11 @@ MOST_POINTS = 1024  # of the curve that is shown; when there are more, every sec
 WIDEST, NARROWEST = 100, 64  # columns of the panel; below, there is no room for the curve
 CURVE_LINES = 9
 IN_A_LINE = 5  # figures
+LENGTH, EPISODE = "rollout/ep_len_mean", "episode/"  # before the names of what an environment reports
 FIGURES = {  # in their order, by what a person calls them
     RETURN: "return",
     EVALUATION: "evaluation",
-    "rollout/ep_len_mean": "episode length",
+    LENGTH: "episode length",
     "rollout/exploration_rate": "exploration",
     "train/policy_gradient_loss": "policy loss",
     "train/value_loss": "value loss",
@@ -144,7 +145,7 @@ class Display(Callback):
     def _line(self, agent: Agent) -> str:
         goal, metrics = agent.goal, agent.metrics
         assert goal is not None  # noqa: S101 - in training there is one
-        named = ((name, metrics.get(key)) for key, name in FIGURES.items())
+        named = ((name, metrics.get(key)) for key, name in figures_of(metrics))
         figures = "  ".join([f"{name} {_say(value)}" for name, value in named if value is not None][:IN_A_LINE])
         line = f"{agent.steps:>12,} steps {goal.progress(agent.steps):>4.0%}  {_rate(agent):>8}  {figures}".rstrip()
         return f"{line}  ({WARM_UP})" if _warms_up(agent) else line
@@ -188,7 +189,7 @@ class Display(Callback):
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(justify="right", width=9, no_wrap=True)
-        for key, name in FIGURES.items():
+        for key, name in figures_of(agent.metrics):
             value = self._evaluation if key == EVALUATION else agent.metrics.get(key)
             if value is not None:
                 table.add_row(name, Text(_say(value), "bold" if key in (RETURN, EVALUATION) else ""))
@@ -214,6 +215,15 @@ class Display(Callback):
         """What training takes of the machine, and what it says of itself."""
         gauges = [say_gauge(name, value) for name, value in gauges_of(agent).items()]
         return Text(in_lines([*say_resources(self._resources.read()), *gauges], width), "dim")
+
+
+def figures_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The figures that are shown, by what a person calls them; after the length of episodes, what they report."""
+    for key, name in FIGURES.items():
+        yield key, name
+        if key == LENGTH:
+            reported = (one for one in metrics if one.startswith(EPISODE))
+            yield from ((one, one.removeprefix(EPISODE).replace("_", " ")) for one in reported)
 
 
 def _say(value: float) -> str:

@@ -133,6 +133,7 @@ class TabularAgent(Agent):
             self.make_memory(),
             self.table,
             self.phases,
+            self.report,
         )
 
     def make_table(self, **options: Any) -> ValueTable:
@@ -225,6 +226,7 @@ class TabularAgent(Agent):
         self.iterations += 1
         self.recent_returns.extend(outcome.returns)
         self.recent_lengths.extend(outcome.lengths)
+        self.note_reported(outcome.reported)
         return {**self.time_metrics(self.steps), **self.row(outcome)}
 
     def pace(self) -> Pace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -39,6 +39,7 @@ from velocirl.tabular.loop import (
     Stages,
     fleet_loop,
     no_exchange,
+    reported,
     scalars,
     stages,
 )  # fmt: skip
@@ -78,6 +79,12 @@ class TabularTask:
     memory: Memory
     table: ValueTable
     phases: dict[str, float]  # the agent's own, to which a learner adds
+    report: tuple[str, ...]  # fields of the last state of an episode that are told of
+
+    @property
+    def episode(self) -> np.dtype[Any]:
+        """What is kept of an episode."""
+        return np.dtype([*EPISODE.descr, *((reported(name), np.float32) for name in self.report)])
 
     def scalars(self) -> Scalars:
         """What is done for one copy, with a dense table."""
@@ -86,7 +93,7 @@ class TabularTask:
     def stages(self, *, shared: bool = False) -> Stages:
         """The stages of a round; where the table is `shared`, others may add rows at the same time."""
         find = finder(self.table.sparse, shared)
-        return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember)
+        return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report)
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
@@ -99,7 +106,7 @@ class TabularTask:
             rng=as_rows(streams),
             window=aligned_zeros(count, self.memory.window),
             last_mask=as_rows(aligned_zeros((count, self.actions if self.masked else 1), np.int8)),
-            episodes=aligned_zeros(KEPT, EPISODE),
+            episodes=aligned_zeros(KEPT, self.episode),
             tally=aligned_zeros(TALLY, np.float64),
             counters=allocate(1)[0],
         )
@@ -113,6 +120,7 @@ class Outcome:
     error: float  # the mean of the absolute errors
     returns: list[float]  # of the last episodes that ended, in the order of their ends
     lengths: list[int]
+    reported: Mapping[str, list[float]] = field(default_factory=dict)  # what the environment reports of these
 
 
 class TableLearner(Protocol):
@@ -212,7 +220,7 @@ class FleetLearner:
                 break
             done = int(sum(current.tally[ROUNDS] for current in self.current))
         self.meter.add(perf_counter() - begun)
-        return outcome_of(self.current, first, self.num_envs)
+        return outcome_of(self.current, first, self.num_envs, self._lesson.report)
 
     def settle(self) -> None:
         """Everything that threads learnt is in the agent's table when they are done."""
@@ -317,7 +325,7 @@ def meter_of(phases: dict[str, float], several: Sequence[Current]) -> Meter:
     return Meter(phases, "rollout", share_out)
 
 
-def outcome_of(several: Sequence[Current], first: int, num_envs: int) -> Outcome:
+def outcome_of(several: Sequence[Current], first: int, num_envs: int, report: Sequence[str] = ()) -> Outcome:
     """What the current of a call have tallied; a fault is raised."""
     steps, errors, offset = 0, 0.0, 0
     episodes: list[Any] = []
@@ -334,4 +342,5 @@ def outcome_of(several: Sequence[Current], first: int, num_envs: int) -> Outcome
         episodes.append(current.episodes[order])
     last = np.concatenate(episodes)
     last = last[np.argsort(last["step"], kind="stable")]
-    return Outcome(steps, errors / max(steps, 1), last["total"].tolist(), last["length"].tolist())
+    told = {name: last[reported(name)].tolist() for name in report}
+    return Outcome(steps, errors / max(steps, 1), last["total"].tolist(), last["length"].tolist(), told)

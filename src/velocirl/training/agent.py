@@ -6,7 +6,7 @@ import importlib
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -66,6 +66,7 @@ RECENT_SPECS: Specs = {
     "recent.returns": ArraySpec(np.float64, (None,)),
     "recent.lengths": ArraySpec(np.int64, (None,), 0, 2**62),
 }
+REPORTED_SPEC = ArraySpec(np.float64, (None,), finite=False, optional=True)  # of a field that is reported
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class Agent(Changing, metaclass=Documented):
         self.stopping: str | None = None  # why training should end now, where a callback said so
         self.recent_returns: deque[float] = deque(maxlen=RECENT)
         self.recent_lengths: deque[int] = deque(maxlen=RECENT)
+        self.recent_reported: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in self.report}
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
@@ -126,6 +128,11 @@ class Agent(Changing, metaclass=Documented):
     def label(self) -> str:
         """The name of the algorithm, for people."""
         return self.name.upper()
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        """The fields of its state that the environment reports at the end of an episode."""
+        return () if self.source.native is None else self.source.native.report
 
     def preset(self) -> Mapping[str, Any]:
         """The settings with which this algorithm is known to learn its environment."""
@@ -254,6 +261,7 @@ class Agent(Changing, metaclass=Documented):
         recent = {
             "recent.returns": np.array(self.recent_returns, np.float64),
             "recent.lengths": np.array(self.recent_lengths, np.int64),
+            **{f"reported.{name}": np.array(values, np.float64) for name, values in self.recent_reported.items()},
         }
         document = {
             "algorithm": self.name,
@@ -330,7 +338,8 @@ class Agent(Changing, metaclass=Documented):
             saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
-            check_arrays(state.arrays, {**RECENT_SPECS, **agent.specs(state.arrays)}, allow_nan=allow_nan)
+            reported = {f"reported.{name}": REPORTED_SPEC for name in agent.recent_reported}
+            check_arrays(state.arrays, {**RECENT_SPECS, **reported, **agent.specs(state.arrays)}, allow_nan=allow_nan)
             if agent.source.native is not None and "fleet.state" in state.arrays:
                 try_copies(agent.source.native, within("fleet", state.arrays))
             agent.steps, agent.iterations = document.steps, document.iterations
@@ -339,6 +348,8 @@ class Agent(Changing, metaclass=Documented):
                 raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")
             agent.recent_returns.extend(state.arrays["recent.returns"].tolist())
             agent.recent_lengths.extend(state.arrays["recent.lengths"].tolist())
+            for name, values in agent.recent_reported.items():
+                values.extend(state.arrays.get(f"reported.{name}", np.zeros(0)).tolist())
             agent.load_arrays(state.arrays)
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
@@ -360,9 +371,17 @@ class Agent(Changing, metaclass=Documented):
             "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
             "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
         }
+        for name, values in self.recent_reported.items():
+            mean = float(np.mean(values)) if values else np.nan
+            row[f"episode/{name}"] = mean if np.isfinite(mean) else None
         for phase, share in shares(self.phases).items():
             row[f"time/{phase}_share"] = round(share, 4)
         return row
+
+    def note_reported(self, reported: Mapping[str, Sequence[float]]) -> None:
+        """Take in what the environment reports of episodes that ended, by field."""
+        for name, values in reported.items():
+            self.recent_reported[name].extend(values)
 
     def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
         """Observations with a leading dimension, their masks, and whether there was only one."""

@@ -52,8 +52,9 @@ class Changing:
         config = dataclasses.replace(self.config, params=build_config(self.Config, {"params": source.params}).params)
         fleet: Any = getattr(self._learner, "fleet", None)
         native = source.native
-        alike = fleet is not None and native is not None and native.drawn == fleet.environment.drawn
-        if self._learner is not None and not alike and getattr(self.config, "buffer_file", None) is not None:
+        if native is None or fleet is None or native.drawn != fleet.environment.drawn:
+            fleet = None  # what is compiled is another
+        if self._learner is not None and fleet is None and getattr(self.config, "buffer_file", None) is not None:
             raise ValueError(
                 f"other parameters would be drawn than until now, for which the memory in {self.config.buffer_file}"
                 " would have to be read anew: save the agent, and load it with params="
@@ -62,7 +63,7 @@ class Changing:
         self.source, self.config = source, config
         if self._waiting is not None:
             self._waiting = self._changed(self._waiting)
-        elif alike and native is not None:  # so is what is compiled
+        elif fleet is not None and native is not None:
             fleet.write({"params": changed_rows(native, source.params, fleet.read(("params",))["params"])})
         elif self._learner is not None:
             self._remake()

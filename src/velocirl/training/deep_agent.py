@@ -394,6 +394,7 @@ class DeepAgent(Agent):
     def _told(self, report: Report) -> Row:
         self.recent_returns.extend(report.returns)
         self.recent_lengths.extend(report.lengths)
+        self.note_reported(report.reported)
         row = {**self.time_metrics(report.steps), **self.row(report)}
         row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has begun by now
         return row

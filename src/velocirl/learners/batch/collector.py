@@ -31,8 +31,8 @@ from velocirl.learners.recording import (
     cut,
     forget,
     see,
-    settle,
 )  # fmt: skip
+from velocirl.learners.reporting import Endings, settling
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 
@@ -68,6 +68,7 @@ class Recorded:
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
+        self.report, self.reported = task.report, zeros(len(task.report), *ends)
         self.reward_sums = zeros(copies, 2, dtype=np.float64)
         self.observation_sums = zeros(copies if task.encoding.normalises else 0, 2, inputs, dtype=np.float64)
         self.start_state = zeros(copies, state_size)  # what a recurrent network remembered before the first step
@@ -100,7 +101,7 @@ class Recorded:
         return {
             "records": self.memory, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
             "fault": log.fault, "reward_sums": self.reward_sums, "observation_sums": self.observation_sums,
-            "start_state": self.start_state,
+            "start_state": self.start_state, **({"reported": self.reported} if self.report else {}),
         }  # fmt: skip
 
 
@@ -238,8 +239,9 @@ class BatchCollector:
             Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments)),
             Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
         ]
+        record_step, more = settling(task.report, Endings(experience.final_state, recorded.reported))
         after = [
-            Work(settle, (experience.told, rollout, log)),
+            Work(record_step, (experience.told, rollout, log, *more)),
             *([Work(cut, (sight, rollout, cuts, log))] if places else []),
             *([Work(forget, (rollout,))] if self.network.state_size else []),
             Work(see_next, (sight, self._inputs, rollout, log)),

@@ -42,7 +42,7 @@ class BatchReplay(BatchLearner):
         self.program = BatchProgram(task.program, self.networks, self._rows(), config.batch_size)
         make = FleetSteps if task.source.native is not None else HostSteps
         self.steps: FleetSteps | HostSteps = make(task, device, self.networks, self.ring, most_steps)
-        self.reports = Reports(self.networks, self.program, self.steps.log, None, task.recent, 1)
+        self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
         self._warm_up: Callable[[], None] = self.steps.warm_up
         self._step: Callable[[], None] = self.steps.step
         self._gather: Callable[[], None] = self.reports.gather

@@ -75,7 +75,7 @@ class BatchRollout(BatchLearner):
         self._reestimates = [self._bind_column(*one) for one in task.reestimates]
         self._bind_estimate(reward_moments)
         recorded = self.recorded
-        self.reports = Reports(self.networks, self.program, recorded.log, self._spread, task.recent, self._batch)
+        self.reports = Reports(self.networks, self.program, recorded.log, recorded.reported, self._spread, self._batch)
         self._collect: Callable[[], None] = self.collector.collect
         self._start: Callable[[], None] = self._start_now
         self._shuffle: Callable[[], None] = self._drawing.shuffle
