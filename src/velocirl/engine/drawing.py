@@ -86,6 +86,11 @@ def as_draw(value: Any) -> Draw | None:
     return Draw(kind, low, high)
 
 
+def is_draw(value: Any) -> bool:
+    """Whether a value, perhaps as it is written, is what a parameter is drawn from."""
+    return isinstance(value, Draw) or (isinstance(value, str) and WRITTEN.fullmatch(value) is not None)
+
+
 def with_draws(environment: Environment, params: Mapping[str, Any] | None) -> Environment:
     """The environment with those parameters drawn that these values ask for, beside those that are drawn already."""
     asked = {name for name, value in (params or {}).items() if isinstance(value, (Draw, str))}

@@ -38,6 +38,7 @@ from velocirl.training.params import check_copies
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.source import Source
 from velocirl.training.words import changed, own_arguments, own_settings
+from velocirl.vector.making import GYMNASIUM
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
@@ -101,6 +102,7 @@ class Agent(Changing, metaclass=Documented):
 
     def __init__(self, env: str | Environment, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
+        config = {**config, "params": self.source.params} if self.source.params else config
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         config = own_settings(self.Config, config, preset, self.source.observation_space)
         self.config: Any = build_config(self.Config, {**preset, **config})
@@ -303,9 +305,9 @@ class Agent(Changing, metaclass=Documented):
 
         Of a run it is the best model where there is one, as `velocirl evaluate` takes it, and of a table the newest;
         `best=False` is the newest, from which training goes on. Give `env` where the environment is your own. `changes`
-        replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its `memory`,
-        an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite are
-        refused, unless you `allow_nan`.
+        replace settings: `device="cpu"`, `params={...}`, or `network=MyModule()` where the network is your own.
+        Without its `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are
+        not finite are refused, unless you `allow_nan`.
         """
         state, name, run = find_model(path, best=best, memory=memory)
         if run is not None and best is None and not algorithm_from(run.description.algorithm).best_is_best:
@@ -330,6 +332,9 @@ class Agent(Changing, metaclass=Documented):
             kind = algorithm_from(document.algorithm)
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
+            # Copies of a native environment get other parameters once they are where they were.
+            later = "params" in changes and not document.environment.startswith(GYMNASIUM)
+            params = changes.pop("params") if later else None
             config = changed(kind.Config, document.config, changes)
             if "buffer_file" in document.config.keys() - changes.keys():
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
@@ -351,6 +356,8 @@ class Agent(Changing, metaclass=Documented):
             for name, values in agent.recent_reported.items():
                 values.extend(state.arrays.get(f"reported.{name}", np.zeros(0)).tolist())
             agent.load_arrays(state.arrays)
+            if later:
+                agent.replace_params(params or {})
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
         except msgspec.ValidationError as error:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.drawing import Draw, as_draw
+from velocirl.engine.drawing import Draw, as_draw, is_draw
 from velocirl.engine.environment import Environment
 
 Params = dict[str, Any]
@@ -33,7 +33,7 @@ def known_params(environment: Environment, params: Mapping[str, Any]) -> Params:
 def keyword_arguments(environment: str, params: Mapping[str, Any]) -> Params:
     """Keyword arguments of one of Gymnasium's environments; refuses what it cannot be made with."""
     for name, value in params.items():
-        if isinstance(value, Draw):
+        if is_draw(value):
             raise ValueError(
                 f"{environment} takes its parameters when it is made, and cannot draw {name} from {value} for each"
                 " episode: give a value, or use a native environment (velocirl envs)"
