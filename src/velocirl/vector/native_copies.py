@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.actions import ActionGate
-from velocirl.engine.drawing import with_draws
+from velocirl.engine.drawing import is_draw, with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import make_target
 from velocirl.engine.lifecycle import ARRAYS
@@ -61,8 +61,11 @@ class NativeCopies:
 
     def set_params(self, values: Mapping[str, Any]) -> None:
         """Set parameters from now on, for all copies or one value for each."""
-        for name in set(with_draws(self.environment, values).drawn) - set(self.environment.drawn):
-            raise ValueError(f"{self.environment.id}: {name} is drawn only where copies are made with params={{...}}")
+        for name, value in values.items():
+            if is_draw(value) and name not in self.environment.drawn:
+                raise ValueError(
+                    f"{self.environment.id}: {name} is drawn only where copies are made with params={{{name!r}: ...}}"
+                )
         rows = self.read(("params",))["params"]
         self.environment.params.fill(rows, values)
         self.write({"params": rows})
