@@ -12,6 +12,7 @@ from velocirl import Box, Discrete, Environment, between, bool_, float32, int32,
 from velocirl.engine.drawing import Draw, as_draw, with_draws
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.lifecycle import lifecycle
+from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.saved import StateError
 
 COPIES = 4000
@@ -47,11 +48,15 @@ def observe(state, params, observation):
     observation[1] = params.length
 
 
+def tell(state, params):
+    return f"{params.pull:.6f}"
+
+
 @pytest.fixture
 def slope():
     return Environment(
         "Slope-v0", state=State, params=Params, observation=Box(-np.inf, np.inf, (2,)), action=Discrete(2),
-        reset=reset, step=step, observe=observe, report=("pull",), max_steps=50,
+        reset=reset, step=step, observe=observe, text=tell, report=("pull",), max_steps=50,
     )  # fmt: skip
 
 
@@ -189,6 +194,17 @@ def test_one_environment_draws_for_each_episode():
     assert env.get_wrapper_attr("gravity") == drawn[0]
 
 
+def test_the_last_picture_of_an_episode_is_of_what_it_had(slope):
+    env = velocirl.make(slope, render_mode="ansi", device="python", pull=uniform(5, 15))
+    env.reset(seed=1)
+    before, over = env.render(), False
+    while not over:
+        over = env.step(0)[2]
+    assert env.render() == before  # though the next episode has drawn already
+    env.reset()
+    assert env.render() != before
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -277,5 +293,9 @@ def test_a_rehearsal_tries_both_ends_of_a_range():
         "Street-v0", state=Place, params=Street, observation=Box(-9, 9, (1,)), action=Discrete(2),
         reset=begin, step=walk, observe=look,
     )  # fmt: skip
-    with pytest.raises(DefinitionError, match="Street-v0: step"):
-        velocirl.make_vec(street, 2, params={"last": uniform(0, 3)})
+    for low, high in ((0, 3), (-4, 0)):
+        drawn = with_draws(street, {"last": uniform(low, high)})
+        with pytest.raises(DefinitionError, match="Street-v0: step"):
+            rehearse(drawn, drawn.params.rows(1, {"last": uniform(low, high)}))
+    drawn = with_draws(street, {"last": uniform(0, 2)})
+    rehearse(drawn, drawn.params.rows(1, {"last": uniform(0, 2)}))
