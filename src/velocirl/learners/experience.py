@@ -18,6 +18,7 @@ class Experience(NamedTuple):
     mask: NDArray[Any]  # (copies, choices) what is legal now
     action: NDArray[Any]  # (copies, numbers) what to do next
     told: Outcome
+    final_state: Any = None  # (copies,) records: the state in which an episode ended last, where there is one to see
 
 
 def of_fleet(copies: Copies) -> Experience:
@@ -25,4 +26,5 @@ def of_fleet(copies: Copies) -> Experience:
     count = len(copies.elapsed)
     seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
     told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
-    return Experience(seen, final, copies.mask.reshape(count, -1), copies.action.reshape(count, -1), told)
+    return Experience(seen, final, copies.mask.reshape(count, -1), copies.action.reshape(count, -1), told,
+                      copies.final_state)  # fmt: skip

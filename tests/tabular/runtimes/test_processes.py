@@ -16,7 +16,7 @@ import wanderer
 from gymnasium import spaces
 from wanderer import EXIT, HANG, MOTOR, NOT_A_NUMBER
 
-from velocirl import Discrete, Environment, int32, random, record
+from velocirl import Discrete, Environment, int32, random, record, uniform
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.learners.faults import NumericalError
 from velocirl.runs.checkpoints import Checkpoints
@@ -329,3 +329,14 @@ def test_workers_end_with_their_parent(tmp_path):
     process.wait()
     process.stdout.close()
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 8)
+
+
+def test_each_worker_has_the_parameters_of_its_own_copies():
+    flips = [False, True, True, False]
+    agent = QLearning(
+        "FrozenLake-v1", runtime="processes", workers=2, num_envs=4, seed=1, params={"is_slippery": flips}
+    ).learn(64)
+    assert agent.arrays()["fleet.params"]["is_slippery"].tolist() == flips
+    agent.set_params(is_slippery=uniform(1, 1))
+    rows = agent.learn(64).arrays()["fleet.params"]
+    assert rows["_is_slippery_low"].tolist() == rows["_is_slippery_high"].tolist() == [1, 1, 1, 1]
