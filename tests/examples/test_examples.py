@@ -14,6 +14,7 @@ REACHED = {
     "coming_from_sb3": [450, 490],
     "own_plant": [-30, -22],
     "image_game": [10, 35],
+    "curriculum": [0, 450],
     "own_torch_module": [450, 450],
     "tables": [0.65, 0.65, 0.65, 0.9],
 }
