@@ -194,4 +194,8 @@ def by_title(shown, titles):
 
 
 def test_a_setting_that_no_group_names_is_one_of_learning():
-    assert grouped(Tables) == {"environment": ["params"], "network": ["hidden", "network"], "learning": ["counts"]}
+    assert grouped(Tables) == {
+        "environment": ["params"],
+        "network": ["hidden", "network"],
+        "learning": ["given", "counts"],
+    }

@@ -11,7 +11,7 @@ from velocirl import PPO, DefinitionError
 from velocirl.engine.patience import Patience, TookTooLong
 from velocirl.engine.rehearsal import rehearse
 
-END = time.monotonic() + 600  # in case that nobody interrupts
+END = time.monotonic() + 7200  # in case that nobody interrupts
 
 
 def loops(state, params, action, rng):

@@ -47,8 +47,9 @@ def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 def as_plain(config: Any) -> dict[str, Any]:
     """The configuration as plain values, for JSON."""
-    params = None if config.params is None else savable(config.params)
-    return {**msgspec.to_builtins(dataclasses.replace(config, params=None)), "params": params}
+    if getattr(config, "params", None) is None:
+        return msgspec.to_builtins(config)
+    return {**msgspec.to_builtins(dataclasses.replace(config, params=None)), "params": savable(config.params)}
 
 
 def require(condition: bool, name: str, value: Any, wanted: str) -> None:

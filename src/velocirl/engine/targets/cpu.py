@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop
 from velocirl.engine.rehearsal import rehearse
+from velocirl.engine.targets.choosing import Faster
 from velocirl.engine.targets.rounds import Rounds
 from velocirl.engine.targets.threads import available_cores, run_together
 
@@ -51,6 +53,7 @@ class CPUTarget:
             for method in (self.advance, self.begin, self.run_randomly):
                 setattr(self, method.__name__, faults_named()(method))
         share = -(-self._count // self.threads)
+        self._chooses = threads is None and min(available_cores(), self._count) > 1
         # The copies of each thread, as numbers and as arrays.
         self.ranges = [(first, min(first + share, self._count)) for first in range(0, self._count, share)]
         self.shares = [each_array(operator.itemgetter(slice(*span)), self._seen) for span in self.ranges]
@@ -62,7 +65,8 @@ class CPUTarget:
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
-        self._rounds.run()
+        if (settled := self._advance()) is not None:
+            self._advance = settled
 
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""
@@ -98,8 +102,16 @@ class CPUTarget:
         return self._bind(random_loop(self.life), self._seen)
 
     @cached_property
-    def _rounds(self) -> Rounds:
-        return Rounds(self.advance_unit, self.ranges)
+    def _advance(self) -> Callable[[], Any]:
+        if not self._chooses:
+            return Rounds(self.advance_unit, self.ranges).run
+        unit, count, threads = self.advance_unit, self._count, min(available_cores(), self._count)
+        ranges = list(pairwise(count * thread // threads for thread in range(threads + 1)))
+
+        def alone() -> None:
+            unit(0, count)
+
+        return Faster(alone, lambda: Rounds(unit, ranges).run)
 
     def _bind(self, loop: Any, *arguments: Any) -> BoundUnit:
         return bind_unit(loop, arguments, self.translator, self._rehearse, explain=self._explain)
