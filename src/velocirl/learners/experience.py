@@ -16,7 +16,7 @@ class Experience(NamedTuple):
     observation: NDArray[Any]  # (copies, raw) now, after an automatic reset
     final: NDArray[Any]  # (copies, raw) the last of the episode, where one ended in this step
     mask: NDArray[Any]  # (copies, choices) what is legal now
-    action: NDArray[Any]  # (copies, numbers) what to do next
+    action: NDArray[Any]  # (copies, numbers) what to do next; of several parts (copies,) record
     told: Outcome
 
 
@@ -25,4 +25,5 @@ def of_fleet(copies: Copies) -> Experience:
     count = len(copies.elapsed)
     seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
     told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
-    return Experience(seen, final, copies.mask.reshape(count, -1), copies.action.reshape(count, -1), told)
+    action = copies.action if copies.action.dtype.names else copies.action.reshape(count, -1)
+    return Experience(seen, final, copies.mask.reshape(count, -1), action, told)

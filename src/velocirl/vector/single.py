@@ -58,7 +58,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         if not self._running:
             raise RuntimeError(f"{self.environment.id}: the episode is over; call reset() before step()")
         copies = self.copies
-        self._gate.take(np.asarray(action)[None])
+        self._gate.take_one(action)
         self.target.advance()
         terminated, truncated = bool(copies.terminated[0]), bool(copies.truncated[0])
         infos = self._infos()
