@@ -318,7 +318,7 @@ def test_a_space_has_its_head(space, masked, description):
         (Box(-1, 1, (2, 2)), False, "no head acts in .*flat"),
         (Box(0, 255, (2,), np.uint8), False, "Box of floats"),
         (Text(3), False, "no head acts in Text"),
-        (Dict(a=Discrete(2)), False, "no head acts in Dict"),
+        (Dict(a=Text(3)), False, "no head acts in Dict.*part 'a' is Text"),
         (MultiDiscrete([[2, 3], [2, 3]]), False, "flat MultiDiscrete"),
         (Discrete(3, start=1), False, "start at 0.*shift"),
         (Box(-1, 1, (2,)), True, "cannot be masked"),

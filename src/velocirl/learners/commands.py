@@ -48,7 +48,11 @@ def bounds_of(space: Box) -> NDArray[np.float32]:
     with np.errstate(invalid="ignore"):
         centre, reach = np.where(bounded, (low + high) / 2, 0.0), np.where(bounded, (high - low) / 2, 1.0)
     rows = [np.where(bounded, -1.0, low), np.where(bounded, 1.0, high), centre, reach]
-    return np.array(rows, np.float32)
+    table = np.array(rows, np.float32)
+    centre, reach = table[CENTRE], table[REACH]
+    while (beyond := bounded & (reach > 0) & ((centre + reach > high) | (centre - reach < low))).any():
+        reach[beyond] = np.nextafter(reach[beyond], np.float32(0))  # rounded, the ends lay outside of the space
+    return table
 
 
 def _command_of_parts(parts: list[Part]) -> tuple[Callable[..., Any], NDArray[Any]]:

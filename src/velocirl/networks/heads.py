@@ -69,8 +69,8 @@ def head_for(action_space: Space[Any], masked: bool) -> Head:
             raise ValueError(f"{action_space} cannot be masked: a mask is for choices, and this has none; drop it")
         return gaussian(action_space.shape[0])
     raise ValueError(
-        f"no head acts in {action_space}: use Discrete, or a flat MultiDiscrete, MultiBinary or Box of floats, or a Dict"
-        " or Tuple of them"
+        f"no head acts in {action_space}: use Discrete, or a flat MultiDiscrete, MultiBinary or Box of floats, or a"
+        " Dict or Tuple of them"
     )
 
 
