@@ -35,7 +35,7 @@ def test_it_learns_a_choice_and_its_number():
     """Perfect 1, the right choice alone 0.5, random 0.17; 60,000 steps."""
     agent = PPO(aiming, **LEARNING)
     assert earned(agent) < 0.4
-    assert earned(agent.learn(60_000)) >= 0.93
+    assert earned(agent.learn(60_000)) >= 0.98
     observation = np.array([0, 1, 0, 0.5], np.float32)
     (kind, number), _ = agent.predict(observation, deterministic=True)
     kinds, numbers = agent.predict(observation[None].repeat(1000, 0))[0]
@@ -46,7 +46,7 @@ def test_it_learns_a_choice_and_its_number():
 
 def test_it_learns_them_in_gymnasiums_environments():
     """Perfect 1, the right choice alone 0.5, random 0.17; 15,000 steps."""
-    assert earned(PPO("gym:Aiming-v7", **{**LEARNING, "num_envs": 8, "horizon": 64}).learn(15_000)) >= 0.8
+    assert earned(PPO("gym:Aiming-v7", **{**LEARNING, "num_envs": 8, "horizon": 64}).learn(15_000)) >= 0.95
 
 
 @pytest.mark.slow
@@ -54,9 +54,9 @@ def test_it_learns_them_in_gymnasiums_environments():
 @pytest.mark.parametrize("environment", [aiming, "gym:Aiming-v7"], ids=str)
 @pytest.mark.parametrize("network", [{}, {"network": "mlp(32)"}], ids=["native", "torch"])
 def test_it_learns_by_any_network(kind, environment, network):
-    """Perfect 1, the right choice alone 0.5, random 0.17; 150,000 steps, of A2C more."""
+    """Perfect 1, the right choice alone 0.5, random 0.17; 40,000 steps, of A2C more."""
     config = LEARNING if kind is PPO else {**LEARNING, "horizon": 8, "learning_rate": 3e-3, "minibatch_size": 10**6}
-    agent = kind(environment, **{**config, **network}).learn(150_000 if kind is PPO else 400_000)
+    agent = kind(environment, **{**config, **network}).learn(40_000 if kind is PPO else 150_000)
     assert earned(agent) >= 0.9
 
 

@@ -38,10 +38,13 @@ class Environment:
     parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name of an
     algorithm, are settings with which it is known to learn this environment.
 
+    An action is a number (Discrete), an array (MultiDiscrete, Box), or several parts at once: of a Dict they are fields,
+    `action.kind`, `action.force[0]`, of a Tuple they have places, `action[0]`, `action[1][0]`.
+
         reset(state, params, rng)               writes every field of the state
         step(state, params, action, rng)        changes the state, returns (reward, terminated)
         observe(state, params, observation)     writes every element of the row
-        legal(state, params, mask)              writes 1 for each legal action, else 0
+        legal(state, params, mask)              writes 1 for each legal action, else 0; choice by choice, part by part
         draw(state, params, canvas)             paints a picture:
             canvas.view(left, right, bottom, top, width=600, height=400)    first: the part of the world that is seen
             canvas.rectangle(left, bottom, right, top, color)               a color is (red, green, blue), 0 to 255
