@@ -38,8 +38,8 @@ class Environment:
     parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name of an
     algorithm, are settings with which it is known to learn this environment.
 
-    An action is a number (Discrete), an array (MultiDiscrete, Box), or several parts at once: of a Dict they are fields,
-    `action.kind`, `action.force[0]`, of a Tuple they have places, `action[0]`, `action[1][0]`.
+    An action is a number (Discrete), an array (MultiDiscrete, Box) or several parts at once: of a Dict they are fields,
+    `action.kind`, `action.force[0]`; of a Tuple they have places, `action[0]`, `action[1][0]`.
 
         reset(state, params, rng)               writes every field of the state
         step(state, params, action, rng)        changes the state, returns (reward, terminated)
