@@ -37,6 +37,8 @@ bench-baseline: .venv/peers
 compare: .venv/peers
 	$(BIN)/python tools/compare_algorithms.py run comparison.jsonl
 	$(BIN)/python tools/compare_algorithms.py write comparison.jsonl BENCHMARKS.md
+	$(BIN)/python tools/compare_untuned.py run benchmarks/untuned.jsonl
+	$(BIN)/python tools/compare_untuned.py write benchmarks/untuned.jsonl BENCHMARKS.md
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

@@ -97,7 +97,7 @@ def params_of(model):
 def install(agent, params):
     """Give all copies of an agent that has not been trained yet these parameters."""
     agent.prepare()
-    envs = agent.learner._envs
+    envs = agent.learner.fleet
     for name, values in params.items():
         envs.copies.params[name][:] = values
     envs.reset()  # so that masks are those of the parameters

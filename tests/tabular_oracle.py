@@ -34,7 +34,7 @@ class Watch:
     def __init__(self, agent, step, rate, gamma):
         agent.prepare()
         self.agent, self.learner = agent, agent.learner
-        self.copies, self.current = agent.learner._envs.copies, agent.learner.current[0]
+        self.copies, self.current = agent.learner.fleet.copies, agent.learner.current[0]
         self.pace = Pace(1, 1, 0, step, 0.0, rate, 0.0, gamma)
         self.rounds = 0
         self.learner.run(self.pace._replace(rounds=0), 0)  # the first actions

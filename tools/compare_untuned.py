@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from comparing import OURS, PEER, Job, command_line
+
+from velocirl.runs.comparing import bootstrap, interquartile_mean
 
 SEEDS, EPISODES = 5, 20
 STEPS = {
@@ -78,8 +82,8 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
             "exploration_final_eps": 0.04, "policy_kwargs": WIDE,
         },
     },
-    "sac": dict.fromkeys(STEPS["sac"], {"learning_starts": 10_000}),
-    "td3": dict.fromkeys(STEPS["td3"], {"learning_starts": 10_000, "noise": 0.1}),
+    "sac": {name: {"learning_starts": 10_000} for name in STEPS["sac"]},
+    "td3": {name: {"learning_starts": 10_000, "noise": 0.1} for name in STEPS["td3"]},
 }  # fmt: skip
 
 
@@ -119,7 +123,6 @@ def train_ours(job: Job) -> Job:
 
 def train_peer(job: Job) -> Job:
     """Train an agent of Stable-Baselines3, and let it evaluate itself."""
-    import numpy as np
     import stable_baselines3
     import torch
     from stable_baselines3.common.env_util import make_vec_env
@@ -152,8 +155,60 @@ def train_peer(job: Job) -> Job:
 
 
 def page(results: list[Job]) -> str:
-    """A line for each pair of environment and algorithm, ours beside theirs."""
-    raise NotImplementedError
+    """A line for each pair of environment and algorithm, ours beside theirs, and what came of what is asked for."""
+    columns = {"velocirl": (OURS, "defaults"), "defaults": (PEER, "defaults"), "zoo": (PEER, "zoo")}
+    lines = [
+        f"| environment | algorithm | steps | velocirl | {PEER}, defaults | {PEER}, zoo | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    found: list[dict[str, Outcome]] = []
+    for algorithm, environments in STEPS.items():
+        for environment, steps in environments.items():
+            of_pair = [one for one in results if (one["algorithm"], one["environment"]) == (algorithm, environment)]
+            outcomes = {}
+            for name, (library, settings) in columns.items():
+                runs = [one for one in of_pair if (one["library"], one["settings"]) == (library, settings)]
+                if len(runs) == SEEDS:
+                    outcomes[name] = Outcome.of(runs)
+            if len(outcomes) < len(columns):
+                continue
+            found.append(outcomes)
+            figures = [str(outcomes[name]) for name in columns]
+            seconds = " / ".join(f"{outcomes[name].seconds:.0f}" for name in columns)
+            lines.append(f"| {environment} | {algorithm.upper()} | {steps:,} | {' | '.join(figures)} | {seconds} |")
+    as_good = sum(one["velocirl"].mean >= max(one["defaults"].mean, one["zoo"].mean) for one in found)
+    below = sum(one["velocirl"].high < one["defaults"].low for one in found)
+    sooner = sum(one["velocirl"].seconds < min(one["defaults"].seconds, one["zoo"].seconds) for one in found)
+    where = ", ".join(sorted({one["processor"] for one in results}))
+    lines += [
+        "",
+        f"Interquartile means of {SEEDS} seeds with 95% intervals (bootstrap), {EPISODES} deterministic episodes each;"
+        f" seconds of `learn` on one thread, in the order of the columns, on {where}. At least as good as the better of"
+        f" the two in {as_good} of {len(found)} pairs, wholly below the defaults in {below}, sooner than both in"
+        f" {sooner}.",
+    ]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the seeds of a pair came to."""
+
+    mean: float
+    low: float
+    high: float
+    seconds: float
+
+    @classmethod
+    def of(cls, runs: list[Job]) -> Outcome:
+        """The interquartile mean of the returns, its interval, and the median of the seconds."""
+        returns = np.array([one["return"] for one in runs])[:, None]
+        low, high = bootstrap(returns)
+        seconds = float(np.median([one["seconds"] for one in runs]))
+        return cls(float(interquartile_mean(returns)[0]), float(low[0]), float(high[0]), seconds)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.0f} ({self.low:.0f} to {self.high:.0f})"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from velocirl.algorithms import algorithm_modules
 from velocirl.engine import random
+from velocirl.engine.drawing import log_uniform, uniform
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import between, bool_, float32, float64, int8, int16, int32, int64, record, uint8
@@ -72,6 +73,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "int64",
     "list_envs",
     "load",
+    "log_uniform",
     "make",
     "make_vec",
     "policy_iteration",
@@ -79,6 +81,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "read_metrics",
     "record",
     "uint8",
+    "uniform",
     "value_iteration",
     *algorithm_modules(),
 ]

@@ -46,8 +46,8 @@ def test_every_duplicate_counts(case):
     copies, step = 7, 0.25
     params = {**params_of(one_way(1.0, True)), "allowed": np.tile([0, 1, 0], STATES)}
     agent = install(made(case, copies), params)
-    agent.learner._envs.copies.state["place"] = 2
-    agent.learner._envs.copies.observation[:] = 2
+    agent.learner.fleet.copies.state["place"] = 2
+    agent.learner.fleet.copies.observation[:] = 2
     watch = Watch(agent, step, 0.5, GAMMA)
     steps = watch.round(np.tile([False, True, False], (STATES, 1)))
     assert {(one.state, one.action, one.terminated) for one in steps} == {(2, 1, True)}
@@ -93,8 +93,8 @@ def test_traces_that_vanish_are_q_learning():
 def test_what_is_no_number_is_found_out():
     agent = install(made("q-learning"), params_of(one_way(1.0, False)))
     agent.learn(1000)
-    agent.learner._envs.copies.params["first_reward"][3] = np.nan
-    agent.learner._envs.copies.params["second_reward"][3] = np.nan
+    agent.learner.fleet.copies.params["first_reward"][3] = np.nan
+    agent.learner.fleet.copies.params["second_reward"][3] = np.nan
     message = r"a reward of the environment is not finite: copy 3, step 1000 of the run \(0 of this rollout\)"
     with pytest.raises(NumericalError, match=message):
         agent.learn(1000)

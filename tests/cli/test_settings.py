@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -21,6 +21,8 @@ from velocirl.training.config import as_plain, build_config
 class Tables:
     params: dict[str, float] | None = None
     """Fields of the environment."""
+    given: dict[str, Any] | None = None
+    """Anything."""
     counts: dict[str, int] = field(default_factory=lambda: {"a": 1, "b": 2})
     network: str | dict[str, str] | None = None
     """A name, or a name for each part."""
@@ -41,6 +43,21 @@ def parse(*arguments):
         (["E-v0", "--counts", "a=2k", "--network", "torch"], {"counts": {"a": 2000}, "network": "torch"}),
         (["E-v0", "--network", "mlp(64, act=relu)"], {"network": "mlp(64, act=relu)"}),
         (["E-v0", "--hidden", "8", "4"], {"hidden": [8, 4]}),
+        (
+            ["E-v0", "--given", "a=uniform(5,15)", "b=false", "c=8x8", "d=[1, 2.5]", "e=9.8", "f=1_000", "g=", "h=3"],
+            {
+                "given": {
+                    "a": "uniform(5,15)",
+                    "b": False,
+                    "c": "8x8",
+                    "d": [1, 2.5],
+                    "e": 9.8,
+                    "f": 1000.0,
+                    "g": "",
+                    "h": 3,
+                }
+            },
+        ),
         (["E-v0"], {}),
     ],
 )
@@ -71,7 +88,8 @@ def test_help_shows_pairs_and_their_defaults():
     parser = Parser("train ENV")
     add_settings(parser, Tables)
     text = " ".join(parser.format_help().split())
-    assert "--params NAME=X [NAME=X ...] Fields of the environment --counts" in text
+    assert "--params NAME=X [NAME=X ...] Fields of the environment --given" in text
+    assert "--given NAME=VALUE [NAME=VALUE ...] Anything --counts" in text
     assert "--counts NAME=N [NAME=N ...] counts (default: a=1 b=2) --network" in text
     assert "--network TEXT A name, or a name for each part --hidden" in text
 

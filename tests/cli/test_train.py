@@ -9,6 +9,7 @@ import tomllib
 
 import numpy as np
 import pytest
+from same_runs import assert_same as assert_same_runs
 
 from velocirl import A2C, PPO, load
 from velocirl.cli.environment_files import choose
@@ -436,3 +437,14 @@ def test_neither_pictures_nor_torch_are_imported_to_train(run_script, tmp_path, 
         "print(sorted({'matplotlib', 'tensorboard', 'torch', 'rich'} & set(sys.modules)))\n"
     )
     assert run_script(script) == "[]\n"
+
+
+def test_physics_is_drawn_written_down_and_taken_from_a_file(train, refused, tmp_path):
+    run = train("--params", "gravity=uniform(5,15)", name="drawn")
+    assert 'params = {gravity = "uniform(5, 15)"}\n' in (run.path / "config.toml").read_text()
+    again = train("--config", str(run.path / "config.toml"), name="again")
+    assert_same_runs(run, again)
+    wrong = "train", "CartPole-v1", "--run-dir", tmp_path / "none", "--params"
+    assert "uniform(15, 5) is upside down: write uniform(5, 15)" in refused(*wrong, "gravity=uniform(15,5)")
+    assert "has no field 'gravty': did you mean 'gravity'?" in refused(*wrong, "gravty=uniform(5,15)")
+    assert not (tmp_path / "none").exists()

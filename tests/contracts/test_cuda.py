@@ -74,6 +74,32 @@ def test_actions_of_several_parts(environment):
                 assert_same(name, expected, host(getattr(fleet.copies, name)))
 
 
+@pytest.mark.parametrize(
+    ("environment", "params"),
+    [
+        ("CartPole-v1", {"gravity": velocirl.uniform(5, 15), "pole_mass": velocirl.log_uniform(0.01, 1)}),
+        ("Memory-v0", {"length": velocirl.uniform(1, 4), "delay": velocirl.log_uniform(1, 8)}),
+        ("FrozenLake-v1", {"is_slippery": velocirl.uniform(0, 1)}),
+    ],
+)
+def test_draws_are_those_of_the_cpu(environment, params):
+    cpu, gpu = (velocirl.make_vec(environment, COPIES, seed=3, params=params, device=one) for one in ("cpu", "cuda"))
+    cpu.reset()
+    gpu.reset()
+    assert_same("params", cpu.copies.params, host(gpu.copies.params))
+    for _ in range(10):
+        cpu.run_randomly(8)
+        gpu.set_state(cpu.get_state())
+        cpu.run_randomly(1)
+        gpu.run_randomly(1)
+        for name in COMPARED:
+            assert_same(name, getattr(cpu.copies, name), host(getattr(gpu.copies, name)))
+    name, draw = next(iter(params.items()))
+    gpu.set_params({name: draw.low})
+    gpu.run_randomly(20)
+    assert (np.array(gpu.get_attr(name)) == draw.low).all()
+
+
 @pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1"])
 def test_step_takes_actions_of_host_and_device_alike(environment):
     torch = pytest.importorskip("torch")

@@ -135,6 +135,18 @@ def test_a_run_moves_from_one_device_to_the_other(name, tmp_path):
     assert np.abs(settled(moved) - before - difference).max() <= 5e-2 * np.abs(difference).max()
 
 
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_physics_that_is_drawn_and_set_on_the_way_is_resumed_exactly(name, tmp_path):
+    agent = build(name, params={"gravity": velocirl.uniform(5, 15)}).learn(2048)
+    drawn = agent.arrays()["fleet.params"]["gravity"]
+    assert ((drawn >= 5) & (drawn <= 15)).all()
+    for gravity in (4.0, velocirl.uniform(1, 2)):
+        agent.set_params(gravity=gravity)
+        again = type(agent).load(agent.save(tmp_path / "agent"))
+        assert agent.learn(2048).parameters.tobytes() == again.learn(2048).parameters.tobytes()
+        assert agent.arrays()["fleet.params"].tobytes() == again.arrays()["fleet.params"].tobytes()
+
+
 def test_metrics_come_late_but_all_of_them():
     rows: list[dict] = []
     agent = build("dqn")

@@ -51,7 +51,7 @@ def observe(state, params, observation):
 
 CORRIDOR = Environment(
     "CUDACorridor-v0", state=State, params=Params, observation=Discrete(4), action=Discrete(1), reset=reset, step=step,
-    observe=observe,
+    observe=observe, report=("at",),
 )  # fmt: skip
 ENDLESS = Environment(
     "CUDAEndless-v0", state=State, params=Params, observation=Discrete(4), action=Discrete(1), max_steps=5, reset=reset,
@@ -134,6 +134,19 @@ def test_a_saved_agent_goes_on_and_acts_the_same_elsewhere(tmp_path):
         Agent.load(tmp_path / "agent", runtime="serial", num_envs=64)
     elsewhere = Agent.load(tmp_path / "agent", runtime="serial")
     np.testing.assert_array_equal(elsewhere.parameters, agent.parameters)
+
+
+def test_physics_is_drawn_and_set_on_the_way_and_reported(tmp_path):
+    params = {"reward": velocirl.uniform(5, 15)}
+    agent = QLearning(CORRIDOR, runtime="cuda", num_envs=256, seed=0, params=params).learn(100_000)
+    drawn = agent.arrays()["fleet.params"]["reward"]
+    assert ((drawn >= 5) & (drawn <= 15)).all()
+    assert agent.metrics["episode/at"] == agent.metrics["rollout/ep_len_mean"] == 3
+    agent.set_params(reward=2.0)
+    agent.learn(100_000)
+    assert agent.recent_returns[-1] == 6.0
+    again = Agent.load(agent.save(tmp_path / "agent"), CORRIDOR)
+    assert again.arrays()["fleet.params"].tobytes() == agent.arrays()["fleet.params"].tobytes()
 
 
 def test_what_is_no_number_stops_it():

@@ -13,7 +13,7 @@ from fragile import fragile, spoil
 from hybrid import aiming, forbidding
 
 import velocirl
-from velocirl import PPO, Checkpoint, Evaluate, NumericalError
+from velocirl import PPO, Box, Checkpoint, Discrete, Environment, Evaluate, NumericalError, int32, record
 from velocirl.learners.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.agent import Goal
@@ -48,6 +48,38 @@ class Own(torch.nn.Module):
 
     def forward(self, observation):
         return self.out(torch.tanh(self.body(torch.tanh(self.frozen(observation * self.scale)))))
+
+
+@pytest.fixture
+def define_counting():
+    """An environment whose state counts steps, as the engine does, and reports them."""
+    return Environment(
+        "CUDACounting-v0", state=Counting, params=Lengths, observation=Box(0, 99, (1,)), action=Discrete(2),
+        reset=begin, step=count_up, observe=show, report=("count",),
+    )  # fmt: skip
+
+
+@record
+class Counting:
+    count: int32
+
+
+@record
+class Lengths:
+    length: int32 = 3
+
+
+def begin(state, params, rng):
+    state.count = 0
+
+
+def count_up(state, params, action, rng):
+    state.count += 1
+    return 1.0, state.count >= params.length
+
+
+def show(state, params, observation):
+    observation[0] = state.count
 
 
 AGENTS = {
@@ -171,6 +203,49 @@ def assert_same_arrays(found, expected):
     assert arrays.keys() == wanted.keys()
     for key, array in wanted.items():
         assert arrays[key].tobytes() == array.tobytes(), key
+
+
+@pytest.mark.parametrize("changes", [{}, {"estimator": "vtrace", "overlap": True}], ids=["alone", "overlap"])
+def test_physics_that_is_drawn_is_resumed_exactly(changes, tmp_path):
+    changes = {"params": {"gravity": velocirl.uniform(5, 15)}, **changes}
+    whole = build("mlp", **changes).learn(6 * BATCH)
+    half = build("mlp", **changes).learn(6 * BATCH, lambda agent: agent.steps < 3 * BATCH)
+    resumed = PPO.load(half.save(tmp_path / "half")).learn()
+    assert_same_arrays(resumed, whole)
+    drawn = whole.arrays()["fleet.params"]["gravity"]
+    assert ((drawn >= 5) & (drawn <= 15)).all()
+    assert len(np.unique(drawn)) > 1
+
+
+def test_a_curriculum_loses_no_row(tmp_path):
+    """Numbers are set in the fleet; where other parameters are drawn, another learner goes on."""
+    rows = []
+
+    def harder(agent):
+        rows.append(agent.metrics["time/total_timesteps"])
+        if len(rows) in (2, 3):
+            agent.set_params(gravity=float(len(rows)))
+            assert (agent.arrays()["fleet.params"]["gravity"] == len(rows)).all()
+        if len(rows) == 5:
+            agent.set_params(gravity=velocirl.uniform(20, 21))
+
+    agent = build("mlp").learn(9 * BATCH, harder)
+    assert rows == [BATCH * k for k in range(1, 10)]
+    again = PPO.load(agent.save(tmp_path / "agent"))
+    assert_same_arrays(again.learn(20 * BATCH), agent.learn(20 * BATCH))
+    assert (agent.arrays()["fleet.params"]["gravity"] >= 20).all()
+
+
+def test_one_number_for_each_copy_and_reports_are_those_of_the_cpu(define_counting):
+    params = {"length": np.arange(1, 33)}
+    agents = [
+        PPO(define_counting, device=device, params=params, **{**SMALL, **WHOLE}, network="mlp(8)").learn(4 * BATCH)
+        for device in ("cpu", "cuda")
+    ]
+    for agent in agents:
+        np.testing.assert_array_equal(agent.arrays()["fleet.params"]["length"], params["length"])
+        assert agent.metrics["episode/count"] == agent.metrics["rollout/ep_len_mean"]
+    assert list(agents[0].recent_reported["count"]) == list(agents[1].recent_reported["count"])
 
 
 def test_a_run_moves_from_one_device_to_the_other(tmp_path):

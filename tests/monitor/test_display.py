@@ -86,6 +86,22 @@ def test_the_panel_shows_progress_figures_curve_and_phases():
     assert max(map(len, frame.splitlines())) <= 80
 
 
+def test_what_an_environment_reports_is_shown_after_the_length_of_its_episodes():
+    metrics = {"train/loss": 0.5, "rollout/ep_len_mean": 9.0, "episode/top_speed": 12.5, "episode/lost": None}
+    console, agent = terminal(), agent_at()
+    display = Display(console)
+    display.start(agent)
+    advance(agent, **metrics)
+    display.finish(agent)
+    figures = re.findall(r"(episode length|top speed|lost|loss) +([\d.]+)", last_frame(console))
+    assert figures == [("episode length", "9.000"), ("top speed", "12.5"), ("loss", "0.500")]
+    lines = Console(file=io.StringIO(), width=200)
+    display = Display(lines)
+    display.start(agent)
+    display.finish(agent)
+    assert "episode length 9.000  top speed 12.5  loss 0.500" in lines.file.getvalue()
+
+
 def test_what_learns_from_a_memory_shows_its_warm_up_exploration_and_updates():
     console, agent = terminal(), agent_at()
     display = Display(console)

@@ -65,7 +65,7 @@ def prepared(**settings):
 
 
 def copies(agent):
-    return agent.learner._envs.copies
+    return agent.learner.fleet.copies
 
 
 def numbers(agent):

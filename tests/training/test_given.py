@@ -130,6 +130,15 @@ def test_our_own_are_compiled_whatever_they_come_in(make):
     assert agent.config.num_envs in (6, 32)
 
 
+def test_parameters_of_single_copies_and_draws_are_kept():
+    fleet = velocirl.make_vec("CartPole-v1", 3, params={"gravity": [5.0, 6.0, 7.0], "push": velocirl.uniform(8, 12)})
+    agent = PPO(fleet, **SMALL)
+    assert agent.source.params == {"gravity": [5.0, 6.0, 7.0], "push": velocirl.uniform(8, 12)}
+    assert agent.config.params == {"gravity": [5.0, 6.0, 7.0], "push": "uniform(8.0, 12.0)"}
+    assert agent.config.num_envs == 3
+    agent.learn(48)
+
+
 def test_the_time_limit_of_ours_is_kept():
     agent = trained(velocirl.make("CartPole-v1", max_episode_steps=5), num_envs=4)
     assert max(agent.recent_lengths) == 5

@@ -206,3 +206,13 @@ def test_a_command_says_how_to_go_on_in_an_environment_of_a_notebook(tmp_path, d
         assert f"or load it there: agent = PPO.load('{tmp_path / 'run'}')" in said
     again = PPO.load(tmp_path / "run", environment, best=False)
     assert again.parameters.tobytes() == trained.parameters.tobytes()
+
+
+def test_who_was_loaded_without_its_memory_does_not_go_on_with_a_run(tmp_path):
+    agent = DQN("CartPole-v1", seed=1, learning_starts=100, hidden=(8,))
+    agent.learn(600, run_dir=tmp_path / "run", progress=False)
+    forgetful = DQN.load(tmp_path / "run", best=False, memory=False)
+    with pytest.raises(RunExistsError, match=r"this agent is without its memory: go on with agent = DQN\.load"):
+        forgetful.learn(600, run_dir=tmp_path / "run", progress=False)
+    going_on = DQN.load(tmp_path / "run", best=False)
+    assert going_on.learn(600, run_dir=tmp_path / "run", progress=False).steps > agent.steps

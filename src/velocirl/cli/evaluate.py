@@ -92,7 +92,7 @@ def histogram(values: Any, *, ascii_only: bool = False) -> list[str]:
 def _render(agent: Agent, chosen: Chosen, mode: str, seed: int, deterministic: bool) -> None:
     """Play one episode to be looked at: in a window, or as text."""
     try:
-        with make(chosen.environment, render_mode=mode, **agent.source.params) as env:
+        with make(chosen.environment, render_mode=mode, **agent.source.params_for(1)) as env:
             observation, infos = env.reset(seed=seed)
             state, ended = None, False
             while not ended:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.cli.setting_groups import LEARNING, grouped
@@ -205,9 +207,23 @@ def _accepts(kind: Any) -> dict[str, Any]:
         value = _accepts(get_args(kind)[1])
         pair = {"type": _pair_of(value["type"]), "metavar": f"NAME={value['metavar']}"}
         return {**pair, "nargs": "+", "action": _Pairs}
-    readers: dict[Any, tuple[Callable[[str], Any], str]] = {int: (whole_number, "N"), float: (number, "X")}
+    readers: dict[Any, tuple[Callable[[str], Any], str]] = {
+        int: (whole_number, "N"),
+        float: (number, "X"),
+        Any: (_any_value, "VALUE"),
+    }
     reader, metavar = readers.get(kind, (str, "TEXT"))
     return {"type": reader, "metavar": metavar}
+
+
+def _any_value(text: str) -> Any:
+    """A value as JSON writes it, a number as Python does, or else text: 9.8, false, [5, 15], uniform(5, 15)."""
+    for read in (msgspec.json.decode, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _number_or_text(text: str) -> float | str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 BEGINNING, MOVING = 1, 2  # what a copy does
-KEPT = ("state", "rng", "elapsed", "total")  # what it was before, under these names with `kept_` before them
+KEPT = ("state", "params", "rng", "elapsed", "total")  # what it was before, under these names with `kept_` before them
 
 
 # Copies and, beside them, how each was before, what it does, whether one of its functions is being called,
@@ -45,6 +45,7 @@ def watched_life(life: Lifecycle) -> Lifecycle:
 
     def keep(copies, i, doing):
         copies.kept_state[i] = copies.state[i]
+        copies.kept_params[i] = copies.params[i]
         copies.kept_rng[i] = copies.rng[i]
         copies.kept_elapsed[i] = copies.elapsed[i]
         copies.kept_total[i] = copies.total[i]
@@ -113,7 +114,7 @@ class Watch:
         single = PythonTarget(self._environment, allocate(self._environment, 1, {}, self._copies.limit))
         for name in KEPT:
             getattr(single.copies, name)[0] = self._kept[name][copy]
-        single.copies.params[0], single.copies.action[0] = self._copies.params[copy], self._copies.action[copy]
+        single.copies.action[0] = self._copies.action[copy]
         try:
             with np.errstate(all="ignore", divide="call", call=_refuse_division):
                 if self._doing[copy] == BEGINNING:

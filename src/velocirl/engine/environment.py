@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from velocirl.engine import registry
 from velocirl.engine.action_parts import check_parts, counts_of, has_parts
+from velocirl.engine.drawing import drawing
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import NO_PARAMS, Record
 
@@ -70,6 +71,8 @@ class Environment:
     draw: Callable[..., Any] | None = None
     text: Callable[..., Any] | None = None
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drawn: tuple[str, ...] = field(default=(), init=False)  # parameters that copies draw, see `drawing`
+    plain: Environment | None = field(default=None, init=False)  # the same without draws, where there are some
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not re.fullmatch(r"[A-Za-z0-9_.]+(-[A-Za-z0-9_.]+)*-v\d+", self.id):
@@ -104,6 +107,11 @@ class Environment:
         return self.step.__module__ or "__main__"
 
     @property
+    def legal_at_the_end(self) -> Callable[..., Any] | None:
+        """What tells legal actions in the last state of an episode, when the next has begun: its draws are gone."""
+        return None if self.drawn else self.legal
+
+    @property
     def num_masked(self) -> int:
         """The width of the action mask: one entry for each choice of each discrete action."""
         return sum(counts_of(self.action))
@@ -113,6 +121,8 @@ class Environment:
 
         So pickle refers to its functions as to any others, and cloudpickle takes along those of a script or a notebook.
         """
+        if self.drawn:
+            return drawing, (self.plain, self.drawn)
         if registry.found_anywhere(self):
             return registry.find, (self.id,)
         return from_parts, (vars(self).copy(),)

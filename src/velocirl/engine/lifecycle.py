@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.compiler.registers import load, row, store
+from velocirl.engine.drawing import drawing_reset
 from velocirl.engine.sampling import sampler
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Lifecycle(NamedTuple):
 
 def lifecycle(environment: Environment) -> Lifecycle:
     """Compose an environment's functions into its life; the result is as compilable as they are."""
-    reset, step, observe = environment.reset, environment.step, environment.observe
+    reset, step, observe = drawing_reset(environment), environment.step, environment.observe
     legal = environment.legal or no_mask
     choose = sampler(environment)
     action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row

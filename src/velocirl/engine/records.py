@@ -130,6 +130,10 @@ class Record:
             if np.any(column < low) or np.any(column > high):
                 raise ValueError(f"{self.name}.{name} must be from {low} to {high}, got {value!r}")
 
+    def extremes(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
+        """Rows with the most extreme values that a function may find there; these, where none is drawn."""
+        return [rows]
+
     def beyond(self, rows: NDArray[Any]) -> tuple[str, Any] | None:
         """The first field with a value outside of its bounds, and that value; None where there is none."""
         for name, (low, high) in self.bounds.items():

@@ -32,8 +32,9 @@ STEPS = 32
 def rehearse(environment: Environment, params: np.ndarray) -> None:
     """Run one copy for some random steps and raise the first problem, with its line and what to write instead."""
     with np.errstate(all="ignore"):
-        for problem in problems(environment, params, STEPS):
-            raise problem
+        for one in environment.params.extremes(params[:1]):
+            for problem in problems(environment, one, STEPS):
+                raise problem
 
 
 def problems(environment: Environment, params: np.ndarray, steps: int, seed: int = 0) -> list[DefinitionError]:

@@ -18,6 +18,7 @@ class Experience(NamedTuple):
     mask: NDArray[Any]  # (copies, choices) what is legal now
     action: NDArray[Any]  # (copies, numbers) what to do next; of several parts (copies,) record
     told: Outcome
+    final_state: Any = None  # (copies,) records: the state in which an episode ended last, where there is one to see
 
 
 def of_fleet(copies: Copies) -> Experience:
@@ -26,4 +27,4 @@ def of_fleet(copies: Copies) -> Experience:
     seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
     told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
     action = copies.action if copies.action.dtype.names else copies.action.reshape(count, -1)
-    return Experience(seen, final, copies.mask.reshape(count, -1), action, told)
+    return Experience(seen, final, copies.mask.reshape(count, -1), action, told, copies.final_state)

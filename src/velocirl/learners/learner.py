@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,12 +23,14 @@ class Report:
     explained_variance: float  # of the targets, by the critic
     returns: list[float]  # of the last episodes that ended, in the order of their ends
     lengths: list[int]
+    reported: Mapping[str, list[float]] = field(default_factory=dict)  # what the environment reports of these
 
 
 class Learner(Protocol):
     """Runs iterations; its agent's parameters and normalisers are brought up to date by `settle`."""
 
     phases: dict[str, float]  # seconds spent, by what they were spent on
+    # What may be missing: `fleet`, the copies where they are compiled, and `envs`, the environments.
 
     def iterate(self, schedule: Any, steps: int) -> Report | None:
         """Begin an iteration after which the run has taken `steps` steps; the report may be that of the one before.
@@ -67,11 +69,3 @@ def explained_variance(spread: NDArray[np.float64], count: int) -> float:
     variance = squares / count - (targets / count) ** 2
     unexplained = squared_errors / count - (errors / count) ** 2
     return float(1.0 - unexplained / variance) if variance > 0 else float("nan")
-
-
-def latest(
-    ends: NDArray[Any], returns: NDArray[Any], lengths: NDArray[Any], most: int
-) -> tuple[list[float], list[int]]:
-    """Returns and lengths of the last episodes that ended, in the order of their ends; see `recording.Log`."""
-    places = np.flatnonzero(ends >= 0)[-most:]
-    return returns.reshape(-1)[places].tolist(), lengths.reshape(-1)[places].tolist()

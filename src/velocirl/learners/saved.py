@@ -84,8 +84,10 @@ def _rollout(task: Task) -> Specs:
         "observation_sums": ArraySpec(np.float64, (None, 2, inputs)),
     }
     pending = {**log, "records": ArraySpec(np.uint8, (copies, None, size), fields=fields, packed=kind)}
+    reported = {"reported": ArraySpec(np.float32, (len(task.report), 1, None, copies), finite=False)}
     waiting = {
         **log,
+        **(reported if task.report else {}),
         "records": ArraySpec(np.uint8, (None, copies * size), fields=fields, packed=kind),
         "fault": ArraySpec(np.int32, (copies,), 0),
         "start_state": _numbers(copies, None),

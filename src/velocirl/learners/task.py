@@ -50,6 +50,11 @@ class Task:
     reward_moments: RunningMoments | None = None
 
     @property
+    def report(self) -> tuple[str, ...]:
+        """The fields of its state that the environment reports at the end of an episode."""
+        return () if self.source.native is None else self.source.native.report
+
+    @property
     def trained(self) -> list[str]:
         """The networks that learn."""
         return [name for name, one in self.networks.items() if isinstance(one, Network)]

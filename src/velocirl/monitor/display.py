@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from velocirl.monitor.resource_use import ResourceReader
-from velocirl.monitor.watcher import COMPILING, FIGURES, WARM_UP, Ending, Watcher, say_rate, say_value, warms_up
+from velocirl.monitor.watcher import COMPILING, WARM_UP, Ending, Watcher, figures_of, say_rate, say_value, warms_up
 from velocirl.monitor.words import in_lines
 from velocirl.runs.characters import terminal_plot
 from velocirl.runs.metrics import EVALUATION, RETURN
@@ -111,7 +111,7 @@ class Display(Watcher):
     def _line(self, agent: Agent) -> str:
         goal, metrics = agent.goal, agent.metrics
         assert goal is not None  # noqa: S101 - in training there is one
-        named = ((name, metrics.get(key)) for key, name in FIGURES.items())
+        named = ((name, metrics.get(key)) for key, name in figures_of(metrics))
         figures = "  ".join([f"{name} {say_value(value)}" for name, value in named if value is not None][:IN_A_LINE])
         line = f"{agent.steps:>12,} steps {goal.progress(agent.steps):>4.0%}  {say_rate(agent):>8}  {figures}".rstrip()
         return f"{line}  ({WARM_UP})" if warms_up(agent) else line

@@ -6,7 +6,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from velocirl.engine.compiler.cache import cached_files
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 Ending = Callable[[Any, float], list[Any]]  # of the agent and the seconds: lines of rich's Text
 MOST_POINTS = 1024  # of the curve that is shown; when there are more, every second one is forgotten
+LENGTH, EPISODE = "rollout/ep_len_mean", "episode/"  # before the names of what an environment reports
 FIGURES = {  # in their order, by what a person calls them
     RETURN: "return",
     EVALUATION: "evaluation",
-    "rollout/ep_len_mean": "episode length",
+    LENGTH: "episode length",
     "rollout/exploration_rate": "exploration",
     "train/policy_gradient_loss": "policy loss",
     "train/value_loss": "value loss",
@@ -172,7 +173,7 @@ class Watcher(Callback):
 
     def figures(self, agent: Agent) -> Iterator[tuple[str, str, str]]:
         """The name, the words and the key of each figure that there is."""
-        for key, name in FIGURES.items():
+        for key, name in figures_of(agent.metrics):
             value = self._evaluation if key == EVALUATION else agent.metrics.get(key)
             if value is not None:
                 yield name, say_value(value), key
@@ -221,6 +222,15 @@ class Watcher(Callback):
         if self._compiling and self._asked is not None:
             self._compiling = False
             self.say_compiled(time.perf_counter() - self._asked if cached_files() - self._cached else None)
+
+
+def figures_of(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The figures that are shown, by what a person calls them; after the length of episodes, what they report."""
+    for key, name in FIGURES.items():
+        yield key, name
+        if key == LENGTH:
+            reported = (one for one in metrics if one.startswith(EPISODE))
+            yield from ((one, one.removeprefix(EPISODE).replace("_", " ")) for one in reported)
 
 
 def say_value(value: float) -> str:

@@ -64,6 +64,13 @@ def raw_space(space: Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return leaves[0].shape or (1,), np.dtype(space.dtype)
 
 
+def bounded_by_design(space: Space[Any]) -> bool:
+    """Whether observations are of a known, small size: pictures, choices, and numbers between -1 and 1."""
+    numbers = [leaf.space for leaf in leaves_of(space) if isinstance(leaf.space, Box) and len(leaf.shape) < 3]
+    floats = [box for box in numbers if np.issubdtype(box.dtype, np.floating)]
+    return all((np.abs(box.low) <= 1).all() and (np.abs(box.high) <= 1).all() for box in floats)
+
+
 def write_raw(space: Space[Any], observations: Any, out: NDArray[Any]) -> None:
     """Copy batched observations, as Gymnasium's vector environments give them, into `out` (rows, *raw shape)."""
     structured = is_structured(space)

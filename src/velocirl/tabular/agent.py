@@ -30,6 +30,7 @@ from velocirl.tabular.tables.states import states_of
 from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
+from velocirl.training.params import check_copies
 from velocirl.training.source import Given
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
@@ -76,8 +77,7 @@ class TabularAgent(Agent):
         self.table = self.make_table()
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Actor | None = None
-        self._learner: TableLearner | None = None
-        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        check_copies(source.native, source.params, self.num_envs)
 
     def preset(self) -> Mapping[str, Any]:
         """Those of tabular algorithms, and those of this one."""
@@ -140,6 +140,7 @@ class TabularAgent(Agent):
             self.make_memory(),
             self.table,
             self.phases,
+            self.report,
         )
 
     def make_table(self, **options: Any) -> ValueTable:
@@ -199,6 +200,15 @@ class TabularAgent(Agent):
             self.learner.load_state(self._waiting)
             self._waiting = None
 
+    def pause(self) -> None:
+        """Nothing is under way between iterations; but other ranks would not hear of what this one is told."""
+        if self._learner is not None and self.config.runtime in ("mpi", "mpi-async"):
+            raise ValueError(f'with runtime="{self.config.runtime}", params are given before training, on every rank')
+
+    def release(self, learner: Any) -> None:
+        """Give back what a learner holds."""
+        learner.close()
+
     def iterate(self) -> Row | None:
         """Every copy takes many steps and is learnt from."""
         pace = self.pace()
@@ -218,6 +228,7 @@ class TabularAgent(Agent):
         self.iterations += 1
         self.recent_returns.extend(outcome.returns)
         self.recent_lengths.extend(outcome.lengths)
+        self.note_reported(outcome.reported)
         return {**self.time_metrics(self.steps), **self.row(outcome)}
 
     def pace(self) -> Pace:

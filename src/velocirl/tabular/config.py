@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 from velocirl.engine.random import require_seed
 from velocirl.optim.schedules import schedule_from
@@ -43,8 +43,9 @@ class TableConfig:
     """Keep each thread or process on a core of its own."""
     steps_per_sync: int = 100_000
     """With MPI, the steps of each rank from one exchange to the next."""
-    params: dict[str, float] | None = None
-    """Parameters of the environment that differ from its own, for all copies."""
+    params: dict[str, Any] | None = None
+    """Parameters of the environment to change: numbers, one for each copy as [5, 15], or drawn anew for each copy and
+    episode as uniform(5, 15) or log_uniform(0.1, 10). Of a gym: environment, any keyword arguments."""
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
     check: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -39,6 +39,7 @@ from velocirl.tabular.loop import (
     Stages,
     fleet_loop,
     no_exchange,
+    reported,
     scalars,
     stages,
 )  # fmt: skip
@@ -78,6 +79,12 @@ class TabularTask:
     memory: Memory
     table: ValueTable
     phases: dict[str, float]  # the agent's own, to which a learner adds
+    report: tuple[str, ...]  # fields of the last state of an episode that are told of
+
+    @property
+    def episode(self) -> np.dtype[Any]:
+        """What is kept of an episode."""
+        return np.dtype([*EPISODE.descr, *((reported(name), np.float32) for name in self.report)])
 
     def scalars(self) -> Scalars:
         """What is done for one copy, with a dense table."""
@@ -86,7 +93,7 @@ class TabularTask:
     def stages(self, *, shared: bool = False) -> Stages:
         """The stages of a round; where the table is `shared`, others may add rows at the same time."""
         find = finder(self.table.sparse, shared)
-        return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember)
+        return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report)
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
@@ -99,7 +106,7 @@ class TabularTask:
             rng=as_rows(streams),
             window=aligned_zeros(count, self.memory.window),
             last_mask=as_rows(aligned_zeros((count, self.actions if self.masked else 1), np.int8)),
-            episodes=aligned_zeros(KEPT, EPISODE),
+            episodes=aligned_zeros(KEPT, self.episode),
             tally=aligned_zeros(TALLY, np.float64),
             counters=allocate(1)[0],
         )
@@ -113,13 +120,15 @@ class Outcome:
     error: float  # the mean of the absolute errors
     returns: list[float]  # of the last episodes that ended, in the order of their ends
     lengths: list[int]
+    reported: Mapping[str, list[float]] = field(default_factory=dict)  # what the environment reports of these
 
 
 class TableLearner(Protocol):
     """Runs the rounds of a tabular algorithm; the table is the agent's own."""
 
     num_envs: int
-    # What may be missing: `meter`, with which it counts its time, and `drain() -> Outcome | None`, see `TabularAgent`.
+    # What may be missing: `fleet`, the copies where they are compiled and in this process; `meter`, with which it
+    # counts its time; and `drain() -> Outcome | None`, see `TabularAgent`.
     grain: int  # steps that a call should have where training lasts long enough; 0 where any number will do
 
     def run(self, pace: Pace, first: int) -> Outcome:
@@ -151,7 +160,7 @@ class FleetLearner:
     """A compiled fleet, shared out to threads that learn into one table without locks."""
 
     def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int) -> None:
-        self._lesson, self._envs, self._table = task, envs, task.table
+        self._lesson, self.fleet, self._table = task, envs, task.table
         self.num_envs = envs.num_envs
         target: Any = envs.target
         fleet: CPUTarget = target
@@ -173,7 +182,7 @@ class FleetLearner:
             fleet.translator.adopt(stage, translator.scalar(stage))  # pyright: ignore[reportArgumentType]
         example = self._shares[0], self._table.arrays, self.current[0]
         self._tables = self._make_tables(copied)
-        loop = fleet_loop(fleet.life, envs.environment.legal, parts, exchange)
+        loop = fleet_loop(fleet.life, envs.environment.legal_at_the_end, parts, exchange)
         pace = self._typed(Pace(0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0))
         self._run = fleet.compile(loop, *example, pace, self._work, self._tables[0][1])
         self._begin = fleet.compile(begin_loop(parts), *example, np.float32(0))
@@ -211,7 +220,7 @@ class FleetLearner:
                 break
             done = int(sum(current.tally[ROUNDS] for current in self.current))
         self.meter.add(perf_counter() - begun)
-        return outcome_of(self.current, first, self.num_envs)
+        return outcome_of(self.current, first, self.num_envs, self._lesson.report)
 
     def settle(self) -> None:
         """Everything that threads learnt is in the agent's table when they are done."""
@@ -231,8 +240,8 @@ class FleetLearner:
         if not self._begun:
             return {}
         own = {f"current.{name}": np.concatenate([getattr(one, name) for one in self.current]) for name in SAVED}
-        fleet = named("fleet", self._envs.get_state())
-        return {**own, **fleet, "fleet.action": np.array(self._envs.copies.action), "policy.rng": self._rng.copy()}
+        fleet = named("fleet", self.fleet.get_state())
+        return {**own, **fleet, "fleet.action": np.array(self.fleet.copies.action), "policy.rng": self._rng.copy()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
@@ -240,8 +249,8 @@ class FleetLearner:
             return
         fleet = within("fleet", state)
         action = fleet.pop("action")
-        self._envs.set_state(fleet)
-        self._envs.copies.action[:] = action
+        self.fleet.set_state(fleet)
+        self.fleet.copies.action[:] = action
         self._rng[:] = state["policy.rng"]
         first = 0
         for current in self.current:
@@ -316,7 +325,7 @@ def meter_of(phases: dict[str, float], several: Sequence[Current]) -> Meter:
     return Meter(phases, "rollout", share_out)
 
 
-def outcome_of(several: Sequence[Current], first: int, num_envs: int) -> Outcome:
+def outcome_of(several: Sequence[Current], first: int, num_envs: int, report: Sequence[str] = ()) -> Outcome:
     """What the current of a call have tallied; a fault is raised."""
     steps, errors, offset = 0, 0.0, 0
     episodes: list[Any] = []
@@ -333,4 +342,5 @@ def outcome_of(several: Sequence[Current], first: int, num_envs: int) -> Outcome
         episodes.append(current.episodes[order])
     last = np.concatenate(episodes)
     last = last[np.argsort(last["step"], kind="stable")]
-    return Outcome(steps, errors / max(steps, 1), last["total"].tolist(), last["length"].tolist())
+    told = {name: last[reported(name)].tolist() for name in report}
+    return Outcome(steps, errors / max(steps, 1), last["total"].tolist(), last["length"].tolist(), told)

@@ -7,7 +7,7 @@ several copies were in the same state, each one's experience counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,8 +138,10 @@ def stages(
     encode: Callable[..., Any],
     find: Callable[..., Any],
     remember: Callable[..., Any],
+    report: Sequence[str] = (),
 ) -> Stages:
     """Compose the round of an algorithm; `remember` (see `tabular_memory`) learns from a step."""
+    note = noting(report)
     look, decide, look_back = scalars(rule, exploring, encode, find)
 
     def begin(copies, table, current, rate):
@@ -183,7 +185,7 @@ def stages(
     return Stages(begin, settle)
 
 
-def note(copies, current, i, t):
+def note_end(copies, current, i, t):
     """Keep what is told of an episode that ended."""
     number = np.int64(current.tally[ENDED])
     episode = current.episodes[number & (KEPT - 1)]
@@ -192,6 +194,27 @@ def note(copies, current, i, t):
     episode.total = copies.episode_return[i]
     episode.length = copies.episode_length[i]
     current.tally[ENDED] = number + 1
+
+
+def noting(report: Sequence[str]) -> Callable[..., Any]:
+    """What keeps what is told of an episode, with the fields of its last state that are reported."""
+    keep = note_end
+    for name in report:
+        keep = _noting_one(keep, name, reported(name))
+    return keep
+
+
+def _noting_one(others: Callable[..., Any], name: str, place: str) -> Callable[..., Any]:
+    def note_and_report(copies, current, i, t):
+        current.episodes[np.int64(current.tally[ENDED]) & (KEPT - 1)][place] = copies.final_state[i][name]
+        others(copies, current, i, t)
+
+    return note_and_report
+
+
+def reported(name: str) -> str:
+    """The name under which a field that is reported stands in the record of an episode."""
+    return f"state_{name}"
 
 
 def tell(tally, kind, i, t):

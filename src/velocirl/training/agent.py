@@ -6,7 +6,7 @@ import importlib
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,13 +31,16 @@ from velocirl.runs.models import find_model, model_of
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
+from velocirl.training.changing import Changing
 from velocirl.training.config import as_plain, build_config
 from velocirl.training.describing import as_html, as_line, as_lines
 from velocirl.training.documenting import Documented, signature_of
+from velocirl.training.params import check_copies
 from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.source import Given, Source
 from velocirl.training.words import changed, own_arguments, own_settings
+from velocirl.vector.making import GYMNASIUM
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
@@ -66,6 +69,7 @@ RECENT_SPECS: Specs = {
     "recent.returns": ArraySpec(np.float64, (None,)),
     "recent.lengths": ArraySpec(np.int64, (None,), 0, 2**62),
 }
+REPORTED_SPEC = ArraySpec(np.float64, (None,), finite=False, optional=True)  # of a field that is reported
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,12 @@ class Goal:
         return min(max((steps - self.start) / self.total, 0.0), 1.0)
 
 
-class Agent(metaclass=Documented):
+class Agent(Changing, metaclass=Documented):
     """An algorithm with its environment, network and everything that decides its future."""
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
+    untuned: ClassVar[Mapping[str, Any]] = {}  # settings in environments that are not ours, which have no presets
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -100,10 +105,12 @@ class Agent(metaclass=Documented):
 
     def __init__(self, env: Given, **config: Any) -> None:
         self.source = Source(env, config.get("params"))
+        if params := self.source.saved_params():
+            config = {**config, "params": params}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         preset |= self.source.settings()
         config = own_settings(self.Config, config, preset, self.source.observation_space)
-        self.config: Any = build_config(self.Config, {**preset, **config})
+        self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
         self.source.require_count(self.config.num_envs)
         if self.config.check:
             self.source.watch()
@@ -115,9 +122,15 @@ class Agent(metaclass=Documented):
         self.stopping: str | None = None  # why training should end now, where a callback said so
         self.recent_returns: deque[float] = deque(maxlen=RECENT)
         self.recent_lengths: deque[int] = deque(maxlen=RECENT)
+        self.recent_reported: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in self.report}
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
+        self._late: Row | None = None  # what a callback found under way, and waited for
+        self._learner: Any = None
+        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        if self.config.num_envs is not None:
+            check_copies(self.source.native, self.source.params, self.config.num_envs)
 
     def __repr__(self) -> str:
         return as_line(self)
@@ -137,9 +150,18 @@ class Agent(metaclass=Documented):
         """The name of the algorithm, for people."""
         return self.name.upper()
 
+    @property
+    def report(self) -> tuple[str, ...]:
+        """The fields of its state that the environment reports at the end of an episode."""
+        return () if self.source.native is None else self.source.native.report
+
     def preset(self) -> Mapping[str, Any]:
-        """The settings with which this algorithm is known to learn its environment."""
-        return self.source.preset(self.name)
+        """The settings with which this algorithm is known to learn its environment, or those that nobody knows."""
+        return self.untuned if self.source.native is None else self.source.preset(self.name)
+
+    def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Settings of which some may depend on what was given."""
+        return settings
 
     def learn(
         self,
@@ -233,6 +255,8 @@ class Agent(metaclass=Documented):
         for listener in listeners:
             if listener.step(self) is False and self.stopping is None:
                 self.stopping = "a callback stopped it"
+        late, self._late = self._late, None
+        self._tell(listeners, late)
 
     @property
     def seed(self) -> int:
@@ -297,6 +321,7 @@ class Agent(metaclass=Documented):
         recent = {
             "recent.returns": np.array(self.recent_returns, np.float64),
             "recent.lengths": np.array(self.recent_lengths, np.int64),
+            **{f"reported.{name}": np.array(values, np.float64) for name, values in self.recent_reported.items()},
         }
         document = {
             "algorithm": self.name,
@@ -338,9 +363,9 @@ class Agent(metaclass=Documented):
 
         Of a run it is the best model where there is one, as `velocirl evaluate` takes it, and of a table the newest;
         `best=False` is the newest, from which training goes on. Give `env` where the environment is your own. `changes`
-        replace settings: `device="cpu"`, or `network=MyModule()` where the network is your own. Without its `memory`,
-        an agent that has one begins with an empty one: enough to see it act. Parameters that are not finite are
-        refused, unless you `allow_nan`.
+        replace settings: `device="cpu"`, `params={...}`, or `network=MyModule()` where the network is your own.
+        Without its `memory`, an agent that has one begins with an empty one: enough to see it act. Parameters that are
+        not finite are refused, unless you `allow_nan`.
         """
         state, name, run = find_model(path, best=best, memory=memory)
         if run is not None and best is None and not algorithm_from(run.description.algorithm).best_is_best:
@@ -365,6 +390,9 @@ class Agent(metaclass=Documented):
             kind = algorithm_from(document.algorithm)
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
+            # Copies of a native environment get other parameters once they are where they were.
+            later = "params" in changes and not document.environment.startswith(GYMNASIUM)
+            params = changes.pop("params") if later else None
             config = changed(kind.Config, document.config, changes)
             if "buffer_file" in document.config.keys() - changes.keys():
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
@@ -373,7 +401,8 @@ class Agent(metaclass=Documented):
             saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
-            check_arrays(state.arrays, {**RECENT_SPECS, **agent.specs(state.arrays)}, allow_nan=allow_nan)
+            reported = {f"reported.{name}": REPORTED_SPEC for name in agent.recent_reported}
+            check_arrays(state.arrays, {**RECENT_SPECS, **reported, **agent.specs(state.arrays)}, allow_nan=allow_nan)
             if agent.source.native is not None and "fleet.state" in state.arrays:
                 try_copies(agent.source.native, within("fleet", state.arrays))
             agent.steps, agent.iterations = document.steps, document.iterations
@@ -382,7 +411,11 @@ class Agent(metaclass=Documented):
                 raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")
             agent.recent_returns.extend(state.arrays["recent.returns"].tolist())
             agent.recent_lengths.extend(state.arrays["recent.lengths"].tolist())
+            for name, values in agent.recent_reported.items():
+                values.extend(state.arrays.get(f"reported.{name}", np.zeros(0)).tolist())
             agent.load_arrays(state.arrays)
+            if later:
+                agent.replace_params(params or {})
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
         except msgspec.ValidationError as error:
@@ -404,9 +437,17 @@ class Agent(metaclass=Documented):
             "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
             "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
         }
+        for name, values in self.recent_reported.items():
+            mean = float(np.mean(values)) if values else np.nan
+            row[f"episode/{name}"] = mean if np.isfinite(mean) else None
         for phase, share in shares(self.phases).items():
             row[f"time/{phase}_share"] = round(share, 4)
         return row
+
+    def note_reported(self, reported: Mapping[str, Sequence[float]]) -> None:
+        """Take in what the environment reports of episodes that ended, by field."""
+        for name, values in reported.items():
+            self.recent_reported[name].extend(values)
 
     def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
         """Observations with a leading dimension, their masks, and whether there was only one."""

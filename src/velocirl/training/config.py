@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import msgspec
 import numpy as np
 
+from velocirl.engine.drawing import Draw
 from velocirl.engine.naming import nearest
 from velocirl.engine.random import require_seed
 from velocirl.networks.activations import activation_from
@@ -18,6 +19,7 @@ from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import MOST_LAYERS, parse_network
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
+from velocirl.training.params import savable
 from velocirl.training.words import COMMON, Word
 
 Config = TypeVar("Config")
@@ -45,7 +47,8 @@ def build_config(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 def as_plain(config: Any) -> dict[str, Any]:
     """The configuration as plain values, for JSON."""
-    return msgspec.to_builtins(config)
+    params = None if config.params is None else savable(config.params)
+    return {**msgspec.to_builtins(dataclasses.replace(config, params=None)), "params": params}
 
 
 def require(condition: bool, name: str, value: Any, wanted: str) -> None:
@@ -65,6 +68,10 @@ def require_whole(config: Any, low: int, high: int, *names: str) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, Draw):
+        return str(value)
     return [_plain(item) for item in value] if isinstance(value, (tuple, list, np.ndarray)) else value
 
 
@@ -96,8 +103,9 @@ class DeepConfig:
     """Activation function: relu, leaky_relu, elu, gelu, silu, tanh, sigmoid or linear."""
     initialiser: str = "orthogonal"
     """Initialisation of the weights: orthogonal, xavier_uniform, xavier_normal, he_uniform or he_normal."""
-    params: dict[str, float] | None = None
-    """Parameters of the environment to change, the same for all copies."""
+    params: dict[str, Any] | None = None
+    """Parameters of the environment to change: numbers, one for each copy as [5, 15], or drawn anew for each copy and
+    episode as uniform(5, 15) or log_uniform(0.1, 10). Of a gym: environment, any keyword arguments."""
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
     threads: int | None = None

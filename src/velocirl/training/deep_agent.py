@@ -71,8 +71,6 @@ class DeepAgent(Agent):
         self.observation_moments = RunningMoments(self.encoding.inputs)
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Any = None
-        self._learner: Learner | None = None
-        self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
         rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
 
     @abstractmethod
@@ -168,6 +166,10 @@ class DeepAgent(Agent):
         report = None if self._learner is None else self._learner.drain()
         self._settle()  # whoever holds the module finds it as it is now
         return None if report is None else self._told(report)
+
+    def pause(self) -> None:
+        """Wait for the iteration that is under way on a GPU."""
+        self._late = self.drain() or self._late
 
     def predict(
         self,
@@ -408,6 +410,7 @@ class DeepAgent(Agent):
     def _told(self, report: Report) -> Row:
         self.recent_returns.extend(report.returns)
         self.recent_lengths.extend(report.lengths)
+        self.note_reported(report.reported)
         row = {**self.time_metrics(report.steps), **self.row(report)}
         row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has begun by now
         return row

@@ -17,6 +17,7 @@ from velocirl.learners.program import Call
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.task import Task
 from velocirl.networks.heads import Head, head_for
+from velocirl.networks.observations import bounded_by_design
 from velocirl.training.agent import Row
 from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent, static
@@ -85,6 +86,9 @@ class OnPolicyConfig(DeepConfig):
         return min(max(round(self.batch / self.minibatch_size), 1), most)
 
 
+LEAST_HORIZON = 8  # steps of a rollout, where there are so many copies that fewer would do
+
+
 class OnPolicyAgent(DeepAgent):
     """Collect a rollout, estimate how good its actions were, and learn from it."""
 
@@ -98,6 +102,22 @@ class OnPolicyAgent(DeepAgent):
 
     remembers = True
     config: Any
+
+    def preset(self) -> Mapping[str, Any]:
+        """Where nobody chose settings, scales are found by running statistics, unless they are bounded by design."""
+        preset = super().preset()
+        if self.source.native is not None:
+            return preset
+        wild = not bounded_by_design(self.source.observation_space)
+        return {"normalise_observations": wild, "normalise_rewards": True, **preset}
+
+    def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """A rollout of as many samples whatever the number of copies, where settings are those that nobody chose."""
+        untuned = self.untuned if self.source.native is None else {}
+        copies = settings.get("num_envs")
+        if "horizon" not in untuned or "horizon" in given or not isinstance(copies, int) or copies < 1:
+            return settings
+        return {**settings, "horizon": max(untuned["num_envs"] * untuned["horizon"] // copies, LEAST_HORIZON)}
 
     def __init__(self, env: Given, **config: Any) -> None:
         self.reward_moments = RunningMoments(1)

@@ -19,6 +19,7 @@ from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
 from velocirl.runs.config_file import write_config
 from velocirl.runs.directory import DESCRIPTION, Plan, Run, RunExistsError, create_run, open_run
+from velocirl.runs.memory_files import ROWS
 from velocirl.runs.metrics import RETURN, Row
 from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.callbacks import Evaluate, StopOnReward
@@ -155,9 +156,12 @@ def _require_same(run: Run, agent: Agent) -> None:
         said = ["{} on {} with seed {}".format(*one) for one in (theirs, ours)]
         raise RunExistsError(f"{path} is a run of {said[0]}, and this agent is {said[1]}: give another run_dir")
     steps = max(run.checkpoints().steps(), default=0)
-    if steps != agent.steps:
+    rows = agent.state(live=True).arrays.get(ROWS)
+    forgetful = agent.steps > 0 and rows is not None and len(rows) == 0  # a best model has no memory
+    if steps != agent.steps or forgetful:
+        where = "without its memory" if steps == agent.steps else f"at step {agent.steps:,}"
         raise RunExistsError(
-            f"{path} is a run that is at step {steps:,}, and this agent is at step {agent.steps:,}: go on with"
+            f"{path} is a run that is at step {steps:,}, and this agent is {where}: go on with"
             f" agent = {type(agent).__name__}.load({path!r}, best=False) and agent.learn(run_dir={path!r}), or give"
             " another run_dir"
         )

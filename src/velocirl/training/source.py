@@ -12,8 +12,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.engine import registry
 from velocirl.engine.action_parts import has_parts
+from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import NO_LIMIT
+from velocirl.training.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
 from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
 from velocirl.vector.given_vector import GivenVectorEnv
@@ -31,6 +33,7 @@ class Source:
     """An environment that an agent is for: compiled, or one that steps in Python."""
 
     def __init__(self, environment: Given, params: Mapping[str, Any] | None = None) -> None:
+        self.given = environment
         self.params = dict(params or {})
         self.check = False
         self.native: Environment | None = None
@@ -54,8 +57,24 @@ class Source:
                 " those, or a VectorEnv"
             )
         if self.native is not None:
+            self.native = with_draws(self.native, self.params)
+            self.params = known_params(self.native, self.params)
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
+
+    def with_params(self, params: Mapping[str, Any]) -> Source:
+        """The same environment with these parameters."""
+        source = Source(self.given, params)
+        source.check = self.check
+        return source
+
+    def params_of(self, copies: Any) -> Params:
+        """The parameters of some copies, by their numbers."""
+        return of_copies(self.native, self.params, np.asarray(copies))
+
+    def params_for(self, count: int) -> Params:
+        """Parameters for so many copies that do not learn; they differ as those that do."""
+        return spread(self.native, self.params, count)
 
     def watch(self) -> None:
         """Let copies test their indices from now on, see `engine.checked`."""
@@ -69,8 +88,11 @@ class Source:
 
     def settings(self) -> dict[str, Any]:
         """What copies that were given say of an agent's configuration, where nobody says otherwise."""
-        compiled = {} if self.native is None or not self.params else {"params": self.params}
-        return compiled if self.num_envs is None else {**compiled, "num_envs": self.num_envs}
+        return {} if self.num_envs is None else {"num_envs": self.num_envs}
+
+    def saved_params(self) -> Params:
+        """The parameters that belong into a configuration: those by which the environment can be made again."""
+        return self.params if self.native is not None or isinstance(self.given, str) else {}
 
     def require_count(self, num_envs: int | None) -> None:
         """Refuse another number of copies than there are."""
@@ -107,7 +129,7 @@ class Source:
     def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
         """Copies to be evaluated in."""
         if self.native is not None:
-            return make_vec(self.native, num_envs, seed=seed, params=self.params, check=self.check)
+            return make_vec(self.native, num_envs, seed=seed, params=self.params_for(num_envs), check=self.check)
         if not self.makers:
             raise ValueError(f"{self.id} cannot be copied: say where to evaluate, as in evaluate(agent, env)")
         seeds = None if seed is None else copy_seeds(seed, num_envs)
@@ -120,6 +142,7 @@ class Source:
     def _find(self, environment: str | Environment) -> None:
         if isinstance(environment, str) and environment.startswith(GYMNASIUM):
             self.id, self.makers = environment, environment.removeprefix(GYMNASIUM)
+            self.params = keyword_arguments(self.id, self.params)
             self._look(make_host(self.makers, 1, None, **self.params))
         else:
             self.native = registry.find(environment)
@@ -168,18 +191,12 @@ def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
         given, limit = native_of(given) or (given, None)
     if not isinstance(given, NativeCopies):
         return None
-    environment, copies = given.environment, given.copies
+    copies, params = given.copies, changed_params(given.environment, given.copies.params)
+    environment = given.environment.plain or given.environment
     own = NO_LIMIT if environment.max_steps is None else environment.max_steps
     limit = limit or copies.limit
     if limit != own:
         environment = dataclasses.replace(environment, max_steps=None if limit == NO_LIMIT else limit)
-    params, defaults = {}, environment.params.rows(1)[0]
-    for name in environment.params.fields:
-        values = np.unique(copies.params[name], axis=0)
-        if len(values) > 1:
-            raise ValueError(f"{environment.id}: {name} differs between the copies: give it as params=")
-        if not np.array_equal(values[0], defaults[name]):
-            params[name] = values[0].tolist()
     return environment, params
 
 

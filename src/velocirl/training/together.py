@@ -45,6 +45,11 @@ class Seat:
         """Let the group go on from this agent's parameters."""
         self._group.take()
 
+    @property
+    def fleet(self) -> Any:
+        """Not its own."""
+        raise RuntimeError("these agents learn together, in one fleet: give params to all of them before they do")
+
     def state(self) -> dict[str, NDArray[Any]]:
         """What this agent would have if it had learnt alone."""
         return self._group.state_of(self._place)

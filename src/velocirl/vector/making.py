@@ -63,10 +63,10 @@ def make_vec(
     """A fleet with Gymnasium's vector interface.
 
     A native environment (an id of `list_envs()`, or an Environment) runs compiled on `device`, "cpu", "cuda" or, to
-    debug, "python"; `params` sets fields of its Params, for all copies or one value for each. With `check`, every index
-    of its functions is tested, and a wrong one is told with its line, copy and step. "gym:ID" runs any of
-    Gymnasium's environments in this process or, with `workers`, in processes; further options go to it. Episodes are
-    cut off as `make` says.
+    debug, "python"; `params` sets fields of its Params, for all copies, one value for each, or `uniform(5, 15)` and
+    `log_uniform` to draw one for each copy and episode. With `check`, every index of its functions is tested, and a
+    wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
+    with `workers`, in processes; further options go to it. Episodes are cut off as `make` says.
     """
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         ours = (

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.actions import gate_for
+from velocirl.engine.drawing import is_draw, with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import make_target
 from velocirl.engine.lifecycle import ARRAYS
@@ -36,7 +37,7 @@ class NativeCopies:
         render_mode: str | None,
         **target: Any,
     ) -> None:
-        self.environment = environment
+        self.environment = with_draws(environment, params)
         self.render_mode = render_mode
         self._count = count
         self._target_options = target
@@ -60,6 +61,11 @@ class NativeCopies:
 
     def set_params(self, values: Mapping[str, Any]) -> None:
         """Set parameters from now on, for all copies or one value for each."""
+        for name, value in values.items():
+            if is_draw(value) and name not in self.environment.drawn:
+                raise ValueError(
+                    f"{self.environment.id}: {name} is drawn only where copies are made with params={{{name!r}: ...}}"
+                )
         rows = self.read(("params",))["params"]
         self.environment.params.fill(rows, values)
         self.write({"params": rows})
@@ -69,10 +75,12 @@ class NativeCopies:
         if not options:
             self.target.begin(chosen)
             return
-        before = self.read(("params",))
+        before = self.read(("params",))["params"]
         self.set_params(options)
         self.target.begin(chosen)
-        self.write(before)
+        for name in set(self.environment.drawn) - set(options):  # these hold for the episode
+            before[name] = self.read(("params",))["params"][name]
+        self.write({"params": before})
 
     def known(self, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """The options of a reset, where the environment has them all."""

@@ -70,6 +70,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
         """Replace what arrays of the copies hold."""
         for name, array in arrays.items():
             getattr(self.copies, name).copy_to_device(np.ascontiguousarray(array))
+        engine.cuda.synchronize()  # whichever stream reads them next
 
     def _accept_from_device(self, actions: Any) -> None:
         interface = actions.__cuda_array_interface__

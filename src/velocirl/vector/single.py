@@ -36,6 +36,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         self._everyone = np.ones(1, np.bool_)
         self._running = False
         self._seeded = False
+        self._params: Any = None  # those of the last step
         self._scalar_observation = isinstance(environment.observation, Discrete)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -58,6 +59,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         if not self._running:
             raise RuntimeError(f"{self.environment.id}: the episode is over; call reset() before step()")
         copies = self.copies
+        self._params = copies.params.copy() if self.environment.drawn else copies.params
         self._gate.take_one(action)
         self.target.advance()
         terminated, truncated = bool(copies.terminated[0]), bool(copies.truncated[0])
@@ -76,7 +78,9 @@ class SingleEnv(NativeCopies, gymnasium.Env):
 
     def render(self) -> Any:
         """A picture of the environment, as the render mode says."""
-        return self.renderer.render(self.copies, 0, ended=not self._running)
+        ended = not self._running and self._params is not None
+        copies = self.copies._replace(params=self._params) if ended else self.copies  # the next episode's are drawn
+        return self.renderer.render(copies, 0, ended=not self._running)
 
     def close(self) -> None:
         """Close the window, where there is one."""

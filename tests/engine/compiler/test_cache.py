@@ -427,6 +427,15 @@ def test_a_changed_environment_compiles_itself_and_no_learner(define, compiled):
     assert compiled == []
 
 
+def test_other_bounds_of_what_is_drawn_compile_nothing(compiled):
+    velocirl.make_vec("CartPole-v1", 2, params={"gravity": velocirl.uniform(5, 15)}).reset()
+    compiled.clear()
+    fleet = velocirl.make_vec("CartPole-v1", 3, params={"gravity": velocirl.log_uniform(1, 2)})
+    fleet.reset()
+    assert ((fleet.copies.params["gravity"] >= 1) & (fleet.copies.params["gravity"] <= 2)).all()
+    assert compiled == []
+
+
 def written(name, code, used):
     """Keep code, last used at a time."""
     keep_code(name, code)

@@ -65,7 +65,7 @@ def test_nothing_is_saved_of_an_iteration_that_failed(numbers, source, late, tmp
     late()
     agent = PPO(fragile, network="mlp(16)", device="cpu", normalise_observations=True, **SMALL)
     agent.prepare()
-    fleet = agent.learner.collector._fleet
+    fleet = agent.learner.collector.fleet
     for name, value in {"at": 21 if "reward" in numbers else 20, **numbers}.items():
         fleet.copies.params[name][4] = value
     message = rf"{source} is not finite: copy 4, step {BATCH + 4 * 32} of the run \(4 of this rollout\)"

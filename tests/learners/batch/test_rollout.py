@@ -210,7 +210,7 @@ def test_advantages_at_the_ends_of_episodes():
         module.load_state_dict(agent.network.state_dict())  # as it is during the rollout
         agent.iterate()
         samples, last_values = samples_of(agent), agent.learner.recorded.records["value"][:, -1].copy()
-        next_counts = agent.learner.collector._fleet.copies.state["count"]
+        next_counts = agent.learner.collector.fleet.copies.state["count"]
         cuts = [
             check_column(module, column, last_values[i], 0.9, 0.95, next_counts[i]) for i, column in enumerate(samples)
         ]
@@ -324,7 +324,7 @@ def test_the_last_episodes_to_end_are_told():
     """Of a rollout with more than 100 ends the last hundred count, in the order of their ends."""
     agent = prepared(num_envs=20, horizon=40, **TORCH)
     lengths = np.arange(20) % 5 + 1
-    agent.learner.collector._fleet.copies.params["length"] = lengths
+    agent.learner.collector.fleet.copies.params["length"] = lengths
     agent.iterate()
     ends = [int(lengths[copy]) for t in range(40) for copy in range(20) if (t + 1) % lengths[copy] == 0]
     assert len(ends) > 300
@@ -363,7 +363,7 @@ def test_an_observation_that_is_no_number(number, normalise, tmp_path):
 
 def test_a_final_observation_that_is_no_number(tmp_path):
     agent = prepared(fragile, **TORCH)
-    agent.learner.collector._fleet.copies.elapsed[2] = 980  # cut off at step 1000: step 3 of the second rollout
+    agent.learner.collector.fleet.copies.elapsed[2] = 980  # cut off at step 1000: step 3 of the second rollout
     spoil(agent, 2, at=20, observation=nan)
     message = rf"an observation of the environment is not finite: copy 2, step {BATCH + 3 * 6} of the run \(3 of this"
     assert_stops(agent, message, tmp_path)

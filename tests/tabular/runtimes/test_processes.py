@@ -16,7 +16,7 @@ import wanderer
 from gymnasium import spaces
 from wanderer import EXIT, HANG, MOTOR, NOT_A_NUMBER
 
-from velocirl import Discrete, Environment, int32, random, record
+from velocirl import Discrete, Environment, int32, random, record, uniform
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.learners.faults import NumericalError
 from velocirl.runs.checkpoints import Checkpoints
@@ -312,7 +312,11 @@ def started(tmp_path):
 def test_an_interrupt_saves_and_ends_all(tmp_path):
     process, workers = started(tmp_path)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: to all of them
-    assert process.wait(10) != 0
+    try:
+        assert process.wait(10) != 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # where these tests run in a shell's background, it is not heard
     process.stdout.close()
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 5)
     assert Checkpoints(tmp_path / "checkpoints").latest().state.document["steps"] > 0
@@ -325,3 +329,14 @@ def test_workers_end_with_their_parent(tmp_path):
     process.wait()
     process.stdout.close()
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 8)
+
+
+def test_each_worker_has_the_parameters_of_its_own_copies():
+    flips = [False, True, True, False]
+    agent = QLearning(
+        "FrozenLake-v1", runtime="processes", workers=2, num_envs=4, seed=1, params={"is_slippery": flips}
+    ).learn(64)
+    assert agent.arrays()["fleet.params"]["is_slippery"].tolist() == flips
+    agent.set_params(is_slippery=uniform(1, 1))
+    rows = agent.learn(64).arrays()["fleet.params"]
+    assert rows["_is_slippery_low"].tolist() == rows["_is_slippery_high"].tolist() == [1, 1, 1, 1]

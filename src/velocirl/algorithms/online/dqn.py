@@ -106,6 +106,8 @@ class DQN(OffPolicyAgent):
 
     name = "dqn"
     Config = DQNConfig
+    # An update for each step: see `PPO.untuned`.
+    untuned = {"train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128)}
     networks = {
         "values": Network("observation", gives=action_columns),
         "target_values": TargetNetwork("values"),

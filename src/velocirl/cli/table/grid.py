@@ -37,7 +37,7 @@ def find_grid(source: Source) -> Grid | None:
     """The map of an environment, where it is a grid world."""
     if not isinstance(source.observation_space, Discrete) or source.observation_space.start != 0:
         return None
-    return _native_grid(source.native, source.params) if source.native is not None else _host_grid(source)
+    return _native_grid(source.native, source.params_for(1)) if source.native is not None else _host_grid(source)
 
 
 def _native_grid(environment: Environment, params: dict[str, Any]) -> Grid | None:

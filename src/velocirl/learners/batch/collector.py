@@ -31,8 +31,8 @@ from velocirl.learners.recording import (
     cut,
     forget,
     see,
-    settle,
 )  # fmt: skip
+from velocirl.learners.reporting import Endings, settling
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 
@@ -68,6 +68,7 @@ class Recorded:
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
+        self.report, self.reported = task.report, zeros(len(task.report), *ends)
         self.reward_sums = zeros(copies, 2, dtype=np.float64)
         self.observation_sums = zeros(copies if task.encoding.normalises else 0, 2, inputs, dtype=np.float64)
         self.start_state = zeros(copies, state_size)  # what a recurrent network remembered before the first step
@@ -100,7 +101,7 @@ class Recorded:
         return {
             "records": self.memory, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
             "fault": log.fault, "reward_sums": self.reward_sums, "observation_sums": self.observation_sums,
-            "start_state": self.start_state,
+            "start_state": self.start_state, **({"reported": self.reported} if self.report else {}),
         }  # fmt: skip
 
 
@@ -115,6 +116,7 @@ class BatchCollector:
         self._agents, copies, inputs = len(seeds), len(seeds) * config.num_envs, task.encoding.inputs
         self.recorded = Recorded(task, here, len(seeds), network.state_size)
         self._host: HostExperience | None = None
+        self.fleet: Any = None  # the copies, where they are compiled
         experience = self._make_copies(seeds)
         self.centre, self.inverse_scale = here.zeros(inputs), here.zeros(inputs)
         self._rng = here.put(np.concatenate([random.streams(one.policy, config.num_envs) for one in seeds]))
@@ -160,7 +162,7 @@ class BatchCollector:
             own["policy.state"] = fetch(self._state)
         if self._host is not None:
             return own
-        return {**own, **named("fleet", self._fleet.get_state())}
+        return {**own, **named("fleet", self.fleet.get_state())}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on where the copies were; or with new episodes, whose seeds come from the policy's streams."""
@@ -172,7 +174,7 @@ class BatchCollector:
             here.fill(self._state, 0.0)
             self._host.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))
             return
-        self._fleet.set_state(within("fleet", state))
+        self.fleet.set_state(within("fleet", state))
         here.store(self._discounted, state["policy.discounted"])
         if self.network.state_size:
             here.store(self._state, state["policy.state"])
@@ -186,11 +188,12 @@ class BatchCollector:
             self._host = HostExperience(self.envs, self.task.head)
             return self._host.arrays
         count = len(seeds) * config.num_envs
-        self._fleet = self.device.make_fleet(source.native, count, source.params, check=source.check)
+        params = source.params_of(np.arange(count) % config.num_envs)
+        self.fleet = self.device.make_fleet(source.native, count, params, check=source.check)
         starts = np.concatenate([random.streams(one.environment, config.num_envs) for one in seeds])
-        self.device.store(self._fleet.copies.rng, starts)
-        self._fleet.target.begin(np.ones(len(starts), np.bool_))
-        return self.device.experience(self._fleet)
+        self.device.store(self.fleet.copies.rng, starts)
+        self.fleet.target.begin(np.ones(len(starts), np.bool_))
+        return self.device.experience(self.fleet)
 
     def _most_cuts(self) -> int:
         """How often a copy's episodes may be cut off in a rollout."""
@@ -236,8 +239,9 @@ class BatchCollector:
             Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments)),
             Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
         ]
+        record_step, more = settling(task.report, Endings(experience.final_state, recorded.reported))
         after = [
-            Work(settle, (experience.told, rollout, log)),
+            Work(record_step, (experience.told, rollout, log, *more)),
             *([Work(cut, (sight, rollout, cuts, log))] if places else []),
             *([Work(forget, (rollout,))] if self.network.state_size else []),
             Work(see_next, (sight, self._inputs, rollout, log)),
@@ -245,7 +249,7 @@ class BatchCollector:
         begin = [Work(begin_rollout, (rollout, cuts, log)), Work(see, (sight, self._inputs, rollout, log))]
         self._begin = here.launch(begin, copies)
         if self._host is None:
-            self._step = here.launch([*before, *here.stepping(self._fleet), *after], copies)
+            self._step = here.launch([*before, *here.stepping(self.fleet), *after], copies)
         else:
             self._decide, self._record = here.launch(before, copies), here.launch(after, copies)
         self._finish = here.launch([Work(value, tuple(known[name] for name in task.value.arguments))], copies)

@@ -42,7 +42,7 @@ class BatchReplay(BatchLearner):
         self.program = BatchProgram(task.program, self.networks, self._rows(), config.batch_size)
         make = FleetSteps if task.source.native is not None else HostSteps
         self.steps: FleetSteps | HostSteps = make(task, device, self.networks, self.ring, most_steps)
-        self.reports = Reports(self.networks, self.program, self.steps.log, None, task.recent, 1)
+        self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
         self._warm_up: Callable[[], None] = self.steps.warm_up
         self._step: Callable[[], None] = self.steps.step
         self._gather: Callable[[], None] = self.reports.gather
@@ -54,6 +54,11 @@ class BatchReplay(BatchLearner):
     def envs(self) -> Any:
         """The environments, where they step on the host."""
         return getattr(self.steps, "envs", None)
+
+    @property
+    def fleet(self) -> Any:
+        """The copies, where they are compiled."""
+        return getattr(self.steps, "fleet", None)
 
     def prepare(self) -> None:
         """Where the device has graphs: run everything once, record it, and go back to where it began."""

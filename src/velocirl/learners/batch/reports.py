@@ -31,8 +31,9 @@ class Reports:
     """Gathers and reads them."""
 
     def __init__(
-        self, networks: BatchNetworks, program: BatchProgram, log: Log, spread: Any, recent: int, samples: int
+        self, networks: BatchNetworks, program: BatchProgram, log: Log, reported: Any, spread: Any, samples: int
     ) -> None:
+        recent, self._report, self._reported = networks.task.recent, networks.task.report, reported
         self._networks, self._program, self._log, self._spread = networks, program, log, spread
         self._device, self._agents, self._samples = networks.device, networks.agents, samples
         self._first = networks.learnt[networks.first_trained]
@@ -41,7 +42,7 @@ class Reports:
         sums = program.sums
         self._sizes = (
             COUNTS, 2, 1, sums.totals.shape[1], sums.seen.shape[1], 0 if spread is None else SPREAD, 1, 1,
-            self._recent, self._recent, self._recent,
+            *[self._recent] * (3 + len(self._report)),
         )  # fmt: skip
         width = sum(self._sizes)
         self._numbers = self._device.zeros(self._agents, width, dtype=np.float64)
@@ -68,6 +69,7 @@ class Reports:
             ends,
             device.take(log.returns.reshape(self._agents, -1), places),
             device.take(log.lengths.reshape(self._agents, -1), places),
+            *(device.take(self._reported[k].reshape(self._agents, -1), places) for k in range(len(self._report))),
         ]
         device.join(parts, self._numbers)
 
@@ -82,7 +84,7 @@ class Reports:
 
     def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
         parts = np.split(row, np.cumsum(self._sizes)[:-1])
-        counts, norms, steps, totals, seen, spread, fault, check, ends, returns, lengths = parts
+        counts, norms, steps, totals, seen, spread, fault, check, ends, returns, lengths, *reported = parts
         if fault[0] < NO_FAULT:
             code, copy = divmod(int(fault[0]), self._copies)
             t, kind = divmod(code - 1, FAULT_KINDS)
@@ -99,4 +101,5 @@ class Reports:
             explained_variance=explained_variance(spread, self._samples) if len(spread) else float("nan"),
             returns=returns[order].tolist(),
             lengths=lengths[order].astype(int).tolist(),
+            reported={name: values[order].tolist() for name, values in zip(self._report, reported, strict=True)},
         )

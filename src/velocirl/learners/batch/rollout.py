@@ -75,7 +75,7 @@ class BatchRollout(BatchLearner):
         self._reestimates = [self._bind_column(*one) for one in task.reestimates]
         self._bind_estimate(reward_moments)
         recorded = self.recorded
-        self.reports = Reports(self.networks, self.program, recorded.log, self._spread, task.recent, self._batch)
+        self.reports = Reports(self.networks, self.program, recorded.log, recorded.reported, self._spread, self._batch)
         self._collect: Callable[[], None] = self.collector.collect
         self._start: Callable[[], None] = self._start_now
         self._shuffle: Callable[[], None] = self._drawing.shuffle
@@ -89,6 +89,11 @@ class BatchRollout(BatchLearner):
     def envs(self) -> Any:
         """The environments, where they step on the host."""
         return getattr(self.collector, "envs", None)
+
+    @property
+    def fleet(self) -> Any:
+        """The copies, where they are compiled."""
+        return self.collector.fleet
 
     def gauges(self) -> dict[str, float]:
         """How long learner and collector have waited for each other, where both are at work at once."""

@@ -20,7 +20,8 @@ from velocirl.learners.commands import command_for
 from velocirl.learners.experience import Experience
 from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import Pace, exploration_at
-from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note, remember
+from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note
+from velocirl.learners.reporting import Endings, remembering
 from velocirl.learners.task import Task
 
 
@@ -38,6 +39,7 @@ class Stepping:
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
+        self.reported = zeros(len(task.report), *ends)
         self.rng = device.put(random.streams(task.seeds.policy, copies))
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
         sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
@@ -62,7 +64,8 @@ class Stepping:
         self.act = Work(by_row(task.act.function, head if task.act.takes_head else None), columns)
         self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
         self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
-        self.remember = Work(remember, (sight, experience.told, ring, self.log))
+        record_step, more = remembering(task.report, Endings(experience.final_state, self.reported))
+        self.remember = Work(record_step, (sight, experience.told, ring, self.log, *more))
 
 
 class FleetSteps:
@@ -81,7 +84,7 @@ class FleetSteps:
             task, device, device.experience(self.fleet), self._network.outputs, most_steps, ring.rows, ring.counts,
             timing.clock.step, timing.exploration,
         )  # fmt: skip
-        self.log = parts.log
+        self.log, self.reported = parts.log, parts.reported
         after = [parts.command, *device.stepping(self.fleet), parts.remember, parts.look_ahead]
         self._look = device.launch([parts.look_ahead], copies)
         self._warm_up = device.launch([parts.note, parts.draw, *after], copies)
@@ -139,7 +142,7 @@ class HostSteps:
             task, host, self._host.arrays, self._network.outputs, most_steps, self._group, counts, self._clock,
             self._exploration,
         )  # fmt: skip
-        self.log, launch = parts.log, host.launch
+        self.log, self.reported, launch = parts.log, parts.reported, host.launch
         self._look = launch([parts.look], copies)
         self._draw = launch([parts.draw, parts.command], copies)
         self._act = launch([parts.check, parts.act, parts.command], copies)

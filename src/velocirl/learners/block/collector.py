@@ -28,7 +28,8 @@ from velocirl.learners.counters import TIMED, WHOLE, allocate, glance, lap, star
 from velocirl.learners.experience import of_fleet
 from velocirl.learners.host import HostExperience
 from velocirl.learners.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
-from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see, settle
+from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
+from velocirl.learners.reporting import Endings, settling
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv
@@ -189,6 +190,7 @@ class BlockCollector:
         ends = (1, self.horizon, copies)
         self.log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                        np.zeros(copies, np.int32))  # fmt: skip
+        self.reported = np.zeros((len(task.report), *ends), np.float32)
         self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
         self.counters = allocate(threads)
         share = -(-copies // threads)
@@ -291,13 +293,14 @@ class BlockCollector:
         on_scratch = {**known, "row": Local(narrow(scratch))}
         clock = np.zeros(1, np.int64)
         columns = tuple(known[name] for name in task.act.arguments)
+        record_step, more = settling(task.report, Endings(experience.final_state, self.reported))
         units = {
             SEE: bind(index_loop(see), sight, inputs, rollout, log),
             FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
             CHECK: bind(index_loop(check_output), work.output, log, clock),
             ACT: networks.bind_call(task.act, columns),
             COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
-            SETTLE: bind(index_loop(settle), experience.told, rollout, log),
+            SETTLE: bind(index_loop(record_step), experience.told, rollout, log, *more),
             CUT: bind(index_loop(cut), sight, rollout, cuts, log),
             VALUE: bind(value, *(known[name] for name in task.value.arguments)),
             WAIT: bind(wait, cuts, waiting),

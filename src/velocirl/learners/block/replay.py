@@ -55,7 +55,7 @@ from velocirl.learners.counters import TIMED, Meter, clear, read
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.faults import check_faults, check_update
 from velocirl.learners.host import HostExperience
-from velocirl.learners.learner import Report, latest
+from velocirl.learners.learner import Report
 from velocirl.learners.pace import PACE, Pace, updates_due
 from velocirl.learners.phases import (
     BUFFER,
@@ -69,7 +69,8 @@ from velocirl.learners.phases import (
     add,
     add_parts,
 )  # fmt: skip
-from velocirl.learners.recording import Log, Ring, Sight, look, remember
+from velocirl.learners.recording import Log, Ring, Sight, look
+from velocirl.learners.reporting import Endings, latest, remembering
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.optim.optimisers import optimiser_from
@@ -108,6 +109,7 @@ class BlockReplay:
         ends = (1, most_steps, copies)
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                         np.zeros(copies, np.int32))  # fmt: skip
+        self._reported = np.zeros((len(task.report), *ends), np.float32)
         self._updates, self._pace = np.zeros(1, np.int64), np.zeros(1, PACE)
         self._clock, self._exploration, self._beta = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
         rows = self._rows()
@@ -118,6 +120,11 @@ class BlockReplay:
         if self._host is None:
             self.envs.reset()
         self.take()
+
+    @property
+    def fleet(self) -> FleetVectorEnv | None:
+        """The copies, where they are compiled."""
+        return self.envs if isinstance(self.envs, FleetVectorEnv) else None
 
     def iterate(self, schedule: Pace, steps: int) -> Report:
         """Every copy takes `schedule.rounds` steps, after which the run has taken `steps`; what is due is learnt."""
@@ -135,8 +142,8 @@ class BlockReplay:
         for parameters in networks.learnt:
             check_update(bool(self.program.outcome[FAULT]), parameters, steps)
         updates = int(self._updates[0]) - before
-        stretch = slice(schedule.rounds)
-        returns, lengths = latest(log.ends[0, stretch], log.returns[0, stretch], log.lengths[0, stretch], self._recent)
+        taken = [one[0, : schedule.rounds] for one in (log.ends, log.returns, log.lengths, *self._reported)]
+        returns, lengths, *reported = latest(taken[0], self._recent, *taken[1:])
         return Report(
             steps=steps,
             learning_rate=schedule.learning_rate,
@@ -147,6 +154,7 @@ class BlockReplay:
             explained_variance=float("nan"),
             returns=returns,
             lengths=lengths,
+            reported=dict(zip(self.task.report, reported, strict=True)),
         )
 
     def update(self, pace: Pace, count: int) -> None:
@@ -297,6 +305,7 @@ class BlockReplay:
         command, table = command_for(task.source.action_space)
         plan = networks.network(task.acting).plan
         bind, functions = networks.bind, networks.functions(task.acting)
+        record_step, more = remembering(task.report, Endings(experience.final_state, self._reported))
         random_columns = known["row"], known["mask"], known["rng"]
         return {
             LOOK: bind(index_loop(look), sight, inputs, ring, self._log),
@@ -305,7 +314,7 @@ class BlockReplay:
             CHECK: bind(index_loop(check_output), work.output, self._log, self._clock),
             ACT: bind(row_loop(task.act.function, task.head if task.act.takes_head else None), *columns),
             COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
-            REMEMBER: bind(index_loop(remember), sight, experience.told, ring, self._log),
+            REMEMBER: bind(index_loop(record_step), sight, experience.told, ring, self._log, *more),
         }
 
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:

@@ -27,7 +27,7 @@ from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
 from velocirl.learners.faults import check_faults, check_update
-from velocirl.learners.learner import Report, explained_variance, latest
+from velocirl.learners.learner import Report, explained_variance
 from velocirl.learners.normalising import REWARD_LIMIT
 from velocirl.learners.phases import (
     ESTIMATE,
@@ -40,9 +40,11 @@ from velocirl.learners.phases import (
     add,
     add_parts,
 )  # fmt: skip
+from velocirl.learners.reporting import latest
 from velocirl.learners.schedule import SCHEDULE, Schedule
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
+from velocirl.vector.native import FleetVectorEnv
 
 
 class Epochs(NamedTuple):
@@ -214,7 +216,8 @@ class BlockRollout:
             check_faults(self.collector.log.fault, first)
         with self._phase("estimate"):
             log = self.collector.log
-            returns, lengths = latest(log.ends[0], log.returns[0], log.lengths[0], self._recent)
+            told = log.returns, log.lengths, *self.collector.reported
+            returns, lengths, *reported = latest(log.ends, self._recent, *told)
             self._add_moments()
             self._hand_over()
             explained = self._estimate()
@@ -232,6 +235,7 @@ class BlockRollout:
             explained_variance=explained,
             returns=returns,
             lengths=lengths,
+            reported=dict(zip(self.task.report, reported, strict=True)),
         )
 
     def drain(self) -> Report | None:
@@ -264,6 +268,16 @@ class BlockRollout:
             counts[:] = self._minibatches[0]
         self.collector.load_state(state)
         self.take()
+
+    @property
+    def envs(self) -> Any:
+        """The copies."""
+        return self.collector.envs
+
+    @property
+    def fleet(self) -> FleetVectorEnv | None:
+        """The copies, where they are compiled."""
+        return self.envs if isinstance(self.envs, FleetVectorEnv) else None
 
     @property
     def learning_threads(self) -> int:

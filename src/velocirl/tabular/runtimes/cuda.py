@@ -81,7 +81,7 @@ class CUDALearner:
     grain = 0  # a call may be short
 
     def __init__(self, task: TabularTask, envs: CUDAFleetVectorEnv, seed: int, *, counts_visits: bool) -> None:
-        self._table = task.table
+        self._table, self._report, self.fleet = task.table, task.report, envs
         self.num_envs = count = envs.num_envs
         target: Any = envs.target
         fleet: CUDATarget = target
@@ -102,7 +102,7 @@ class CUDALearner:
         parts = task.scalars()
         learn = learning(task, counts_visits)
         self._begin = Kernel(begin_kernel(parts), fleet.translator, fleet.rehearse, fleet.tell)
-        keep_mask = last_mask_of(envs.environment.legal)
+        keep_mask = last_mask_of(envs.environment.legal_at_the_end)
         loop = round_kernel(fleet.life, keep_mask, parts, entering(task), learn)
         self._run = Kernel(loop, fleet.translator, fleet.rehearse, fleet.tell)
         envs.reset()
@@ -178,7 +178,11 @@ class CUDALearner:
         for array in (self._pupils.tally, self._sums.ended):
             array.copy_to_device(np.zeros(array.shape, array.dtype))  # pyright: ignore[reportAttributeAccessIssue]
         error = float(tally[ERRORS] / max(tally[MOVED], 1))
-        return Outcome(pace.rounds * self.num_envs, error, returns.tolist(), lengths.tolist())
+        reported: dict[str, list[float]] = {}
+        if self._report:
+            states = self._copies.final_state[:WATCHED].copy_to_host()[told]  # pyright: ignore[reportAttributeAccessIssue]
+            reported = {name: states[name].tolist() for name in self._report}
+        return Outcome(pace.rounds * self.num_envs, error, returns.tolist(), lengths.tolist(), reported)
 
 
 def entering(task: TabularTask) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ class SynchronousLearner(RankLearner):
             self.agreed = stop != GOING_ON
             return outcome
         changes = self.replica.changes()
-        said = say(self.comm, outcome, len(changes), stop)
+        said = say(self.comm, outcome, len(changes), stop, self.agent.report)
         exchange(self.comm, self.replica, changes, said.changes)
         if said.stop != GOING_ON:
             self.agreed = True

@@ -86,7 +86,8 @@ class AsynchronousLearner(RankLearner):
             middle = goal.progress(taken + rounds * self.num_envs * ranks // 2)
             self.common.exchange(agent.learning_rate_at(middle))
         self.error = outcome.error
-        return Outcome(taken + outcome.steps - first, self.error, outcome.returns, outcome.lengths)
+        return Outcome(taken + outcome.steps - first, self.error, outcome.returns, outcome.lengths,
+                       outcome.reported)  # fmt: skip
 
     def drain(self) -> Outcome | None:
         """Where only this rank knows that training is to stop, let the others know; then take what all have done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -63,25 +64,29 @@ class Said(NamedTuple):
     stop: int  # the highest of what they said of stopping
 
 
-def say(comm: Intracomm, outcome: Outcome, changes: int, stop: int) -> Said:
+def say(comm: Intracomm, outcome: Outcome, changes: int, stop: int, report: Sequence[str] = ()) -> Said:
     """Tell all ranks what came of this one's rounds, in one small message, and hear what came of theirs.
 
-    Of the episodes the last ones of each rank are told, as many in all as are averaged over.
+    Of the episodes the last ones of each rank are told, as many in all as are averaged over, with what the environment
+    reports of them.
     """
+    width = 2 + len(report)
     kept = -(-RECENT // comm.size)
-    own = np.full(FIGURES + 2 * kept, np.nan)
+    own = np.full(FIGURES + width * kept, np.nan)
     own[:FIGURES] = outcome.steps, outcome.error * outcome.steps, changes, stop
-    episodes = own[FIGURES:].reshape(kept, 2)
-    last = list(zip(outcome.returns, outcome.lengths, strict=True))[-kept:]
-    episodes[: len(last)] = np.reshape(last, (-1, 2))
+    episodes = own[FIGURES:].reshape(kept, width)
+    told = outcome.returns, outcome.lengths, *(outcome.reported.get(name, []) for name in report)
+    last = list(zip(*told, strict=True))[-kept:]
+    episodes[: len(last)] = np.reshape(last, (-1, width))
     said = np.empty((comm.size, len(own)))
     comm.Allgather(own, said)
     steps, errors, moved, stops = said[:, :FIGURES].T
-    ended = said[:, FIGURES:].reshape(-1, 2)
+    ended = said[:, FIGURES:].reshape(-1, width)
     ended = ended[~np.isnan(ended[:, 1])]
     total = int(steps.sum())
     lengths = ended[:, 1].astype(np.int64).tolist()
-    outcome = Outcome(total, float(errors.sum()) / max(total, 1), ended[:, 0].tolist(), lengths)
+    reported = dict(zip(report, ended[:, 2:].T.tolist(), strict=True))
+    outcome = Outcome(total, float(errors.sum()) / max(total, 1), ended[:, 0].tolist(), lengths, reported)
     return Said(outcome, moved.astype(np.int64), int(stops.max()))
 
 

@@ -45,4 +45,7 @@ def combined(outcomes: list[Outcome]) -> Outcome:
     steps = sum(one.steps for one in outcomes)
     error = sum(one.error * one.steps for one in outcomes) / max(steps, 1)
     returns = [value for one in outcomes for value in one.returns]
-    return Outcome(steps, error, returns, [value for one in outcomes for value in one.lengths])
+    lengths = [value for one in outcomes for value in one.lengths]
+    names = outcomes[0].reported if outcomes else ()
+    reported = {name: [value for one in outcomes for value in one.reported[name]] for name in names}
+    return Outcome(steps, error, returns, lengths, reported)

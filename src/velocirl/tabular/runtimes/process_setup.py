@@ -42,6 +42,7 @@ class Recipe:
     algorithm: type[TabularAgent]
     environment: bytes
     config: dict[str, Any]
+    source: Source
     seed: int
 
     @classmethod
@@ -53,14 +54,15 @@ class Recipe:
         native = source.native
         specification = None if native is not None else _sendable(source)
         environment = pickle_source(specification, {}) if specification is not None else pickle_native(native)
-        return cls(type(agent), environment, {**as_plain(agent.config), **own}, agent.seed)
+        return cls(type(agent), environment, {**as_plain(agent.config), **own}, source, agent.seed)
 
     def setup(self, copies: range, core: int | None, start: int, regions: tuple[Region, ...]) -> bytes:
         """That of one worker, as bytes; `start` counts how often workers were started."""
         seed = self.seed if start == 0 else int(np.random.SeedSequence([self.seed, start]).generate_state(1)[0])
+        config = {**self.config, "params": self.source.params_of(copies)}
         with pickled_by_value(self.algorithm):
             return cloudpickle.dumps(
-                Setup(self.algorithm, self.environment, self.config, spread_seed(seed), copies, core, *regions)
+                Setup(self.algorithm, self.environment, config, spread_seed(seed), copies, core, *regions)
             )
 
 

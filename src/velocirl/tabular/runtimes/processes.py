@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.learners.counters import ROW
-from velocirl.learners.recording import EPISODE
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
 from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
@@ -50,7 +49,7 @@ class ProcessLearner:
         if os.name != "posix":
             raise ValueError('runtime="processes" needs Linux or macOS: use runtime="serial" or "threads" here')
         self.num_envs, workers = agent.num_envs, agent.config.workers or 1
-        self._name, self._memory = agent.source.id, SharedMemory()
+        self._name, self._report, self._memory = agent.source.id, agent.report, SharedMemory()
         agent.table.move(self._memory.allocate)
         self._table, self._attached = agent.table, None
         share = self.num_envs // workers
@@ -61,7 +60,7 @@ class ProcessLearner:
         self._pupils = [
             agent.task.current(share, nobody)._replace(
                 tally=self._memory.allocate((TALLY,), np.float64),
-                episodes=self._memory.allocate((KEPT,), EPISODE),
+                episodes=self._memory.allocate((KEPT,), agent.task.episode),
                 counters=self._memory.allocate((ROW,), np.int64),
             )
             for _ in self._groups
@@ -95,7 +94,7 @@ class ProcessLearner:
             done = int(sum(current.tally[ROUNDS] for current in self._pupils))
             over = done >= wanted or time.monotonic() > end or any(current.tally[FAULT] for current in self._pupils)
         self.meter.add(time.monotonic() - begun)
-        return outcome_of(self._pupils, first, self.num_envs)
+        return outcome_of(self._pupils, first, self.num_envs, self._report)
 
     def settle(self) -> None:
         """The agent's table is the one that is learnt into."""
