@@ -1,8 +1,6 @@
 """PPO where an action is a choice and its numbers: it learns, acts, and goes on from a file."""
 
 import dataclasses
-import runpy
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -115,12 +113,3 @@ def test_a_file_for_other_parts_is_refused(tmp_path):
 def test_others_say_that_ppo_can(kind, environment):
     with pytest.raises(ValueError, match=r"takes actions of one part, and those of .* are Tuple\(.*: use PPO$"):
         kind(environment)
-
-
-@pytest.mark.slow
-def test_the_example(capsys):
-    """Strokes for a hole: 19 at first, and about 2 of who chooses the right club and its power."""
-    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "hybrid_actions.py"), run_name="__main__")
-    before, after = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if " over 200 " in line)
-    assert before < -10
-    assert after > -2.5
