@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from velocirl.algorithms import algorithm_modules
 from velocirl.engine import random
@@ -48,15 +48,18 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Callback",
     "Checkpoint",
     "DefinitionError",
+    "Dict",
     "Discrete",
     "EarlyStopping",
     "Environment",
     "Evaluate",
     "Evaluation",
+    "MultiBinary",
     "MultiDiscrete",
     "NumericalError",
     "StopOnReward",
     "TabularModel",
+    "Tuple",
     "adapters",
     "between",
     "bool_",

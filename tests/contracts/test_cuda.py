@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from choosing import on_cuda
+from hybrid import aiming, forbidding, noting
 
 import velocirl
 from velocirl.engine import registry
@@ -48,6 +49,29 @@ def test_cuda_equals_cpu_in_single_steps_from_the_same_states(environment):
         gpu.run_randomly(1)
         for name in COMPARED:
             assert_same(name, getattr(cpu.copies, name), host(getattr(gpu.copies, name)))
+
+
+@pytest.mark.parametrize("environment", [aiming, noting, forbidding], ids=str)
+def test_actions_of_several_parts(environment):
+    """Random ones, and those that somebody gives: on the host, and on the device."""
+    torch = pytest.importorskip("torch")
+    fleets = [velocirl.make_vec(environment, COPIES, seed=3, device=device) for device in ("cpu", "cuda", "cuda")]
+    for fleet in fleets:
+        fleet.reset()
+    for _ in range(6):
+        actions = fleets[0].action_space.sample()
+        on_device = (
+            {name: torch.as_tensor(part, device="cuda") for name, part in actions.items()}
+            if isinstance(actions, dict)
+            else tuple(torch.as_tensor(part, device="cuda") for part in actions)
+        )
+        for fleet, given in zip(fleets, (actions, actions, on_device), strict=True):
+            fleet.step(given)
+            fleet.run_randomly(1)
+        for name in (*COMPARED, "action"):
+            expected = getattr(fleets[0].copies, name)
+            for fleet in fleets[1:]:
+                assert_same(name, expected, host(getattr(fleet.copies, name)))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from choosing import on_cuda
 from fragile import fragile, spoil
+from hybrid import aiming, forbidding
 
 import velocirl
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, Evaluate, NumericalError, int32, record
@@ -85,6 +86,8 @@ AGENTS = {
     "mlp": ("CartPole-v1", {"network": "mlp(32, 32)"}),
     "native": ("CartPole-v1", {"hidden": (32, 32)}),
     "continuous": ("Pendulum-v1", {"network": "mlp(32)"}),
+    "several parts": (aiming, {"network": "mlp(32)"}),
+    "several parts, masked": (forbidding, {"hidden": (32, 32), "shared": True}),
     "masked": ("TicTacToe-v1", {"network": "mlp(32)"}),
     "cnn": ("CatchPixels-v0", {"network": "cnn(4, 8) mlp(16)"}),
     "lstm": ("CartPole-v1", {"network": "mlp(16) lstm(16)"}),

@@ -16,6 +16,7 @@ REACHED = {
     "image_game": [10, 35],
     "curriculum": [0, 450],
     "own_torch_module": [450, 450],
+    "hybrid_actions": [-20, -2.5],  # strokes, before and after
     "tables": [0.65, 0.65, 0.65, 0.9],
 }
 

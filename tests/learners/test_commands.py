@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+from velocirl.engine.action_parts import action_type, as_given
 from velocirl.engine.compiler.columns import Shared
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.records import with_attributes
@@ -64,3 +65,45 @@ def test_what_was_drawn_stays_as_it_was():
     command, table = command_for(Box(-1, 1, (2,)))
     command(np.zeros(2, np.float32), rows[0], table[0])
     np.testing.assert_array_equal(rows["action"][0], DRAWN[3])
+
+
+PARTS = Tuple(
+    (
+        Box(np.array([[0.0], [-1.0]]), np.array([[0.1], [INF]]), dtype=np.float64),
+        Dict(kind=Discrete(3, start=4), flags=MultiBinary(2)),
+        Box(-2, 2, ()),
+        MultiDiscrete([[2, 3]], start=[[-1, 0]]),
+    )
+)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
+def test_parts_get_their_choices_and_numbers(compiled):
+    """Of a policy all choices come first: kind, flags, the two of the last part; then all numbers."""
+    rows = np.zeros(2, [("action", "f4", (8,))])
+    rows["action"] = [[2, 1, 0, 1, 2, 0.5, 7.0, -0.25], [0, 0, 1, 0, 0, 3.0, -3.0, -9.0]]
+    actions = np.zeros(2, action_type(PARTS, own=True))
+    command, table = command_for(PARTS)
+    launcher = CPULauncher(1, learning_translator("commands")) if compiled else PythonLauncher()
+    given = (actions, rows) if compiled else (with_attributes(actions), with_attributes(rows))
+    launcher.launch([Work(by_row(command), (*given, Shared(table)))], 2)(0)
+    numbers, choices, alone, pair = as_given(PARTS, actions)
+    np.testing.assert_allclose(numbers, [[[0.075], [7.0]], [[0.1], [-1.0]]], rtol=1e-6)
+    assert choices["flags"].tolist() == [[1, 0], [0, 1]]
+    assert choices["kind"].tolist() == [6, 4]
+    assert alone.tolist() == [-0.5, -2.0]
+    assert pair.tolist() == [[[0, 2]], [[-1, 0]]]
+    for copy in range(2):
+        action = (
+            numbers[copy],
+            {name: part[copy] for name, part in choices.items()},
+            np.asarray(alone[copy]),
+            pair[copy],
+        )
+        assert PARTS.contains(action)  # though 0.1 in single precision is more than that
+
+
+def test_what_a_space_of_parts_needs_is_compiled_code_of_its_own_only():
+    """Others keep the functions, and so the compiled code, that they had."""
+    assert command_for(Discrete(3))[0] is command_for(MultiDiscrete([2, 2]))[0]
+    assert command_for(Box(-1, 1, (2,)))[0] is command_for(Box(0, 9, (3,)))[0]

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from hybrid import aiming, forbidding
 from parts import Parts
 
 from velocirl import DQN, PPO, SAC, TD3
@@ -14,6 +15,8 @@ CASES = {
     "numbers": (PPO, "Pendulum-v1", ROLLOUT, 96),
     "masks": (PPO, "TicTacToe-v1", {**ROLLOUT, "gradient_accumulation": 2}, 96),
     "parts": (PPO, "gym:EqualParts-v7", ROLLOUT, 96),
+    "several parts": (PPO, aiming, ROLLOUT, 96),
+    "masks of parts": (PPO, forbidding, {**ROLLOUT, "estimator": "vtrace"}, 96),
     "normalised": (
         PPO, "CartPole-v1",
         {**ROLLOUT, "normalise_observations": True, "normalise_rewards": True, "epochs": 3, "minibatch_size": 8}, 96,

@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from hypothesis import given
 from hypothesis import strategies as some
 
 from velocirl.engine import random
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.networks.heads import categorical, gaussian, head_for, multi_discrete
+from velocirl.networks.joint import joint
 
 HEADS = {
     "categorical 2": (categorical(2), (2,)),
@@ -19,9 +20,11 @@ HEADS = {
     "multi_discrete": (multi_discrete((3, 1, 5)), (3, 1, 5)),
     "multi_discrete masked": (multi_discrete((3, 1, 5), masked=True), (3, 1, 5)),
     "gaussian": (gaussian(3), ()),
+    "joint": (joint(categorical(4), gaussian(2)), (4,)),
+    "joint masked": (joint(multi_discrete((3, 1, 5), masked=True), gaussian(2)), (3, 1, 5)),
 }
 heads = pytest.mark.parametrize("name", HEADS)
-discrete = pytest.mark.parametrize("name", [name for name in HEADS if "gaussian" not in name])
+discrete = pytest.mark.parametrize("name", [name for name in HEADS if not HEADS[name][0].numbers])
 EXTRA = 2  # further columns of an output row, such as the value, which a head must leave alone
 ROWS = 200
 
@@ -33,7 +36,7 @@ class Rows:
         self.head, self.counts = HEADS[name]
         generator = np.random.default_rng(seed)
         self.output = generator.normal(0, 1.5, (rows, self.head.outputs + EXTRA)).astype(np.float32)
-        self.mask = generator.integers(0, 2, (rows, self.head.outputs)).astype(np.int8)
+        self.mask = generator.integers(0, 2, (rows, self.head.options)).astype(np.int8)
         self.mask[:3] = 0  # nothing legal: everything is
         self.rng = random.streams(seed, rows)
         self.action = np.full((rows, self.head.action_size), -1, self.head.action_dtype)
@@ -47,7 +50,7 @@ class Rows:
                 self.entropy, weights, self.gradient)  # fmt: skip
 
     def legal(self):
-        """Which options may be taken, (rows, outputs)."""
+        """Which options may be taken, (rows, options)."""
         if not self.head.masked:
             return np.ones_like(self.mask, bool)
         legal = self.mask != 0
@@ -93,12 +96,16 @@ def evaluate_one(name, output, mask, action, weights=(1.0, 0.3)):
 
 def torch_distributions(rows, output):
     """Torch's distribution of each entry of the action, from outputs in double precision."""
-    if not rows.counts:
-        size = rows.head.action_size
-        deviations = output[:, size : 2 * size].clamp(-5, 2).exp()
-        return [torch.distributions.Normal(output[:, k], deviations[:, k]) for k in range(size)]
-    logits = output[:, : rows.head.outputs].masked_fill(~torch.tensor(rows.legal()), -math.inf)
-    return [torch.distributions.Categorical(logits=logits[:, part]) for part in rows.parts()]
+    head = rows.head
+    logits = output[:, : head.options].masked_fill(~torch.tensor(rows.legal()), -math.inf)
+    choices = [torch.distributions.Categorical(logits=logits[:, part]) for part in rows.parts()]
+    means, deviations = (
+        output[:, head.options : head.outputs].split(max(head.numbers, 1), 1) if head.numbers else (0, 0)
+    )
+    numbers = [
+        torch.distributions.Normal(means[:, k], deviations[:, k].clamp(-5, 2).exp()) for k in range(head.numbers)
+    ]
+    return [*choices, *numbers]
 
 
 def expected(rows, policy_weight, entropy_weight):
@@ -144,8 +151,8 @@ def test_what_sample_says_is_what_evaluate_says(name):
 def test_compiled_code_does_what_plain_python_does(name):
     plain, compiled = (run(Rows(name, seed=5), 0.5, -0.2, compiled=compiled) for compiled in (False, True))
     np.testing.assert_array_equal(plain.rng, compiled.rng)
-    if plain.counts:
-        np.testing.assert_array_equal(plain.action, compiled.action)
+    choices = len(plain.counts)
+    np.testing.assert_array_equal(plain.action[:, :choices], compiled.action[:, :choices])
     np.testing.assert_array_equal(plain.best, compiled.best)
     np.testing.assert_allclose(plain.action, compiled.action, rtol=1e-6, atol=2e-6)
     # Evaluated at the very same actions: the density of a narrow normal distribution would magnify their last digits.
@@ -173,7 +180,7 @@ def test_sampled_frequencies_are_the_probabilities(name):
             assert (np.abs(frequencies - probabilities) <= 5 * deviations + 1e-12).all()
 
 
-@pytest.mark.parametrize("name", ["multi_discrete", "gaussian"])
+@pytest.mark.parametrize("name", ["multi_discrete", "gaussian", "joint"])
 def test_the_parts_of_an_action_are_independent(name):
     many = Rows(name, rows=40_000)
     many.output[:] = many.output[0]
@@ -211,6 +218,35 @@ def test_the_mode_is_the_most_probable_legal_option(name):
 def test_the_mode_of_a_gaussian_is_its_mean():
     rows = run(Rows("gaussian"))
     np.testing.assert_array_equal(rows.best, rows.output[:, :3])
+
+
+def test_the_mode_of_choices_and_numbers_is_that_of_each():
+    rows = run(Rows("joint masked"))
+    alone = run(Rows("multi_discrete masked"))
+    logits = np.where(rows.legal(), rows.output[:, :9], -np.inf)
+    for k, part in enumerate(rows.parts()):
+        np.testing.assert_array_equal(rows.best[:, k], logits[:, part].argmax(axis=1))
+    np.testing.assert_array_equal(rows.best[:, 3:], rows.output[:, 9:11])
+    assert alone.head.options == rows.head.options == 9
+
+
+def test_choices_beside_numbers_are_legal_and_what_is_forbidden_gets_no_gradient():
+    rows = run(Rows("joint masked"), 1.0, 0.5)
+    legal = rows.legal()
+    for k, part in enumerate(rows.parts()):
+        assert np.take_along_axis(legal[:, part], rows.action[:, k : k + 1].astype(int), axis=1).all()
+    assert (rows.gradient[:, :9][~legal] == 0.0).all()
+    assert (rows.gradient[:, 9:11] != 0.0).all()
+
+
+def test_random_actions_of_choices_and_numbers():
+    head, rng = joint(multi_discrete((3, 2), masked=True), gaussian(2)), random.streams(0, 1)[0]
+    drawn = np.zeros((2000, 4), np.float32)
+    for action in drawn:
+        head.draw(np.array([1, 0, 1, 1, 1], np.int8), rng, action)
+    assert np.unique(drawn[:, 0]).tolist() == [0, 2]
+    assert np.unique(drawn[:, 1]).tolist() == [0, 1]
+    assert -1 <= drawn[:, 2:].min() < -0.9 < 0.9 < drawn[:, 2:].max() <= 1
 
 
 @discrete
@@ -306,6 +342,10 @@ def described(head):
         (MultiDiscrete([2, 3]), True, ("multi_discrete", 5, 2, "int32", True)),
         (MultiBinary(3), False, ("multi_discrete", 6, 3, "int32", False)),
         (Box(-1, 1, (3,)), False, ("gaussian", 6, 3, "float32", False)),
+        (Tuple((Discrete(3), Box(-1, 1, (2,)))), False, ("joint", 7, 3, "float32", False)),
+        (Dict(a=Box(-1, 1, (2, 2)), b=MultiBinary(2), c=Discrete(3)), True, ("joint", 15, 7, "float32", True)),
+        (Dict(a=Dict(b=Discrete(3, start=2)), c=MultiDiscrete([2, 2])), True, ("multi_discrete", 7, 3, "int32", True)),
+        (Tuple((Box(-1, 1, ()), Box(0, 1, (2, 1)))), False, ("gaussian", 6, 3, "float32", False)),
     ],
 )
 def test_a_space_has_its_head(space, masked, description):
@@ -318,10 +358,13 @@ def test_a_space_has_its_head(space, masked, description):
         (Box(-1, 1, (2, 2)), False, "no head acts in .*flat"),
         (Box(0, 255, (2,), np.uint8), False, "Box of floats"),
         (Text(3), False, "no head acts in Text"),
-        (Dict(a=Discrete(2)), False, "no head acts in Dict"),
+        (Dict(a=Text(3)), False, "no head acts in Dict.*part 'a' is Text"),
         (MultiDiscrete([[2, 3], [2, 3]]), False, "flat MultiDiscrete"),
         (Discrete(3, start=1), False, "start at 0.*shift"),
         (Box(-1, 1, (2,)), True, "cannot be masked"),
+        (Tuple((Box(-1, 1, (2,)),)), True, "cannot be masked"),
+        (Tuple((Discrete(2), Box(0, 9, (2,), np.int32))), False, "no head acts in Tuple.*part '1' is Box"),
+        (Dict(), False, "has no parts"),
     ],
 )
 def test_other_spaces_are_refused(space, masked, message):

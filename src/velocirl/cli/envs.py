@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from rich.markup import escape
 
 from velocirl.bench.reports.terminal import new_table
@@ -70,6 +70,14 @@ def describe_space(space: gymnasium.Space) -> str:
     """A space in a few words: Box(4), Box(1) -2..2, Box(84x84) 0..255 uint8, Discrete(6), MultiDiscrete(9 of 3)."""
     if isinstance(space, Discrete):
         return f"Discrete({space.n})"
+    if isinstance(space, (Dict, Tuple)):
+        named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        parts = [
+            f"{key}: {describe_space(part)}" if isinstance(space, Dict) else describe_space(part) for key, part in named
+        ]
+        return f"{type(space).__name__}({', '.join(parts)})"
+    if isinstance(space, MultiBinary):
+        return f"MultiBinary({'x'.join(map(str, space.shape))})"
     if not isinstance(space, Box):
         counts = space.nvec.tolist()  # pyright: ignore[reportAttributeAccessIssue] - the third kind: MultiDiscrete
         same = len(set(counts)) == 1

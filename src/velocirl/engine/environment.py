@@ -6,13 +6,15 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from velocirl.engine import registry
+from velocirl.engine.action_parts import check_parts, counts_of, has_parts
 from velocirl.engine.drawing import drawing
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import NO_PARAMS, Record
@@ -37,10 +39,13 @@ class Environment:
     parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name of an
     algorithm, are settings with which it is known to learn this environment.
 
+    An action is a number (Discrete), an array (MultiDiscrete, Box) or several parts at once: of a Dict they are fields,
+    `action.kind`, `action.force[0]`; of a Tuple they have places, `action[0]`, `action[1][0]`.
+
         reset(state, params, rng)               writes every field of the state
         step(state, params, action, rng)        changes the state, returns (reward, terminated)
         observe(state, params, observation)     writes every element of the row
-        legal(state, params, mask)              writes 1 for each legal action, else 0
+        legal(state, params, mask)              writes 1 for each legal action, else 0; choice by choice, part by part
         draw(state, params, canvas)             paints a picture:
             canvas.view(left, right, bottom, top, width=600, height=400)    first: the part of the world that is seen
             canvas.rectangle(left, bottom, right, top, color)               a color is (red, green, blue), 0 to 255
@@ -78,13 +83,11 @@ class Environment:
         for name, signature in SIGNATURES.items():
             self._check_signature(name, signature)
         self._check_space("observation", self.observation, (Box, Discrete, MultiDiscrete))
-        self._check_space("action", self.action, (Box, Discrete, MultiDiscrete))
-        if isinstance(self.action, Box) and len(self.action.shape) != 1:
-            raise DefinitionError(f"{self.id}: action= must be a flat Box, such as Box(-1, 1, (3,)), got {self.action}")
+        self._check_action()
         if self.max_steps is not None and not (isinstance(self.max_steps, int) and 0 < self.max_steps < 2**31):
             raise DefinitionError(f"{self.id}: max_steps must be a positive number of steps or None")
-        if self.legal is not None and isinstance(self.action, Box):
-            raise DefinitionError(f"{self.id}: legal= masks Discrete or MultiDiscrete actions; this action is a Box")
+        if self.legal is not None and not counts_of(self.action):
+            raise DefinitionError(f"{self.id}: legal= masks Discrete or MultiDiscrete actions, not {self.action}")
         for name in self.report:
             if name not in self.state.fields or self.state.dtype[name].shape:
                 raise DefinitionError(f"{self.id}: report names {name!r}{self.state.suggestion(name)}")
@@ -111,7 +114,7 @@ class Environment:
     @property
     def num_masked(self) -> int:
         """The width of the action mask: one entry for each choice of each discrete action."""
-        return int(self.action.n if isinstance(self.action, Discrete) else np.sum(self.action.nvec))  # pyright: ignore
+        return sum(counts_of(self.action))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A built-in one is pickled by its id, another by its parts.
@@ -141,9 +144,35 @@ class Environment:
                 f" ({code.co_filename}:{code.co_firstlineno})"
             )
 
+    def _check_action(self) -> None:
+        if not has_parts(self.action):
+            self._check_space("action", self.action, (Box, Discrete, MultiDiscrete))
+            if isinstance(self.action, Box) and len(self.action.shape) != 1:
+                raise DefinitionError(
+                    f"{self.id}: action= must be a flat Box, such as Box(-1, 1, (3,)), got {self.action}"
+                )
+            return
+        try:
+            parts = check_parts(self.action)
+        except ValueError as error:
+            raise DefinitionError(f"{self.id}: action= {error}") from None
+        for part in parts:
+            if len(part.path) > 1:
+                raise DefinitionError(
+                    f"{self.id}: action= has the part {part.name!r} within a part; write one Dict or Tuple of all parts"
+                )
+            if isinstance(self.action, Dict) and (not part.name.isidentifier() or iskeyword(part.name)):
+                raise DefinitionError(
+                    f"{self.id}: action= has the part {part.name!r}, and step reads action.NAME; rename it"
+                )
+            self._check_space(f"action[{part.name}]", part.space, (Box, Discrete, MultiDiscrete, MultiBinary))
+
     def _check_space(self, name: str, space: gymnasium.Space, kinds: tuple[type, ...]) -> None:
         if not isinstance(space, kinds):
-            raise DefinitionError(f"{self.id}: {name}= must be a Box, Discrete or MultiDiscrete space, got {space!r}")
+            more = ", or a Dict or Tuple of them" if name == "action" else ""
+            raise DefinitionError(
+                f"{self.id}: {name}= must be a Box, Discrete or MultiDiscrete space{more}, got {space!r}"
+            )
         if isinstance(space, Discrete) and space.start != 0:
             raise DefinitionError(f"{self.id}: {name}= starts at {space.start}; start at 0 and shift in the functions")
         if isinstance(space, MultiDiscrete) and (space.nvec.ndim != 1 or np.any(space.start)):

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine import random
+from velocirl.engine.action_parts import action_type, has_parts
 from velocirl.engine.allowance import claim
 from velocirl.engine.environment import Environment
 from velocirl.engine.lifecycle import Copies
@@ -105,7 +106,6 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 def allocate(environment: Environment, count: int, params: Mapping[str, Any], limit: int = NO_LIMIT) -> Copies:
     """The arrays of a fleet, on the host."""
-    action = environment.action
     seen, seen_dtype = observed(environment, count)
     row = environment.state.dtype.itemsize * 2 + environment.params.dtype.itemsize
     row += 2 * np.dtype(seen_dtype).itemsize * int(np.prod(seen[1:]))
@@ -120,7 +120,7 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
         rng=aligned_zeros((count, 2), np.uint64),
         elapsed=aligned_zeros(count, np.int32),
         total=aligned_zeros(count, np.float32),
-        action=aligned_zeros((count, *(action.shape or ())), np.float32 if isinstance(action, Box) else np.int32),
+        action=aligned_zeros(*acted(environment, count)),
         observation=aligned_zeros(seen, seen_dtype),
         final_observation=aligned_zeros(seen, seen_dtype),
         reward=aligned_zeros(count, np.float32),
@@ -132,6 +132,14 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
         mask=aligned_zeros((count, environment.num_masked if environment.legal else 1), np.int8),
         limit=limit,
     )
+
+
+def acted(environment: Environment, count: int) -> tuple[tuple[int, ...], Any]:
+    """The shape and the type of what so many copies do."""
+    space = environment.action
+    if has_parts(space):
+        return (count,), action_type(space)
+    return (count, *(space.shape or ())), np.float32 if isinstance(space, Box) else np.int32
 
 
 def observed(environment: Environment, count: int) -> tuple[tuple[int, ...], Any]:

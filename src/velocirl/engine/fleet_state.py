@@ -7,9 +7,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
+from velocirl.engine.action_parts import counts_of
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleet import observed, time_limit
@@ -76,10 +77,8 @@ def bounds_of(space: Any) -> tuple[Any, Any]:
 
 def _check_choices(environment: Environment, mask: NDArray[Any]) -> None:
     """Refuse a mask that leaves a copy without a legal action: one would be looked for in vain."""
-    if environment.legal is None or isinstance(environment.action, Box):
+    if environment.legal is None:
         return
-    action: Any = environment.action
-    widths = [int(action.n)] if isinstance(action, Discrete) else action.nvec.tolist()
-    for group in np.split(mask, np.cumsum(widths)[:-1], axis=1):
+    for group in np.split(mask, np.cumsum(counts_of(environment.action))[:-1], axis=1):
         if not (some := group.any(axis=1)).all():
             raise StateError(f"mask[{int(np.argmin(some))}] leaves no action legal")

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
+from velocirl.engine.action_parts import has_parts
 from velocirl.engine.compiler.registers import load, row, store
 from velocirl.engine.drawing import drawing_reset
 from velocirl.engine.sampling import sampler
@@ -29,7 +30,7 @@ class Copies(NamedTuple):
     rng: NDArray[Any]  # (copies, 2) uint64
     elapsed: NDArray[Any]  # (copies,) steps of the episode so far
     total: NDArray[Any]  # (copies,) reward of the episode so far
-    action: NDArray[Any]  # (copies, ...) what to do next
+    action: NDArray[Any]  # (copies, ...) what to do next; of several parts (copies,) record
     observation: NDArray[Any]  # (copies, ...) what is seen now, after an automatic reset
     final_observation: NDArray[Any]  # (copies, ...) the last of the episode, where one ended in this step
     reward: NDArray[Any]  # (copies,)
@@ -70,7 +71,7 @@ def lifecycle(environment: Environment) -> Lifecycle:
     reset, step, observe = drawing_reset(environment), environment.step, environment.observe
     legal = environment.legal or no_mask
     choose = sampler(environment)
-    action_of = element if isinstance(environment.action, Discrete) else row
+    action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row
 
     def begin(copies, i):
         """Start a new episode."""

@@ -208,6 +208,12 @@ class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
         value = self[name]
         return np.int64(value) if isinstance(value, NARROW) else value
 
+    def __iter__(self) -> Any:
+        """Refused, since compiled code cannot take a row apart."""
+        first, *_ = self.dtype.names or ("name",)
+        example = "[0]" if first.isdigit() else f".{first}"
+        raise TypeError(f"a record is read part by part, as in `x{example}`: it cannot be unpacked or looped over")
+
     def __setattr__(self, name: str, value: Any) -> None:
         fields: Any = self.dtype.fields or {}
         if name not in fields:

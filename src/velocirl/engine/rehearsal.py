@@ -64,6 +64,7 @@ class _Run:
         self.state = with_attributes(self.copies.state)[0]
         self.params = with_attributes(self.copies.params)[0]
         self.rng = self.copies.rng[0]
+        self._actions = with_attributes(self.copies.action) if self.copies.action.dtype.names else self.copies.action
         self._patience = Patience()
         self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
         self._looked = False
@@ -78,7 +79,7 @@ class _Run:
             self._begin()
             for _ in range(steps):
                 choose(self.copies, 0)
-                if self._step(self.copies.action[0]):
+                if self._step(self._actions[0]):
                     self._begin()
                 else:
                     self._look()
@@ -92,7 +93,7 @@ class _Run:
             if self.environment.legal:
                 self._call("legal", self.state, self.params, mask)
             sampler(self.environment)(self.copies, 0)
-            self._step(self.copies.action[0])
+            self._step(self._actions[0])
             self._call("observe", self.state, self.params, row)
 
     def _begin(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from velocirl.engine import random
+from velocirl.engine.action_parts import Part, has_parts, in_turn, parts_of, writer
 from velocirl.engine.compiler.registers import row
 
 if TYPE_CHECKING:
@@ -23,11 +24,9 @@ def sampler(environment: Environment) -> Callable[..., Any]:
     if isinstance(space, MultiDiscrete):
         counts = tuple(int(count) for count in space.nvec)
         return _masked_multi_discrete(counts) if masked else _multi_discrete(counts)
-    bounds: Box = space  # pyright: ignore[reportAssignmentType] - the only kind left
-    # Where the space has no bound, "uniform" has no meaning; an interval of length 2 keeps the action finite.
-    low = np.where(np.isfinite(bounds.low), bounds.low, np.where(np.isfinite(bounds.high), bounds.high - 2.0, -1.0))
-    high = np.where(np.isfinite(bounds.high), bounds.high, low + 2.0)
-    return _box(tuple(map(float, low)), tuple(map(float, high)))
+    if has_parts(space):
+        return _in_parts(parts_of(space), masked)
+    return _box(*_bounds(space))
 
 
 def draw_legal(mask, first, count, rng):
@@ -43,6 +42,15 @@ def draw_legal(mask, first, count, rng):
                 chosen = k
             left -= 1
     return chosen
+
+
+def _bounds(space: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Where the numbers of a Box are drawn from."""
+    bounds: Box = space
+    # Where the space has no bound, "uniform" has no meaning; an interval of length 2 keeps the action finite.
+    low = np.where(np.isfinite(bounds.low), bounds.low, np.where(np.isfinite(bounds.high), bounds.high - 2.0, -1.0))
+    high = np.where(np.isfinite(bounds.high), bounds.high, low + 2.0)
+    return tuple(map(float, low.reshape(-1))), tuple(map(float, high.reshape(-1)))
 
 
 def _discrete(count: int) -> Callable[..., Any]:
@@ -86,3 +94,35 @@ def _box(low: tuple[float, ...], high: tuple[float, ...]) -> Callable[..., Any]:
             action[k] = random.uniform(row(copies.rng, i), low[k], high[k])
 
     return choose
+
+
+def _in_parts(parts: list[Part], masked: bool) -> Callable[..., Any]:
+    firsts = np.cumsum([0, *(sum(part.counts) for part in parts)]).tolist()  # where the mask of each part begins
+    draw = in_turn([_part(part, masked, first) for part, first in zip(parts, firsts, strict=False)])
+
+    def choose(copies, i):
+        draw(copies.action[i], row(copies.mask, i), row(copies.rng, i))
+
+    return choose
+
+
+def _part(part: Part, masked: bool, first: int) -> Callable[..., Any]:
+    """`draw(action, mask, rng)` for one part."""
+    put, counts = writer(part), part.counts
+    low, high = ((), ()) if counts else _bounds(part.space)
+
+    def draw_choices(action, mask, rng):  # noqa: ARG001 - as where there is a mask
+        for k in range(len(counts)):
+            put(action, k, random.integer(rng, 0, counts[k]))
+
+    def draw_legal_choices(action, mask, rng):
+        place = first
+        for k in range(len(counts)):
+            put(action, k, draw_legal(mask, place, counts[k], rng))
+            place += counts[k]
+
+    def draw_numbers(action, mask, rng):  # noqa: ARG001
+        for k in range(len(low)):
+            put(action, k, random.uniform(rng, low[k], high[k]))
+
+    return draw_numbers if not counts else draw_legal_choices if masked else draw_choices

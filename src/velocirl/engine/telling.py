@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING
 
+from velocirl.engine.action_parts import action_type, has_parts
 from velocirl.engine.compiler.fingerprint import functions_reached
 from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError
@@ -54,6 +55,8 @@ def described(environment: str, function: str, what: str, place: str, line: str 
 def missing_field(name: str, environment: Environment) -> str:
     """What to say when a function uses a field that no record has."""
     records: tuple[Record, ...] = (environment.state, environment.params)
+    if has_parts(environment.action):
+        records += (Record("action", action_type(environment.action), {}),)
     best = max(records, key=lambda record: ": did you mean" in record.suggestion(name))
     return f"no field {name!r} in its records ({best.name} has {', '.join(best.fields)}){_nearest(best, name)}"
 

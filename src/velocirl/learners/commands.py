@@ -13,6 +13,8 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from numpy.typing import NDArray
 
+from velocirl.engine.action_parts import Part, has_parts, in_turn, parts_of, writer
+
 LOW, HIGH, CENTRE, REACH = range(4)  # the rows of `bounds`
 
 
@@ -31,12 +33,59 @@ def stretch(action, row, bounds):
 
 def command_for(space: Space[Any]) -> tuple[Callable[..., Any], NDArray[Any]]:
     """`command(action, row, table)` for an action space, and its table (1, ...)."""
+    if has_parts(space):
+        return _command_of_parts(parts_of(space))
     if not isinstance(space, Box):
         starts = np.broadcast_to(getattr(space, "start", 0), space.shape or (1,))
         return choose, np.array(starts, np.int64)[None]
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return stretch, bounds_of(space)[None]
+
+
+def bounds_of(space: Box) -> NDArray[np.float32]:
+    """The bounds of the numbers of a Box, (4, numbers)."""
+    low, high = (bound.astype(np.float64).reshape(-1) for bound in (space.low, space.high))
     bounded = np.isfinite(low) & np.isfinite(high)
     with np.errstate(invalid="ignore"):
         centre, reach = np.where(bounded, (low + high) / 2, 0.0), np.where(bounded, (high - low) / 2, 1.0)
     rows = [np.where(bounded, -1.0, low), np.where(bounded, 1.0, high), centre, reach]
-    return stretch, np.array(rows, np.float32)[None]
+    table = np.array(rows, np.float32)
+    centre, reach = table[CENTRE], table[REACH]
+    while (beyond := bounded & (reach > 0) & ((centre + reach > high) | (centre - reach < low))).any():
+        reach[beyond] = np.nextafter(reach[beyond], np.float32(0))  # rounded, the ends lay outside of the space
+    return table
+
+
+def _command_of_parts(parts: list[Part]) -> tuple[Callable[..., Any], NDArray[Any]]:
+    """The same for a record of parts; in the row of a policy all choices come first, then all numbers."""
+    choices = sum(len(part.counts) for part in parts)
+    boxes = [bounds_of(part.space) for part in parts if isinstance(part.space, Box)]
+    commands, option, number = [], 0, 0
+    for part in parts:
+        if part.counts:
+            commands.append(_choosing(part, option))
+            option += part.size
+        else:
+            commands.append(_stretching(part, choices + number, number))
+            number += part.size
+    return in_turn(commands), np.concatenate([*boxes, np.zeros((4, 0 if boxes else 1), np.float32)], axis=1)[None]
+
+
+def _choosing(part: Part, first: int) -> Callable[..., Any]:
+    put, starts = writer(part), part.starts
+
+    def choose_part(action, row, table):  # noqa: ARG001 - as for numbers
+        for k in range(len(starts)):
+            put(action, k, int(row.action[first + k]) + starts[k])
+
+    return choose_part
+
+
+def _stretching(part: Part, first: int, column: int) -> Callable[..., Any]:
+    put, size = writer(part), part.size
+
+    def stretch_part(action, row, table):
+        for k in range(size):
+            held = min(max(row.action[first + k], table[LOW, column + k]), table[HIGH, column + k])
+            put(action, k, table[CENTRE, column + k] + table[REACH, column + k] * held)
+
+    return stretch_part

@@ -16,7 +16,7 @@ class Experience(NamedTuple):
     observation: NDArray[Any]  # (copies, raw) now, after an automatic reset
     final: NDArray[Any]  # (copies, raw) the last of the episode, where one ended in this step
     mask: NDArray[Any]  # (copies, choices) what is legal now
-    action: NDArray[Any]  # (copies, numbers) what to do next
+    action: NDArray[Any]  # (copies, numbers) what to do next; of several parts (copies,) record
     told: Outcome
     final_state: Any = None  # (copies,) records: the state in which an episode ended last, where there is one to see
 
@@ -26,5 +26,5 @@ def of_fleet(copies: Copies) -> Experience:
     count = len(copies.elapsed)
     seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
     told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
-    return Experience(seen, final, copies.mask.reshape(count, -1), copies.action.reshape(count, -1), told,
-                      copies.final_state)  # fmt: skip
+    action = copies.action if copies.action.dtype.names else copies.action.reshape(count, -1)
+    return Experience(seen, final, copies.mask.reshape(count, -1), action, told, copies.final_state)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from velocirl.engine.action_parts import action_type, as_given, has_parts
 from velocirl.engine.compiler.clock import now
 from velocirl.learners.experience import Experience
 from velocirl.learners.recording import Outcome
@@ -23,12 +24,16 @@ class HostExperience:
         self._envs, self._masked = envs, head.masked
         shape, dtype = raw_space(self._space)
         self._observation, self._final = np.zeros((count, *shape), dtype), np.zeros((count, *shape), dtype)
-        self._action = np.zeros((count, *(action.shape or ())), action.dtype)
-        self._mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
+        parts = has_parts(action)
+        shape, dtype = ((), action_type(action, own=True)) if parts else (action.shape or (), action.dtype)
+        chosen = np.zeros((count, *shape), dtype)
+        self._action = as_given(action, chosen) if parts else chosen  # the same memory, as environments take it
+        self._mask = np.ones((count, head.options if head.masked else 1), np.int8)
         numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32))
         seen, final = self._observation.reshape(count, -1), self._final.reshape(count, -1)
-        self.arrays = Experience(seen, final, self._mask, self._action.reshape(count, -1), self._told)
+        written = chosen if parts else chosen.reshape(count, -1)
+        self.arrays = Experience(seen, final, self._mask, written, self._told)
         self._begun, self._seed = False, None
         self._spent = [0, 0, 0]  # nanoseconds before the environments, in them, and after them
 

@@ -126,8 +126,12 @@ def _memory(task: Task) -> Specs:
 def _bounds(task: Task) -> dict[str, tuple[Any, Any]]:
     """Of the fields of a step that become an index, or say what happened."""
     bounds: dict[str, tuple[Any, Any]] = {"ended": (0, TRUNCATED), "mask": (0, 1), "next_mask": (0, 1)}
-    if np.dtype(task.head.action_dtype).kind in "iu":
-        bounds["action"] = 0, np.array(task.head.counts) - 1
+    head = task.head
+    choices = head.action_size - head.numbers
+    if choices:
+        lowest, highest = [0] * choices, [count - 1 for count in head.counts[:choices]]
+        low, high = lowest + [-np.inf] * head.numbers, highest + [np.inf] * head.numbers
+        bounds["action"] = np.array(low, head.action_dtype), np.array(high, head.action_dtype)
     return bounds
 
 

@@ -73,4 +73,4 @@ class Task:
     def action(self) -> Act:
         """What an action is made of."""
         head = self.head
-        return Act(head.action_size, head.action_dtype, head.outputs if head.masked else 0)
+        return Act(head.action_size, head.action_dtype, head.options if head.masked else 0)

@@ -15,6 +15,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 
 from velocirl.engine import random
+from velocirl.engine.action_parts import check_parts, has_parts
+from velocirl.networks.joint import joint
 
 EXTREME = 1e30  # differences of two are finite in single precision, and their exponential is exactly 0
 LOG_DEVIATION_LOW, LOG_DEVIATION_HIGH = -5.0, 2.0
@@ -28,7 +30,7 @@ class Head(NamedTuple):
     outputs: int  # columns of the network's output row that belong to the policy, its first ones
     action_size: int  # entries of an action row
     action_dtype: str
-    counts: tuple[int, ...]  # of the options of each choice; of a Gaussian, how many numbers
+    counts: tuple[int, ...]  # of the options of each choice; where there are numbers, then how many of them
     masked: bool  # whether masks are read at all: one entry for each choice
     sample: Callable[..., Any]  # (output, mask, rng, action) -> log-probability; writes the action
     mode: Callable[..., Any]  # (output, mask, action); writes the most probable action
@@ -39,11 +41,23 @@ class Head(NamedTuple):
     # becomes policy_weight * d log-probability / d output + entropy_weight * d entropy / d output.
     backward: Callable[..., Any]
 
+    @property
+    def numbers(self) -> int:
+        """Entries of an action row that are numbers and no choices, its last ones."""
+        return self.counts[-1] if self.action_dtype == "float32" else 0
+
+    @property
+    def options(self) -> int:
+        """Entries of a mask: an output each, the first ones."""
+        return self.outputs - 2 * self.numbers
+
 
 def head_for(action_space: Space[Any], masked: bool) -> Head:
     """The head of an action space; where `masked`, its choices come with a mask."""
     if np.any(getattr(action_space, "start", 0)):
         raise ValueError(f"a head's choices start at 0, those of {action_space} do not; shift them")
+    if has_parts(action_space):
+        return _of_parts(action_space, masked)
     if isinstance(action_space, Discrete):
         return categorical(int(action_space.n), masked)
     if isinstance(action_space, MultiDiscrete) and action_space.nvec.ndim == 1:
@@ -55,8 +69,24 @@ def head_for(action_space: Space[Any], masked: bool) -> Head:
             raise ValueError(f"{action_space} cannot be masked: a mask is for choices, and this has none; drop it")
         return gaussian(action_space.shape[0])
     raise ValueError(
-        f"no head acts in {action_space}: use Discrete, or a flat MultiDiscrete, MultiBinary or Box of floats"
+        f"no head acts in {action_space}: use Discrete, or a flat MultiDiscrete, MultiBinary or Box of floats, or a"
+        " Dict or Tuple of them"
     )
+
+
+def _of_parts(action_space: Space[Any], masked: bool) -> Head:
+    """The head of actions of several parts, in whose rows all choices come first, then all numbers."""
+    try:
+        parts = check_parts(action_space)
+    except ValueError as error:
+        raise ValueError(f"no head acts in {action_space}: {error}") from None
+    counts = tuple(count for part in parts for count in part.counts)
+    size = sum(part.size for part in parts if not part.counts)
+    if masked and not counts:
+        raise ValueError(f"{action_space} cannot be masked: a mask is for choices, and this has none; drop it")
+    if not size:
+        return multi_discrete(counts, masked)
+    return joint(multi_discrete(counts, masked), gaussian(size)) if counts else gaussian(size)
 
 
 def categorical(count: int, masked: bool = False) -> Head:

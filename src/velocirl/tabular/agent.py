@@ -60,6 +60,7 @@ class TabularAgent(Agent):
     def __init__(self, env: Given, **config: Any) -> None:
         super().__init__(env, **config)
         source = self.source
+        source.refuse_parts(self.name)
         if not isinstance(source.action_space, Discrete):
             raise ValueError(
                 f"{self.name} chooses one of several actions, and those of {source.id} are {source.action_space}:"

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from velocirl.engine.action_parts import action_type, as_given, has_parts
 from velocirl.engine.compiler.columns import Shared
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
@@ -18,6 +19,7 @@ from velocirl.learners.normalising import RunningMoments
 from velocirl.networks.encoding import Encoding, encode
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
+from velocirl.vector.host_copies import map_arrays
 
 
 def look(raw, table, centre, inverse_scale, into):
@@ -52,6 +54,7 @@ class Acting:
         self._row_shape, self._row_dtype = raw_space(observation_space)
         self._row_type = np.dtype([("action", head.action_dtype, (head.action_size,))])
         self._command, self._table = command_for(action_space)
+        self.chosen: Callable[[], Any]  # the actions that were written last, as the space says
         self.count = 0
         self.allocate(1)
 
@@ -74,12 +77,17 @@ class Acting:
 
     def allocate(self, count: int) -> None:
         """Make rows for as many observations."""
-        head, shape = self._head, self._action_space.shape or ()
+        head, space = self._head, self._action_space
         self.count = count
         self.observation = np.zeros((count, *self._row_shape), self._row_dtype)
-        self.mask = np.ones((count, head.outputs if head.masked else 1), np.int8)
+        self.mask = np.ones((count, head.options if head.masked else 1), np.int8)
         self.drawn = np.zeros(count, self._row_type)
-        self.action = np.zeros((count, *shape), self._action_space.dtype)
+        if has_parts(space):
+            records = self._command_rows = np.zeros(count, action_type(space, own=True))
+            self.chosen = lambda: map_arrays(np.copy, as_given(space, records))
+        else:
+            actions = np.zeros((count, *(space.shape or ())), space.dtype)
+            self._command_rows, self.chosen = actions.reshape(count, -1), actions.copy
 
     def parts(self, inputs: Any, outputs: Any, bind: Callable[..., Any]) -> tuple[Any, ...]:
         """Looking, drawing, choosing the best and giving commands, for inputs and outputs as columns.
@@ -89,7 +97,7 @@ class Acting:
         raw = self.observation.reshape(self.count, -1)
         seen = Shared(self._encoding.table[None]), Shared(self._centre), Shared(self._inverse_scale)
         chosen = outputs, self.mask, Shared(self._rng), self.drawn
-        commands = self.action.reshape(self.count, -1), self.drawn, Shared(self._table)
+        commands = self._command_rows, self.drawn, Shared(self._table)
         return (
             bind(look, (raw, *seen, inputs)),
             bind(draw_action, chosen, self._head),

@@ -64,14 +64,14 @@ class Actor(Acting):
         state: Any,
         episode_start: Any,  # noqa: ARG002 - for actors that remember
         deterministic: bool,
-    ) -> tuple[NDArray[Any], Any]:
+    ) -> tuple[Any, Any]:
         """The actions for observations (rows, *shape), and the state as it was."""
         self.take(observations, masks)
         if self.stale:
             self._pack(0, 1)
             self.stale = False
         self._choose(0, self.count, int(deterministic))
-        return self.action.copy(), state
+        return self.chosen(), state
 
     def allocate(self, count: int) -> None:
         """Make rows for as many observations, and bind what is done with them."""
@@ -97,7 +97,7 @@ class PlainActor(Acting):
         state: Any,
         episode_start: Any,  # noqa: ARG002 - for actors that remember
         deterministic: bool,
-    ) -> tuple[NDArray[Any], Any]:
+    ) -> tuple[Any, Any]:
         """The actions for observations (rows, *shape), and the state as it was."""
         self.take(observations, masks)
         self._network.parameters_from(self._own)
@@ -107,7 +107,7 @@ class PlainActor(Acting):
         self._outputs[...] = self._network.forward(self._inputs)[0]
         (best if deterministic else draw)(0)
         command(0)
-        return self.action.copy(), state
+        return self.chosen(), state
 
     def allocate(self, count: int) -> None:
         """Make rows for as many observations, and for what the network reads and gives."""

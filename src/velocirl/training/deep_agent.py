@@ -37,6 +37,7 @@ from velocirl.training.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
 from velocirl.training.config import MODULES, OWN_MODULE, is_own_module
 from velocirl.training.source import Given
+from velocirl.vector.host_copies import read_row
 
 
 class DeepAgent(Agent):
@@ -191,7 +192,9 @@ class DeepAgent(Agent):
             self._actor.look_through(self.observation_moments)
         observations, masks, single = self.batched(observation, action_masks)
         actions, state = self._actor.choose(observations, masks, state, episode_start, deterministic)
-        return (actions[0] if single else actions), state
+        if single:
+            actions = actions[0] if isinstance(actions, np.ndarray) else read_row(actions, 0)
+        return actions, state
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once."""

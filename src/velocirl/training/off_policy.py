@@ -201,6 +201,7 @@ class OffPolicyAgent(DeepAgent):
 
     def check_choices(self) -> int:
         """How many actions there are to choose from; refuses what is no single choice."""
+        self.source.refuse_parts(self.label)
         space = self.source.action_space
         if not isinstance(space, Discrete):
             raise ValueError(
@@ -211,6 +212,7 @@ class OffPolicyAgent(DeepAgent):
 
     def check_numbers(self) -> int:
         """The numbers of an action; refuses what is not a flat, bounded box of them."""
+        self.source.refuse_parts(self.label)
         space = self.source.action_space
         if not isinstance(space, Box) or len(space.shape) != 1 or space.dtype.kind != "f":
             raise ValueError(

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.engine import registry
+from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import NO_LIMIT
@@ -111,6 +112,13 @@ class Source:
             return self.ready
         seeds = copy_seeds(seed, num_envs)
         return make_host(self.makers, num_envs, workers, seed=seeds, copy=False, **self.params)
+
+    def refuse_parts(self, algorithm: str) -> None:
+        """Refuse actions of several parts, for an algorithm that has no head for them."""
+        if has_parts(self.action_space):
+            raise ValueError(
+                f"{algorithm} takes actions of one part, and those of {self.id} are {self.action_space}: use PPO"
+            )
 
     def refuse_workers(self, workers: int | None) -> None:
         """Processes are of no use to a compiled environment, or to copies that are there."""

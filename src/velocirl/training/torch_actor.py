@@ -32,7 +32,7 @@ class TorchActor(Acting):
         state: Any,
         episode_start: Any,
         deterministic: bool,
-    ) -> tuple[NDArray[Any], Any]:
+    ) -> tuple[Any, Any]:
         """The actions for observations (rows, *shape), and the state after them (rows, state size) or as it was."""
         self.take(observations, masks)
         self._look(0, self.count)
@@ -42,7 +42,7 @@ class TorchActor(Acting):
         (self._best if deterministic else self._draw)(0, self.count)
         self._write(0, self.count)
         self.stale = False
-        return self.action.copy(), state if after is None else after.numpy()
+        return self.chosen(), state if after is None else after.numpy()
 
     def allocate(self, count: int) -> None:
         """Make rows for as many observations, and for what the network reads and gives."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random, registry
+from velocirl.engine.action_parts import as_given, has_parts
 from velocirl.engine.environment import COMPILED, Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleet import SAVED
@@ -120,6 +121,7 @@ def _differences(environment: Environment, compiled: FleetVectorEnv) -> Iterator
         for copy in range(COPIES):
             choose(python.copies, copy)  # among the actions that are legal there
         actions = python.copies.action.copy()
+        actions = as_given(environment.action, actions) if has_parts(environment.action) else actions
         compiled.set_state(python.get_state())  # whose random streams have moved
         for fleet in (python, compiled):
             fleet.step(actions)

@@ -88,6 +88,15 @@ def require_fixed_size(space: gymnasium.Space, name: str) -> None:
         )
 
 
+def count_options(space: gymnasium.Space) -> int:
+    """The width of an action mask: an entry for each option of each choice, side by side in the space's order."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return sum(map(count_options, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces))
+    if isinstance(space, spaces.MultiBinary):
+        return 2 * math.prod(space.shape)
+    return int(np.sum(getattr(space, "n", getattr(space, "nvec", 0))))
+
+
 def map_arrays(function: Callable[[np.ndarray], np.ndarray], nested: Nested) -> Nested:
     """Apply the function to every array, keeping the nesting."""
     if isinstance(nested, np.ndarray):
@@ -165,11 +174,7 @@ class Arrays:
     def allocate(cls, description: Description, num_envs: int, new: Callable[..., np.ndarray] = np.zeros) -> "Arrays":
         """Allocate all arrays with `new(shape, dtype=...)`, always in the same order."""
         action_space = description.action_space
-        num_actions = 0
-        if isinstance(action_space, spaces.Discrete):
-            num_actions = int(action_space.n)
-        elif isinstance(action_space, spaces.MultiDiscrete):
-            num_actions = int(action_space.nvec.sum())
+        num_actions = 0 if isinstance(action_space, spaces.MultiBinary) else count_options(action_space)
         return cls(
             observations=create_empty_array(description.observation_space, num_envs, new),
             final_observations=create_empty_array(description.observation_space, num_envs, new),

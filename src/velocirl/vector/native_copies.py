@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.actions import ActionGate
+from velocirl.engine.actions import gate_for
 from velocirl.engine.drawing import is_draw, with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import make_target
@@ -97,7 +97,7 @@ class NativeCopies:
         self.target = make_target(self.environment, self._count, params=params, **self._target_options)
         self.copies: Any = self.target.copies
         self.renderer = Renderer(self.environment, self.render_mode)
-        self._gate = ActionGate(self.environment, self.copies.action)
+        self._gate = gate_for(self.environment, self.copies.action)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in vars(self).items() if name not in BOUND}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from velocirl.engine.actions import ActionGate
+from velocirl.engine.actions import gate_for
 from velocirl.engine.lifecycle import each_array
 from velocirl.engine.targets import cuda as engine
 from velocirl.vector.native import FleetVectorEnv, Infos
@@ -33,7 +33,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
             self._accept_from_device(actions)
         else:
             host = np.empty(copies.action.shape, copies.action.dtype)
-            ActionGate(self.environment, host).take(actions)
+            gate_for(self.environment, host).take(engine.parts_on_host(actions))
             copies.action.copy_to_device(host)
         self.target.advance()
         infos = self.mask_info() | self.ends(self.target.ended())

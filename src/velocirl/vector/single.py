@@ -60,7 +60,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
             raise RuntimeError(f"{self.environment.id}: the episode is over; call reset() before step()")
         copies = self.copies
         self._params = copies.params.copy() if self.environment.drawn else copies.params
-        self._gate.take(np.asarray(action)[None])
+        self._gate.take_one(action)
         self.target.advance()
         terminated, truncated = bool(copies.terminated[0]), bool(copies.truncated[0])
         infos = self._infos()

@@ -92,12 +92,11 @@ class A2CConfig(PPOConfig):
 
 
 def policy_and_value(agent: PPO) -> Groups:
-    """The columns of the policy, then the value. The network gives means of continuous actions; deviations are free."""
+    """The columns of the policy, then the value. Of numbers the network gives the means; deviations are free."""
     head = agent.head
-    if head.action_dtype == "float32":
-        policy = [Columns(head.action_size, 0.01), Columns(head.action_size, free=agent.config.log_deviation)]
-    else:
-        policy = [Columns(head.outputs, 0.01)]
+    policy = [Columns(head.outputs - head.numbers, 0.01)]
+    if head.numbers:
+        policy.append(Columns(head.numbers, free=agent.config.log_deviation))
     return [policy, [Columns(1)]]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.action_parts import has_parts
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.loops import beginning, running, stepping
@@ -35,7 +36,8 @@ class CUDATarget:
         self.copies = each_array(cuda.to_device, copies)
         self.life = lifecycle(environment)
         self.translator = unit_translator(environment.id, double=environment.double)
-        self._accept = Relauncher(accepting(environment), self.translator, self)
+        if not has_parts(environment.action):  # those are taken by the host
+            self._accept = Relauncher(accepting(environment), self.translator, self)
         self._flag = Relauncher(flag_ended, self.translator)
 
     def rehearse(self) -> None:
@@ -98,6 +100,16 @@ class CUDATarget:
 
     def _launch(self, work: Work) -> Callable[[int], None]:
         return CUDALauncher(self.translator, lambda: 0).launch([work], self._count)
+
+
+def parts_on_host(actions: Any) -> Any:
+    """Actions whose parts may lie on the device, with all of them on the host."""
+    if isinstance(actions, Mapping):
+        return {key: parts_on_host(part) for key, part in actions.items()}
+    if isinstance(actions, (tuple, list)):
+        return type(actions)(parts_on_host(part) for part in actions)
+    on_device = hasattr(actions, "__cuda_array_interface__")
+    return cuda.as_cuda_array(actions).copy_to_host() if on_device else actions
 
 
 def duplicate(array: Any) -> Any:

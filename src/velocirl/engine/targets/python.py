@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from velocirl.engine.lifecycle import Copies, lifecycle
+from velocirl.engine.lifecycle import ARRAYS, Copies, lifecycle
 from velocirl.engine.loops import advance_loop, begin_loop, random_loop
 from velocirl.engine.records import with_attributes
 
@@ -23,8 +23,8 @@ class PythonTarget:
         self._run = random_loop(self.life)
         self._count = len(copies.elapsed)
         # Their fields are attributes, as the functions write them.
-        records = {name: with_attributes(getattr(copies, name)) for name in ("state", "params", "final_state")}
-        self.copies = copies._replace(**records)
+        names = [name for name in ARRAYS if getattr(copies, name).dtype.names]
+        self.copies = copies._replace(**{name: with_attributes(getattr(copies, name)) for name in names})
 
     def prepare(self) -> None:
         """Nothing is left to be done before a step."""

@@ -3,11 +3,12 @@
 The contract of a module, ours or anybody's. `forward(observation)` takes a float32 tensor (rows, *shape), or for Dict
 and Tuple spaces a dict of them by the names of the parts; a critic's `forward(observation, action)` the action too,
 (rows, numbers) within [-1, 1]. It gives a tensor (rows, outputs): of PPO the policy's columns and then the value, or a
-tuple of both, (rows, head.outputs) and (rows,) or (rows, 1); of DQN a column for each action, with dueling the value
-too; of two critics their values, which should share no parameters. A recurrent module has an integer `state_size`, and
-its `forward(observation, state)` gives (outputs, next state); a state is (rows, state_size), zeros where an episode
-begins. It may have `unroll(observation, starts, state)` for (steps, rows, ...) at once, where `starts` (steps, rows)
-tells the steps at which episodes begin; that gives (steps, rows, outputs).
+tuple of both, (rows, head.outputs) and (rows,) or (rows, 1), a policy's being the logits of all choices, then means and
+logarithms of deviations of all numbers; of DQN a column for each action, with dueling the value too; of two critics
+their values, which should share no parameters. A recurrent module has an integer `state_size`, and its
+`forward(observation, state)` gives (outputs, next state); a state is (rows, state_size), zeros where an episode begins.
+It may have `unroll(observation, starts, state)` for (steps, rows, ...) at once, where `starts` (steps, rows) tells the
+steps at which episodes begin; that gives (steps, rows, outputs).
 """
 
 from __future__ import annotations

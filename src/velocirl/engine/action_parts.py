@@ -1,0 +1,129 @@
+"""Actions of several parts, Dict and Tuple: each part is a field of a record, as a copy's state has fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from numpy.typing import NDArray
+
+
+class Part(NamedTuple):
+    """One part of an action: a choice, several of them, or numbers."""
+
+    path: tuple[Any, ...]  # keys and indices that lead to it
+    space: Space[Any]
+    shape: tuple[int, ...]
+    counts: tuple[int, ...]  # the options of each of its choices; none of numbers
+
+    @property
+    def name(self) -> str:
+        """The name of its field: "kind", "0", "arm/left"."""
+        return "/".join(map(str, self.path))
+
+    @property
+    def size(self) -> int:
+        """How many choices or numbers it has."""
+        return prod(self.shape)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first option of each of its choices."""
+        return tuple(np.broadcast_to(getattr(self.space, "start", 0), self.shape).reshape(-1).tolist())
+
+
+def has_parts(space: Space[Any]) -> bool:
+    """Whether actions are dicts or tuples."""
+    return isinstance(space, (Dict, Tuple))
+
+
+def parts_of(space: Space[Any], path: tuple[Any, ...] = ()) -> list[Part]:
+    """The parts of a space, in its own order; of one that has none, the space itself."""
+    if isinstance(space, (Dict, Tuple)):
+        children = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        return [part for key, child in children for part in parts_of(child, (*path, key))]
+    return [Part(path, space, tuple(space.shape or ()), _counts(space))]
+
+
+def counts_of(space: Space[Any]) -> tuple[int, ...]:
+    """The options of each choice of an action, one after the other: what a mask has entries for."""
+    return tuple(count for part in parts_of(space) for count in part.counts)
+
+
+def check_parts(space: Space[Any]) -> list[Part]:
+    """The parts of a Dict or Tuple in which a policy can act; ValueError where one is none."""
+    parts = parts_of(space)
+    for part in parts:
+        numbers = isinstance(part.space, Box) and part.space.dtype.kind == "f"
+        if not (numbers or part.counts) or part.size == 0:
+            raise ValueError(
+                f"part {part.name!r} is {part.space}, and parts of an action are Discrete, MultiDiscrete, MultiBinary"
+                " or a Box of floats: write it as one of those"
+            )
+    if not parts:
+        raise ValueError(f"{space} has no parts, so that there is nothing to do: add one")
+    return parts
+
+
+def action_type(space: Space[Any], *, own: bool = False) -> np.dtype[Any]:
+    """The record of an action of several parts: in int32 and float32 as compiled functions read it, or by the space."""
+    fields = [(part.name, part.space.dtype if own else _narrow(part), part.shape) for part in parts_of(space)]
+    return np.dtype(fields, align=True)
+
+
+def as_given(space: Space[Any], records: NDArray[Any]) -> Any:
+    """Records (...) of a space as Gymnasium batches them: the same memory, in dicts and tuples of arrays."""
+
+    def nest(part: Space[Any], path: tuple[Any, ...]) -> Any:
+        if isinstance(part, Dict):
+            return {key: nest(child, (*path, key)) for key, child in part.spaces.items()}
+        if isinstance(part, Tuple):
+            return tuple(nest(child, (*path, index)) for index, child in enumerate(part.spaces))
+        return records[Part(path, part, (), ()).name]
+
+    return nest(space, ())
+
+
+def writer(part: Part) -> Callable[..., Any]:
+    """`put(action, k, number)`: write a part's number k into the record of an action."""
+    name, size = part.name, part.size
+
+    def put_alone(action, k, number):  # noqa: ARG001 - as where there are several
+        action[name] = number
+
+    def put(action, k, number):
+        action[name][k] = number
+
+    def put_shaped(action, k, number):
+        action[name].reshape(size)[k] = number
+
+    return (put_alone, put)[len(part.shape)] if len(part.shape) < 2 else put_shaped
+
+
+def in_turn(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """One function of three arguments that calls several with them; compilers take no list of functions."""
+    first, others = functions[0], functions[1:]
+    if not others:
+        return first
+    rest = in_turn(others)
+
+    def call(one, two, three):
+        first(one, two, three)
+        rest(one, two, three)
+
+    return call
+
+
+def _counts(space: Space[Any]) -> tuple[int, ...]:
+    if isinstance(space, Discrete):
+        return (int(space.n),)
+    if isinstance(space, MultiDiscrete):
+        return tuple(int(count) for count in space.nvec.reshape(-1))
+    return (2,) * prod(space.shape) if isinstance(space, MultiBinary) else ()
+
+
+def _narrow(part: Part) -> type[np.generic]:
+    return np.int32 if part.counts else np.float32

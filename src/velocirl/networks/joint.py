@@ -1,0 +1,77 @@
+"""The head of actions that are choices and numbers at once: independent of each other, so that logarithms add up.
+
+    log p(choices, numbers) = log p(choices) + log p(numbers),  and so do entropies
+
+Choices come first, then numbers: their logits before means and logarithms of deviations in an output, their options,
+as whole numbers in single precision, before the numbers in an action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from velocirl.networks.heads import Head
+
+
+def joint(choices: Head, numbers: Head) -> Head:
+    """Choices and numbers, each by their own head."""
+    logits, chosen = choices.outputs, choices.action_size
+    as_options = options_of(chosen)
+    sample_choices, mode_choices, draw_choices = choices.sample, choices.mode, choices.draw
+    evaluate_choices, backward_choices = choices.evaluate, choices.backward
+    sample_numbers, mode_numbers, draw_numbers = numbers.sample, numbers.mode, numbers.draw
+    evaluate_numbers, backward_numbers = numbers.evaluate, numbers.backward
+
+    def sample(output, mask, rng, action):
+        of_choices = sample_choices(output, mask, rng, action)
+        return of_choices + sample_numbers(output[logits:], mask, rng, action[chosen:])
+
+    def mode(output, mask, action):
+        mode_choices(output, mask, action)
+        mode_numbers(output[logits:], mask, action[chosen:])
+
+    def draw(mask, rng, action):
+        draw_choices(mask, rng, action)
+        draw_numbers(mask, rng, action[chosen:])
+
+    def evaluate(output, mask, action, scratch):
+        """Leaves in scratch what the heads do, each in its own columns."""
+        of_choices, entropy = evaluate_choices(output, mask, as_options(action), scratch)
+        of_numbers, more = evaluate_numbers(output[logits:], mask, action[chosen:], scratch[logits:])
+        return of_choices + of_numbers, entropy + more
+
+    def backward(output, mask, action, policy_weight, entropy_weight, gradient):
+        backward_choices(output, mask, action, policy_weight, entropy_weight, gradient)
+        backward_numbers(output[logits:], mask, action[chosen:], policy_weight, entropy_weight, gradient[logits:])
+
+    return choices._replace(
+        name="joint",
+        outputs=choices.outputs + numbers.outputs,
+        action_size=choices.action_size + numbers.action_size,
+        action_dtype=numbers.action_dtype,
+        counts=(*choices.counts, *numbers.counts),
+        sample=sample,
+        mode=mode,
+        draw=draw,
+        evaluate=evaluate,
+        backward=backward,
+    )
+
+
+def options_of(count: int) -> Callable[..., Any]:
+    """`as_options(action)`: the first `count` numbers of an action as options, which become indices."""
+    last = count - 1
+
+    def option(action):
+        return (int(action[last]),)
+
+    if count == 1:
+        return option
+    others = options_of(last)
+
+    def options(action):
+        return others(action) + option(action)
+
+    return options
