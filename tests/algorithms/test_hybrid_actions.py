@@ -9,6 +9,7 @@ from hybrid import PARTS, STEPS, Aiming, aiming, forbidding, noting
 
 import velocirl
 from velocirl import A2C, DQN, PPO, QRDQN, SAC, TD3, DiscreteSAC, QLearning
+from velocirl.learners.saved import training_specs
 from velocirl.training.agent import Agent
 
 SMALL = {"num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (8,), "threads": 1, "seed": 4}
@@ -99,6 +100,14 @@ def test_going_on_from_a_file_is_going_on_bit_for_bit(changes, tmp_path):
     observations = np.zeros((3, 4), np.float32)
     for one, other in zip(again.predict(observations)[0], whole.predict(observations)[0], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_choices_of_a_saved_rollout_become_indices_and_have_bounds():
+    specs = training_specs(PPO(aiming, **SMALL).task())
+    action = specs["waiting.records"].fields["action"]
+    assert action.minimum.tolist() == [0, -np.inf]
+    assert action.maximum.tolist() == [2, np.inf]
+    assert action.finite
 
 
 def test_a_file_for_other_parts_is_refused(tmp_path):

@@ -2,9 +2,11 @@
 
 import json
 
+from hybrid import aiming, noting
+
 import velocirl
 from velocirl.cli.environment_files import choose
-from velocirl.cli.envs import _say_preset
+from velocirl.cli.envs import _say_preset, describe_space
 from velocirl.cli.main import main
 from velocirl.engine import registry
 
@@ -49,3 +51,9 @@ def test_presets_are_shown_with_their_steps(my_pole, capsys):
     }
     assert _say_preset("ppo", {"total_steps": 200_000}) == "ppo 200k"
     assert _say_preset("sac", {"gamma": 0.9}) == "sac"
+
+
+def test_actions_of_several_parts_are_described_part_by_part():
+    assert describe_space(aiming.action) == "Tuple(Discrete(3), Box(1) -1..1)"
+    parts = "flags: MultiBinary(2), gain: Box() 0..0.1 float64, kind: Discrete(3), pair: MultiDiscrete(2, 4)"
+    assert describe_space(noting.action) == f"Dict({parts}, push: Box(2x2) -2..2)"

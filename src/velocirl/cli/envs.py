@@ -70,12 +70,10 @@ def describe_space(space: gymnasium.Space) -> str:
     """A space in a few words: Box(4), Box(1) -2..2, Box(84x84) 0..255 uint8, Discrete(6), MultiDiscrete(9 of 3)."""
     if isinstance(space, Discrete):
         return f"Discrete({space.n})"
-    if isinstance(space, (Dict, Tuple)):
-        named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
-        parts = [
-            f"{key}: {describe_space(part)}" if isinstance(space, Dict) else describe_space(part) for key, part in named
-        ]
-        return f"{type(space).__name__}({', '.join(parts)})"
+    if isinstance(space, Dict):
+        return f"Dict({', '.join(f'{name}: {describe_space(part)}' for name, part in space.spaces.items())})"
+    if isinstance(space, Tuple):
+        return f"Tuple({', '.join(map(describe_space, space.spaces))})"
     if isinstance(space, MultiBinary):
         return f"MultiBinary({'x'.join(map(str, space.shape))})"
     if not isinstance(space, Box):

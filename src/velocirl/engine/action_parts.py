@@ -89,18 +89,31 @@ def as_given(space: Space[Any], records: NDArray[Any]) -> Any:
 
 def writer(part: Part) -> Callable[..., Any]:
     """`put(action, k, number)`: write a part's number k into the record of an action."""
-    name, size = part.name, part.size
+    name, set_number = part.name, _setter(part.shape)
 
     def put_alone(action, k, number):  # noqa: ARG001 - as where there are several
         action[name] = number
 
     def put(action, k, number):
-        action[name][k] = number
+        set_number(action[name], k, number)
 
-    def put_shaped(action, k, number):
-        action[name].reshape(size)[k] = number
+    return put if part.shape else put_alone
 
-    return (put_alone, put)[len(part.shape)] if len(part.shape) < 2 else put_shaped
+
+def _setter(shape: tuple[int, ...]) -> Callable[..., Any]:
+    """`set_number(array, k, number)`: write number k of an array of a shape, which CUDA cannot flatten."""
+    if len(shape) < 2:
+
+        def set_number(array, k, number):
+            array[k] = number
+
+        return set_number
+    width, set_within = prod(shape[1:]), _setter(shape[1:])
+
+    def set_in_row(array, k, number):
+        set_within(array[k // width], k % width, number)
+
+    return set_in_row
 
 
 def in_turn(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hybrid import aiming, forbidding, noting
 
-from velocirl import DefinitionError
+from velocirl import PPO, DefinitionError
 from velocirl.engine import registry
+from velocirl.engine.action_parts import has_parts
 from velocirl.engine.compiler.frames import packed_words_of, type_of
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.fleet import allocate
@@ -34,7 +36,7 @@ def found(module):
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"needs the wheels {', '.join(missing())}, but no GPU")
 
 CAPABILITY = 9, 0
-ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1"]
+ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1", aiming, noting, forbidding]
 
 
 @pytest.fixture
@@ -77,16 +79,18 @@ def works_of(environment):
     copies, life = allocate(environment, 4, {}), lifecycle(environment)
     chosen, first_bad = np.zeros(4, np.bool_), np.zeros(1, np.int32)
     given = copies.action.astype(np.int64) if copies.action.dtype.kind == "i" else copies.action
-    return [
+    works = [
         Work(stepping(life), (copies,)),
         Work(beginning(life), (copies, chosen)),
         Work(running(life), (copies,)),
-        Work(accepting(environment), (given, copies.action, first_bad)),
         Work(flag_ended, (copies.terminated, copies.truncated, chosen)),
     ]
+    if has_parts(environment.action):  # the host takes those
+        return works
+    return [*works, Work(accepting(environment), (given, copies.action, first_bad))]
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", ENVIRONMENTS, ids=str)
 def test_all_units_of_an_environment_can_be_compiled_and_linked(units, name):
     environment = registry.find(name)
     translator = units.unit_translator(environment.id, double=environment.double)
@@ -162,6 +166,13 @@ def test_all_units_of_an_algorithm_can_be_compiled_and_linked(compiling, compile
     compiled.clear()
     assert prepare() == kernels
     assert compiled == []  # the second time, everything is known
+
+
+@pytest.mark.parametrize("environment", [aiming, forbidding], ids=str)
+def test_so_can_those_of_actions_of_several_parts(compiling, environment):
+    PPO(environment, network="mlp(8)", num_envs=4, device="cpu", threads=1, seed=0).prepare()
+    called = [name for names in compiling.pop().kernels for name in names]
+    assert {"act", "step", "loss_gradient"} <= set(called)
 
 
 def each_of(kind):
