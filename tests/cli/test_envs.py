@@ -9,9 +9,11 @@ from velocirl.cli.environment_files import choose
 from velocirl.cli.envs import _say_preset, describe_space
 from velocirl.cli.main import main
 from velocirl.engine import registry
+from velocirl.monitor import console
 
 
-def test_envs_lists_every_environment(capsys):
+def test_envs_lists_every_environment(capsys, monkeypatch):
+    monkeypatch.setattr(console, "PIPE_WIDTH", 1000)  # environments of other tests may have long descriptions
     main(["envs"])
     lines = capsys.readouterr().out.splitlines()
     listed = {line.split()[0] for line in lines}
