@@ -95,6 +95,28 @@ def test_vectors_of_every_mode_train_alike():
             np.testing.assert_allclose(list(agent.recent_returns), list(expected.recent_returns), rtol=1e-5)
 
 
+class Keeping(Walk):
+    """Keeps the actions that it was given."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.kept = []
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.kept.append((action, action.copy()))
+        return super().step(float(action[0]) + 1)
+
+
+def test_actions_that_a_vector_keeps_stay_as_they_were():
+    envs = SyncVectorEnv([Keeping] * 2)
+    trained(envs)
+    for env in envs.envs:
+        assert env.kept
+        assert all(kept == was for kept, was in env.kept)
+
+
 def test_a_vector_in_processes():
     envs = AsyncVectorEnv([Walk] * 3)
     agent = trained(envs)

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from velocirl.vector.host_copies import Arrays, Description, Nested, Records, write_row
+from velocirl.vector.host_copies import Arrays, Description, Nested, Records, map_arrays, write_row
 from velocirl.vector.host_interface import HostInterface, Seeds
 
 
@@ -70,7 +70,8 @@ class GivenVectorEnv(HostInterface, VectorEnv):
 
     def _step_copies(self) -> tuple[Records, NDArray[Any] | None]:
         arrays = self._arrays
-        observations, rewards, terminated, truncated, infos = self._envs.step(arrays.actions)
+        actions = map_arrays(np.copy, arrays.actions)  # an environment may keep what it was given
+        observations, rewards, terminated, truncated, infos = self._envs.step(actions)
         arrays.rewards[:] = as_array(rewards)
         arrays.terminated[:], arrays.truncated[:] = as_array(terminated), as_array(truncated)
         ended = arrays.terminated | arrays.truncated
