@@ -113,14 +113,14 @@ def test_who_asks_twice_in_a_second_gets_the_same_reading():
     assert (first.gpu_percent, first.gpu_memory_bytes) == (None, None)
 
 
-def test_a_reading_takes_less_than_a_millisecond(reader):
+def test_a_reading_takes_well_under_a_millisecond(reader):
     reader.read()
     taken = []
     for _ in range(50):
-        began = time.perf_counter()
+        began = time.thread_time()  # not what other programs take meanwhile
         reader.read()
-        taken.append(time.perf_counter() - began)
-    assert min(taken) < 1e-3
+        taken.append(time.thread_time() - began)
+    assert min(taken) < 0.5e-3
 
 
 @pytest.mark.parametrize(
