@@ -130,7 +130,8 @@ def _parser(algorithm: type[Agent]) -> Parser:
     parser = Parser(
         "train ENV",
         "Train an agent. Options override the settings in the --config file, which override the environment's preset,"
-        " which overrides the defaults shown here.",
+        " which overrides the defaults shown here. PPO and DQN have others for gym: environments: a run's config.toml"
+        " has what it was trained with.",
     )
     parser.add_argument(
         "environment",

@@ -189,9 +189,9 @@ class PPO(OnPolicyAgent):
 
     name = "ppo"
     Config = PPOConfig
-    # Small rollouts, many passes and little noise: a compromise among eleven settings, tried for 100,000 steps on robots
-    # and landers of Gymnasium by other seeds than those of `tools/compare_untuned.py`. Rollouts of half the length at a
-    # constant 3e-4 learnt more on Walker2d and Hopper, and much less on LunarLander.
+    # Small rollouts, many passes, little noise: a compromise among eleven settings, tried for 100,000 steps on robots
+    # and landers of Gymnasium, by other seeds than those of `tools/compare_untuned.py`. Rollouts of half the length at
+    # a constant 3e-4 learnt more on Walker2d and Hopper, and much less on LunarLander.
     untuned = {
         "num_envs": 8, "horizon": 128, "epochs": 10, "minibatch_size": 64, "learning_rate": 5e-4,
         "entropy_coefficient": 0.0, "log_deviation": -1.0,
