@@ -24,6 +24,19 @@ PARENT = (
     "sys.stdin.read()\n"
     "child.kill()\n"
 )
+READINGS = """
+import time
+from velocirl.monitor import resource_use
+
+def reading():
+    began = time.thread_time()  # not what other programs take meanwhile
+    reader.read()
+    return time.thread_time() - began
+
+resource_use.EVERY = resource_use.TREE_EVERY = 0.0
+reader = resource_use.ResourceReader()
+print(min(reading() for _ in range(50)))
+"""
 
 
 @pytest.fixture
@@ -113,14 +126,9 @@ def test_who_asks_twice_in_a_second_gets_the_same_reading():
     assert (first.gpu_percent, first.gpu_memory_bytes) == (None, None)
 
 
-def test_a_reading_takes_well_under_a_millisecond(reader):
-    reader.read()
-    taken = []
-    for _ in range(50):
-        began = time.thread_time()  # not what other programs take meanwhile
-        reader.read()
-        taken.append(time.thread_time() - began)
-    assert min(taken) < 0.5e-3
+def test_a_reading_takes_well_under_a_millisecond():
+    # In a process of its own: each thread and process that other tests left behind would be looked at as well.
+    assert float(subprocess.check_output([sys.executable, "-c", READINGS])) < 0.5e-3
 
 
 @pytest.mark.parametrize(
