@@ -1,6 +1,7 @@
 """Agents and `evaluate` take environments as people have them: objects, functions, lists, vectors in any mode."""
 
 import threading
+import time
 
 import gymnasium
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 import velocirl
 from velocirl import DQN, PPO, QLearning, evaluate
+from velocirl.vector.host import HostVectorEnv
 
 SMALL = {"horizon": 16, "minibatch_size": 16, "hidden": (8, 8), "seed": 1, "device": "cpu"}
 
@@ -80,6 +82,38 @@ def test_objects_functions_and_lists_train_as_an_id_does(registered):
         np.testing.assert_array_equal(agent.parameters, expected.parameters, err_msg=name)
 
 
+class Slow(Walk):
+    """As a simulator that takes its time."""
+
+    def step(self, action):
+        time.sleep(1e-3)
+        return super().step(action)
+
+
+def test_copies_that_take_their_time_step_in_processes(registered, monkeypatch):
+    """Which of the two it is makes no difference to what is learnt."""
+    monkeypatch.setattr("velocirl.training.source.available_cores", lambda: 2)
+    quick = trained(registered, num_envs=3)
+    assert type(quick.learner.envs) is HostVectorEnv
+    gymnasium.register("Slow-v0", Slow)
+    try:
+        slow, here = (trained("gym:Slow-v0", num_envs=3, workers=workers) for workers in (None, 0))
+        alone, given = trained("gym:Slow-v0", num_envs=1), trained(lambda: Slow(), num_envs=3)
+        monkeypatch.setattr("velocirl.vector.workers.pickle_source", refuse)
+        refused = trained("gym:Slow-v0", num_envs=3)
+    finally:
+        del gymnasium.registry["Slow-v0"]
+    assert slow.learner.envs.gauges()["workers"] == 2
+    for agent in (here, alone, given, refused):
+        assert type(agent.learner.envs) is HostVectorEnv
+    for agent in (slow, here, refused):
+        np.testing.assert_array_equal(agent.parameters, quick.parameters)
+
+
+def refuse(*_):
+    raise TypeError("cannot be pickled")
+
+
 def test_vectors_of_every_mode_train_alike():
     expected = trained(SyncVectorEnv([Walk] * 3, autoreset_mode=AutoresetMode.SAME_STEP))
     assert expected.source.id == "given:SyncVectorEnv"
@@ -87,7 +121,7 @@ def test_vectors_of_every_mode_train_alike():
     for mode in AutoresetMode:
         for make in (
             lambda mode=mode: SyncVectorEnv([Walk] * 3, autoreset_mode=mode),
-            lambda mode=mode: velocirl.vector.host.HostVectorEnv(Walk, 3, autoreset_mode=mode),
+            lambda mode=mode: HostVectorEnv(Walk, 3, autoreset_mode=mode),
         ):
             agent = trained(make())
             np.testing.assert_array_equal(agent.parameters, expected.parameters, err_msg=mode.name)

@@ -112,7 +112,8 @@ class DeepConfig:
     threads: int | None = None
     """Number of CPU threads. Chosen automatically if not given; results depend on it."""
     workers: int | None = None
-    """Number of worker processes for gym: environments. Without them, these run in the training process."""
+    """Number of worker processes for gym: environments, or 0 to run them in the training process. Chosen
+    automatically if not given, by the time that a step takes; results do not depend on it."""
     device: Literal["auto", "cpu", "cuda", "python"] = "auto"
     """Where to train: auto picks the GPU where that is faster, python runs everything in the interpreter for
     debugging."""
@@ -127,7 +128,8 @@ class DeepConfig:
 
     def __post_init__(self) -> None:
         require_whole(self, 1, 2**24, "num_envs")
-        require_whole(self, 1, 1024, "threads", "workers")
+        require_whole(self, 1, 1024, "threads")
+        require_whole(self, 0, 1024, "workers")
         require(0 < self.learning_rate < inf, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         for name in ("max_grad_norm", "max_grad_value"):

@@ -25,8 +25,7 @@ from velocirl.training.words import Known, Word, absent, renamed
 STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
 WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
 PASSES = 5  # over the parameters in an update, about
-# Multiplications of an update from which a second thread saves more than the threads' meetings cost.
-WORK_FOR_THREADS = 2.0e6
+WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
 
 def _train_freq(value: Any, known: Known) -> dict[str, Any]:
@@ -230,8 +229,8 @@ class OffPolicyAgent(DeepAgent):
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
-        work = float(self.num_parameters) * config.batch_size
-        threads = config.threads or (available_cores() if work >= WORK_FOR_THREADS else 1)
+        work = self.num_parameters * config.batch_size
+        threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.batch_size, native=self.is_native
         )

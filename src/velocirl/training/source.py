@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from statistics import median
 from typing import Any
 
 import gymnasium
@@ -15,6 +19,7 @@ from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import NO_LIMIT
+from velocirl.engine.targets.threads import available_cores
 from velocirl.training.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
 from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
@@ -24,6 +29,9 @@ from velocirl.vector.host_interface import HostInterface, copy_seeds
 from velocirl.vector.making import GYMNASIUM, make_host, make_vec
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.native_copies import NativeCopies
+
+WORKERS_TAKE = 200e-6  # seconds of a step of all copies until worker processes know of it, and have been heard
+WORTH = 1.4  # times as fast they must be: they take memory, and cores from others
 
 # An id, a compiled environment, one of Gymnasium's objects, what makes one, several of those, or a ready vector.
 Given = str | Environment | gymnasium.Env | Making | Sequence[Any] | VectorEnv
@@ -110,8 +118,11 @@ class Source:
             self.refuse_workers(workers)
             self.ready.begin_with(copy_seeds(seed, 1)[0])
             return self.ready
-        seeds = copy_seeds(seed, num_envs)
-        return make_host(self.makers, num_envs, workers, seed=seeds, copy=False, **self.params)
+        options = {"seed": copy_seeds(seed, num_envs), "copy": False, **self.params}
+        if workers is None and (worthwhile := self._worthwhile_workers(num_envs)):
+            with suppress(Exception):  # what cannot be had in other processes steps in this one
+                return make_host(self.makers, num_envs, worthwhile, **options)
+        return make_host(self.makers, num_envs, workers or None, **options)
 
     def refuse_parts(self, algorithm: str) -> None:
         """Refuse actions of several parts, for an algorithm that has no head for them."""
@@ -122,7 +133,7 @@ class Source:
 
     def refuse_workers(self, workers: int | None) -> None:
         """Processes are of no use to a compiled environment, or to copies that are there."""
-        if workers is not None:
+        if workers:
             why = "is compiled and needs no workers" if self.native is not None else "steps as its maker chose"
             raise ValueError(f"{self.id} {why}; they are for gym: environments")
 
@@ -170,11 +181,35 @@ class Source:
         self.id, self.num_envs = GIVEN + self.ready.name, envs.num_envs
         self._look(self.ready, close=False)
 
+    def _worthwhile_workers(self, num_envs: int) -> int:
+        """How many processes to share out copies that nobody gave any: none where a step is too short for that.
+
+        Results are the same. Functions that make an environment stay here: they may count on it.
+        """
+        workers = min(available_cores(), num_envs)
+        if workers == 1 or self.masked or os.name != "posix" or not isinstance(self.given, str):
+            return 0
+        here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self.params))
+        return workers if here > WORTH * (here / workers + WORKERS_TAKE) else 0
+
     def _look(self, envs: VectorEnv, *, close: bool = True) -> None:
         self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
         self.masked = "action_mask" in envs.reset(seed=0)[1]
         if close:
             envs.close()
+
+
+def _step_seconds(envs: VectorEnv) -> float:
+    """How long a step takes, about."""
+    taken = []
+    with closing(envs):
+        envs.reset(seed=0)
+        while len(taken) < 10 and sum(taken) < 0.1:
+            action = envs.action_space.sample()
+            began = time.perf_counter()
+            envs.step(action)
+            taken.append(time.perf_counter() - began)
+    return median(taken)
 
 
 def _same_step(envs: VectorEnv) -> HostInterface:

@@ -75,7 +75,7 @@ def test_what_holds_on_one_device_keeps_it(gpu, fixed):
 
 def test_an_environment_in_python_may_have_processes():
     found = candidates_for(PPO("gym:CartPole-v1", seed=0, threads=1), {"threads"}, None, 2)
-    assert names(found) == ["reference", "workers=2"]
+    assert names(found) == ["reference", "workers=0", "workers=2"]
     assert candidates_for(PPO("gym:CartPole-v1", seed=0, threads=1), {"threads", "workers"}, None, 2) == found[:1]
 
 

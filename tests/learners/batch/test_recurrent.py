@@ -18,6 +18,7 @@ from velocirl.training.agent import Goal
 SMALL = {
     "num_envs": 6, "horizon": 21, "minibatch_size": 42, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",
     "learning_rate": 0.01, "learning_rate_schedule": "constant", "gamma": 0.9, "activation": "tanh",
+    "normalise_observations": False,
 }  # fmt: skip
 BATCH = 6 * 21
 QUICK = {"lstm", "own module", "masked", "gymnasium"}  # each the first of its kind

@@ -19,7 +19,7 @@ from velocirl.training.agent import Goal
 
 SMALL = {
     "num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (16, 16), "shared": True, "threads": 1,
-    "seed": 3, "learning_rate": 0.01, "overlap": True, "estimator": "vtrace",
+    "seed": 3, "learning_rate": 0.01, "overlap": True, "estimator": "vtrace", "workers": 0,
 }  # fmt: skip
 BATCH = 32
 
@@ -303,7 +303,7 @@ def test_a_process_forks_and_ends_in_peace(run_script, tmp_path):
 
 
 def test_worker_processes_collect_meanwhile():
-    agent = PPO("gym:CartPole-v1", **SMALL, workers=2)
+    agent = PPO("gym:CartPole-v1", **{**SMALL, "workers": 2})
     try:
         agent.learn(4 * BATCH)
         assert agent.steps == 4 * BATCH

@@ -96,7 +96,7 @@ def _places(agent: Agent, fixed: set[str], cores: int) -> list[Changes]:
     threads = [now["threads"]] if "threads" in fixed else doublings(cores)
     workers = [now["workers"]]
     if not native and "workers" not in fixed:
-        workers += [count for count in doublings(cores) if count > 1]
+        workers += [0, *(count for count in doublings(cores) if count > 1)]
     found = [now]
     for device, count, processes in product(devices, threads, workers):
         # On a GPU the threads of the CPU do next to nothing.

@@ -28,7 +28,7 @@ from velocirl.networks.torch.mlp import TorchMLP
 from velocirl.vector.native import FleetVectorEnv
 
 PRODUCTS = {"float32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-WORK_FOR_THREADS = 4_000_000  # rows of a minibatch times parameters
+WORK_OF_A_THREAD = 4_000_000  # rows of a minibatch times parameters: with less, a thread costs more than it saves
 
 
 class TorchCPUDevice(PythonDevice):
@@ -39,8 +39,9 @@ class TorchCPUDevice(PythonDevice):
 
     def __init__(self, threads: int, precision: str = "float32", work: int = 0) -> None:
         self.threads, self._products = threads, PRODUCTS[precision]
-        # For small products a second thread costs more than it saves, and very much more where cores are shared.
-        self._torch_threads = threads if work >= WORK_FOR_THREADS else 1
+        # Not by trying: sums over other numbers of threads may differ in rounding, and a run is to be repeatable.
+        # Torch's threads wait for each other all the time, and several times as long where others use the cores.
+        self._torch_threads = min(threads, max(work // WORK_OF_A_THREAD, 1))
         self.torch = torch.device("cpu")
         self._launcher = CPULauncher(threads, learning_translator("learner"))
 

@@ -11,6 +11,6 @@ from velocirl.vector.native import FleetVectorEnv
 def make_learner(agent: TabularAgent) -> TableLearner:
     """A fleet on one thread, or Gymnasium's environments in this process."""
     seeds = agent.seeds
-    envs = agent.source.make_copies(agent.num_envs, seed=seeds.environment, threads=1, workers=None)
+    envs = agent.source.make_copies(agent.num_envs, seed=seeds.environment, threads=1, workers=0)
     kind = FleetLearner if isinstance(envs, FleetVectorEnv) else HostLearner
     return kind(agent.task, envs, seeds.policy)  # pyright: ignore[reportArgumentType]

@@ -17,7 +17,7 @@ def make_learner(agent: TabularAgent) -> TableLearner:
     if source.native is None:
         raise ValueError(f'{source.id} steps in Python, which threads would share: use runtime="processes"')
     cores = cores_for(threads) if agent.config.pin else None
-    envs: Any = source.make_copies(agent.num_envs, seed=seeds.environment, threads=threads, workers=None)
+    envs: Any = source.make_copies(agent.num_envs, seed=seeds.environment, threads=threads, workers=0)
     if cores is None:
         return FleetLearner(agent.task, envs, seeds.policy)
     return PinnedFleetLearner(agent.task, envs, seeds.policy, cores)

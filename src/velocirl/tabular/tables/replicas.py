@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.compiler.registers import exchange_if, give_way, mailbox_write, relax
-from velocirl.engine.targets.threads import LOOKS, SPACING
+from velocirl.engine.compiler.registers import exchange_if, mailbox_write
+from velocirl.engine.targets.threads import SPACING, wait_a_moment
 from velocirl.tabular.tables.table import Table
 from velocirl.tabular.tables.value_table import ValueTable
 
@@ -117,11 +117,8 @@ def enter(doors, part):
     """Wait until nobody else exchanges this part."""
     looks = 0
     while exchange_if(doors, part * SPACING, 0, 1) != 0:
-        relax()
         looks += 1
-        if looks > LOOKS:
-            give_way()
-            looks = 0
+        wait_a_moment(looks)
 
 
 def leave(doors, part):
