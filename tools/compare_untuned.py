@@ -185,8 +185,8 @@ def page(results: list[Job]) -> str:
         "",
         f"Interquartile means of {SEEDS} seeds with 95% intervals (bootstrap), {EPISODES} deterministic episodes each;"
         f" processor seconds of `learn` on one thread, in the order of the columns, on {where}. At least as good as the"
-        f" better of the two in {as_good} of {len(found)} pairs, wholly below the defaults in {below}, sooner than both in"
-        f" {sooner}.",
+        f" better of the two in {as_good} of {len(found)} pairs, wholly below the defaults in {below}, sooner than both"
+        f" in {sooner}.",
     ]
     return "\n".join(lines)
 
