@@ -34,6 +34,12 @@ def test_without_a_gpu_everything_is_on_the_cpu(no_gpu):
         assert chosen == ("cpu", "cpu: there is no CUDA device")
 
 
+def test_a_gpu_is_for_tensors_that_are_there(gpu, monkeypatch):
+    monkeypatch.setattr(Source, "tensors_on", "cuda")
+    chosen = choose_device("auto", Source("Counter-v0"), 1, 1, native=True)
+    assert chosen == ("cuda", "cuda: the observations of Counter-v0 are there")
+
+
 def test_a_gpu_is_for_enough_work(gpu):
     """Parameters times samples decide; the limit itself is enough."""
     source, samples = Source("Counter-v0"), 10_000

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from velocirl.engine.lifecycle import Copies
 from velocirl.learners.recording import Outcome
 
 
 class Experience(NamedTuple):
-    """What copies see, may do, do, and what comes of it."""
+    """What copies see, may do, do, and what comes of it; arrays of the device where they step."""
 
-    observation: NDArray[Any]  # (copies, raw) now, after an automatic reset
-    final: NDArray[Any]  # (copies, raw) the last of the episode, where one ended in this step
-    mask: NDArray[Any]  # (copies, choices) what is legal now
-    action: NDArray[Any]  # (copies, numbers) what to do next; of several parts (copies,) record
+    observation: Any  # (copies, raw) now, after an automatic reset
+    final: Any  # (copies, raw) the last of the episode, where one ended in this step
+    mask: Any  # (copies, choices) what is legal now
+    action: Any  # (copies, numbers) what to do next; of several parts (copies,) record
     told: Outcome
     final_state: Any = None  # (copies,) records: the state in which an episode ended last, where there is one to see
 

@@ -17,7 +17,8 @@ def choose_device(wanted: str, source: Source, parameters: int, batch: int, *, n
     """The device to train on, and why, in one line.
 
     `parameters` is the size of the network, `batch` the samples of a rollout. The rule: a GPU, where there is one that
-    torch and numba-cuda can use, the environment is native and an iteration has at least so much work for it.
+    torch and numba-cuda can use, the environment is native and an iteration has at least so much work for it, or its
+    observations are tensors there.
     """
     if source.check:
         if wanted == "cuda":
@@ -28,6 +29,8 @@ def choose_device(wanted: str, source: Source, parameters: int, batch: int, *, n
     missing = no_cuda()
     if missing is not None:
         return "cpu", f"cpu: {missing}"
+    if source.tensors_on == "cuda":
+        return "cuda", f"cuda: the observations of {source.id} are there"
     if source.native is None:
         return "cpu", f"cpu: {source.id} steps in Python, and its network is the smaller part of the work"
     work = float(parameters) * batch

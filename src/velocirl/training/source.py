@@ -107,6 +107,11 @@ class Source:
         if self.native is None and self.num_envs not in (None, num_envs):
             raise ValueError(f"num_envs={num_envs}, and the environments given are {self.num_envs}: leave num_envs out")
 
+    @property
+    def tensors_on(self) -> str | None:
+        """The kind of device where the observations of copies that were given are tensors: "cpu" or "cuda"."""
+        return getattr(self.ready, "tensors_on", None)
+
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
         """Copies to learn from."""
         if self.native is not None:

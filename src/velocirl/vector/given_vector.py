@@ -35,18 +35,43 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         self._mode = mode_of(envs)  # first: one that cannot be used is not touched
         super().__init__(None, envs.num_envs, seed, AutoresetMode.SAME_STEP, copy=False, infos=False)
         self._envs = envs
+        self.tensors_on: str | None = None  # the kind of device where its observations are tensors, once it was reset
         description = Description(envs.single_observation_space, envs.single_action_space, {}, envs.render_mode)
         self._adopt(description)
         self._arrays = Arrays.allocate(description, self.num_envs)
         self._arrays.action_masks[:] = 1
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         inner = getattr(envs.unwrapped, "envs", None) or [None]  # as Gymnasium's SyncVectorEnv has them
-        self._asked_for_masks = all(one is not None and one.has_wrapper_attr("action_masks") for one in inner)
+        self.asks_for_masks = all(one is not None and one.has_wrapper_attr("action_masks") for one in inner)
 
     @property
     def name(self) -> str:
         """What errors call it."""
         return _called(self._envs)
+
+    @property
+    def given(self) -> VectorEnv:
+        """What somebody made, as it is."""
+        return self._envs
+
+    @property
+    def mode(self) -> AutoresetMode:
+        """How that begins new episodes."""
+        return self._mode
+
+    def disturbed(self) -> RuntimeError:
+        """The error of an environment that resets others than it was told to."""
+        return RuntimeError(
+            f"{self.name} begins new episodes in mode {self._mode.name}, and its reset(options={{'reset_mask':"
+            " ...}) changed copies that were not named: use AutoresetMode.SAME_STEP"
+        )
+
+    def without_an_end(self) -> RuntimeError:
+        """The error of an environment that does not show how episodes ended."""
+        return RuntimeError(
+            f"{self.name} begins new episodes in the same step, and its infos have no 'final_obs': without the last"
+            " observations of episodes that were cut off, their values cannot be learnt"
+        )
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Each copy's attribute of that name or, where it is a method, what it returns."""
@@ -97,11 +122,9 @@ class GivenVectorEnv(HostInterface, VectorEnv):
             given["reset_mask"] = chosen.copy()
         envs: Any = self._envs
         observations, infos = envs.reset(seed=seed, options=given or None)
+        self.tensors_on = observations.device.type if hasattr(observations, "detach") else None
         if not chosen.all() and not same_rows(self._arrays.observations, observations, ~chosen):
-            raise RuntimeError(
-                f"{self.name} begins new episodes in mode {self._mode.name}, and its reset(options={{'reset_mask':"
-                " ...}) changed copies that were not named: use AutoresetMode.SAME_STEP"
-            )
+            raise self.disturbed()
         write_rows(self._arrays.observations, observations, chosen)
         self._returns[chosen], self._lengths[chosen] = 0.0, 0
         self._take_masks(infos)
@@ -109,10 +132,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
     def _take_final_observations(self, infos: Mapping[str, Any], ended: NDArray[Any]) -> None:
         final = infos.get("final_obs", infos.get("final_observation"))
         if final is None:
-            raise RuntimeError(
-                f"{self.name} begins new episodes in the same step, and its infos have no 'final_obs': without the last"
-                " observations of episodes that were cut off, their values cannot be learnt"
-            )
+            raise self.without_an_end()
         if isinstance(final, np.ndarray) and final.dtype == object:
             for copy in np.flatnonzero(ended).tolist():
                 write_row(self._arrays.final_observations, copy, final[copy])
@@ -128,7 +148,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
             for copy in np.flatnonzero(as_array(told)).tolist():
                 masks[copy] = flat_mask(infos["action_mask"][copy])
             self._arrays.has_mask[:] = True
-        elif self._asked_for_masks:
+        elif self.asks_for_masks:
             for copy, mask in enumerate(self.call("action_masks")):
                 masks[copy] = flat_mask(mask)
             self._arrays.has_mask[:] = True

@@ -126,6 +126,11 @@ class HostInterface(VectorEnv):
         self._seeds(seed)
         self._seed = seed
 
+    def take_seed(self) -> Seeds:
+        """The seed that `begin_with` said, for a caller who resets in its stead."""
+        seed, self._seed = self._seed, None
+        return seed
+
     @abstractmethod
     def _reset_copies(
         self, seeds: dict[int, int | None], options: dict[str, Any] | None

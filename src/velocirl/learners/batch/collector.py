@@ -111,11 +111,13 @@ class BatchCollector:
     def __init__(self, task: Task, device: Any, network: Any, seeds: Sequence[Seeds]) -> None:
         config = task.config
         self.task, self.device, self.network = task, device, network
-        self.on_host, self._horizon = task.source.native is None, config.horizon
+        self.in_kernels, self._horizon = task.source.native is not None, config.horizon
+        self._itself = not config.overlap and device.steps_itself(task.source)
+        self.on_host = not (self.in_kernels or self._itself)
         here = self._here = device.on_host() if self.on_host else device  # where copies step
         self._agents, copies, inputs = len(seeds), len(seeds) * config.num_envs, task.encoding.inputs
         self.recorded = Recorded(task, here, len(seeds), network.state_size)
-        self._host: HostExperience | None = None
+        self._host: Any = None  # of environments that Python steps: a HostExperience, or of tensors
         self.fleet: Any = None  # the copies, where they are compiled
         experience = self._make_copies(seeds)
         self.centre, self.inverse_scale = here.zeros(inputs), here.zeros(inputs)
@@ -185,7 +187,8 @@ class BatchCollector:
             self.envs = source.make_copies(
                 config.num_envs, seed=seeds[0].environment, threads=1, workers=config.workers
             )
-            self._host = HostExperience(self.envs, self.task.head)
+            make = self.device.experience_of if self._itself else HostExperience
+            self._host = make(self.envs, self.task.head)
             return self._host.arrays
         count = len(seeds) * config.num_envs
         params = source.params_of(np.arange(count) % config.num_envs)
@@ -276,7 +279,7 @@ class BatchCollector:
         cuts, outputs = self._cuts, self._cut_outputs
         if len(outputs) == 0:
             return
-        if self._agents > 1 or self._here.captures:
+        if self._agents > 1 or (self.in_kernels and self._here.captures):
             self._forward(cuts.inputs, cuts.state, outputs, remember=False)
         else:  # those that there are
             there_are = np.arange(cuts.time.shape[1]) < self._here.fetch(cuts.count)[:, None]

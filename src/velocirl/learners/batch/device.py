@@ -153,6 +153,10 @@ class PythonDevice:
         """What the copies of a fleet see and do, in their own memory."""
         return of_fleet(fleet.copies)
 
+    def steps_itself(self, source: Any) -> bool:  # noqa: ARG002
+        """Whether the copies that were given step on this device, and their observations stay there."""
+        return False
+
     def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
         """The work by which each copy takes the step that its action says."""
         target: Any = fleet.target

@@ -20,7 +20,7 @@ from velocirl.learners.batch.networks import COUNTS, LEARNING_RATE, RUN_STEP
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.ring import BatchRing
-from velocirl.learners.batch.steps import FleetSteps, HostSteps
+from velocirl.learners.batch.steps import make_steps
 from velocirl.learners.pace import ANY_PACE, Pace, updates_due
 from velocirl.learners.phases import add
 from velocirl.learners.task import Task
@@ -40,8 +40,7 @@ class BatchReplay(BatchLearner):
         self.ring = BatchRing(device, config, kind, drawn, self.clock, task.seeds.learner)
         self._streams = device.put(random.streams(task.seeds.learner + 1, config.batch_size))
         self.program = BatchProgram(task.program, self.networks, self._rows(), config.batch_size)
-        make = FleetSteps if task.source.native is not None else HostSteps
-        self.steps: FleetSteps | HostSteps = make(task, device, self.networks, self.ring, most_steps)
+        self.steps = make_steps(task, device, self.networks, self.ring, most_steps)
         self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
         self._warm_up: Callable[[], None] = self.steps.warm_up
         self._step: Callable[[], None] = self.steps.step
@@ -52,7 +51,7 @@ class BatchReplay(BatchLearner):
 
     @property
     def envs(self) -> Any:
-        """The environments, where they step on the host."""
+        """The environments, where Python steps them."""
         return getattr(self.steps, "envs", None)
 
     @property
@@ -68,22 +67,22 @@ class BatchReplay(BatchLearner):
         kinds = self.task.program.kinds_of_updates()
         with self.device.at_work_first():
             self._begin(ANY_PACE, 0)
-            if self.steps.on_host:  # whose episodes could not be taken back: records of nothing do as well
-                self.ring.advance()
-            else:
+            if self.steps.in_kernels:
                 self._warm_up()
                 self._step()
+            else:  # whose episodes could not be taken back: records of nothing do as well
+                self.ring.advance()
             for kind in kinds:
                 self._update(kind)
             self._gather()
             self.device.synchronise()
-            if not self.steps.on_host:
+            if self.steps.in_kernels:
                 self._warm_up, self._step = capture(self._warm_up), capture(self._step)
                 self._gather = capture(self._gather)
             for kind in kinds:
                 self._updates[kind] = capture(lambda kind=kind: self._update(kind))
         self.take()
-        self._load(before, episodes=not self.steps.on_host)
+        self._load(before, episodes=self.steps.in_kernels)
 
     def run(self, schedule: Pace, steps: int) -> Pending:
         """Take steps, and learn whenever an update is due."""
@@ -126,7 +125,7 @@ class BatchReplay(BatchLearner):
     def _load(self, state: Mapping[str, NDArray[Any]], *, episodes: bool) -> None:
         self.device.synchronise()
         self.networks.load_state(state)
-        self.ring.load_state(state, episodes_begin=episodes and self.steps.on_host)
+        self.ring.load_state(state, episodes_begin=episodes and not self.steps.in_kernels)
         if episodes:
             self.steps.load_state(state)
         if state["learner.rng"].shape == (self.task.config.batch_size, 2):

@@ -87,7 +87,7 @@ class BatchRollout(BatchLearner):
 
     @property
     def envs(self) -> Any:
-        """The environments, where they step on the host."""
+        """The environments, where Python steps them."""
         return getattr(self.collector, "envs", None)
 
     @property
@@ -106,7 +106,7 @@ class BatchRollout(BatchLearner):
         before, capture = self.state(), self.device.capture
         schedule = Schedule(0.0, 1, self._minibatches, self.task.config.gradient_accumulation, 1, 0.0, 0.0)
         with self.device.at_work_first():
-            if not self.collector.on_host:  # whose episodes could not be taken back: records of nothing do as well
+            if self.collector.in_kernels:  # other episodes could not be taken back: records of nothing do as well
                 self._fetch_rollout()
             self._start()
             for kind in self._kinds():
@@ -115,7 +115,7 @@ class BatchRollout(BatchLearner):
             self._learn(schedule)
             self._gather()
             self.wait()
-            if not self.collector.on_host:
+            if self.collector.in_kernels:
                 stream = None if self._background is None else self._background.stream
                 self._collect = capture(self._collect, stream)
             self._start, self._shuffle = capture(self._start), capture(self._shuffle)
@@ -125,7 +125,7 @@ class BatchRollout(BatchLearner):
             for kind in self._kinds():
                 self._updates[kind] = capture(lambda kind=kind: self._update_with(*kind))
         self.take()
-        self._load(before, episodes=not self.collector.on_host)
+        self._load(before, episodes=self.collector.in_kernels)
 
     def run(self, schedule: Schedule, steps: int) -> Pending:
         """Collect, estimate, update."""

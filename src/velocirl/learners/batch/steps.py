@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,24 +71,32 @@ class Stepping:
 class FleetSteps:
     """Steps of a fleet that lives on the networks' own device: a pass of the network and one launch."""
 
-    on_host = False
+    in_kernels = True
+    fleet: Any
 
     def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
-        self.device, self._ring, copies = device, ring, task.config.num_envs
+        self.device, self._ring, self._copies = device, ring, task.config.num_envs
         self._network = networks.networks[task.acting]
-        self.fleet = device.make_fleet(task.source.native, copies, task.source.params, check=task.source.check)
-        device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, copies))
-        self.fleet.target.begin(np.ones(copies, np.bool_))
         timing = ring.timing
         self._parts = parts = Stepping(
-            task, device, device.experience(self.fleet), self._network.outputs, most_steps, ring.rows, ring.counts,
+            task, device, self._make_copies(task), self._network.outputs, most_steps, ring.rows, ring.counts,
             timing.clock.step, timing.exploration,
         )  # fmt: skip
         self.log, self.reported = parts.log, parts.reported
-        after = [parts.command, *device.stepping(self.fleet), parts.remember, parts.look_ahead]
-        self._look = device.launch([parts.look_ahead], copies)
-        self._warm_up = device.launch([parts.note, parts.draw, *after], copies)
-        self._step = device.launch([parts.note, parts.check, parts.act, *after], copies)
+        self._look = device.launch([parts.look_ahead], self._copies)
+        self._warm_up = self._around_a_step([parts.note, parts.draw, parts.command])
+        self._step = self._around_a_step([parts.note, parts.check, parts.act, parts.command])
+
+    def _make_copies(self, task: Task) -> Experience:
+        source, device = task.source, self.device
+        self.fleet = device.make_fleet(source.native, self._copies, source.params, check=source.check)
+        device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, self._copies))
+        self.fleet.target.begin(np.ones(self._copies, np.bool_))
+        return device.experience(self.fleet)
+
+    def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
+        after = [self._parts.remember, self._parts.look_ahead]
+        return self.device.launch([*before, *self.device.stepping(self.fleet), *after], self._copies)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""
@@ -125,10 +133,48 @@ class FleetSteps:
         self.device.store(self._parts.noise, state["policy.noise"])
 
 
+class TensorSteps(FleetSteps):
+    """The same for copies that somebody made, which show tensors of that device; Python calls them in between."""
+
+    in_kernels = False
+
+    def begin(self) -> None:
+        """Before the first step of an iteration."""
+        self._experience.begin()
+        super().begin()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The random streams of actions; what such environments are in the middle of cannot be saved."""
+        parts, fetch = self._parts, self.device.fetch
+        return {"policy.rng": fetch(parts.rng), "policy.noise": fetch(parts.noise)}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
+        self.device.store(self._parts.rng, state["policy.rng"])
+        self.device.fill(self._parts.noise, 0.0)
+        self._experience.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))
+
+    def _make_copies(self, task: Task) -> Experience:
+        self.envs = task.source.make_copies(self._copies, seed=task.seeds.environment, threads=1, workers=None)
+        self._experience = self.device.experience_of(self.envs, task.head)
+        return self._experience.arrays
+
+    def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
+        decide = self.device.launch(before, self._copies)
+        remember = self.device.launch([self._parts.remember, self._parts.look_ahead], self._copies)
+
+        def step(place: int) -> None:
+            decide(place)
+            self._experience.step()
+            remember(place)
+
+        return step
+
+
 class HostSteps:
     """Steps of Gymnasium's environments in Python; each group of records is sent to the memory once."""
 
-    on_host = True
+    in_kernels = False
 
     def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
         config, copies = task.config, task.config.num_envs
@@ -190,3 +236,11 @@ class HostSteps:
         self._ring.receive(self._group)
         self._ring.advance()
         self._clock[0] += 1
+
+
+def make_steps(task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> Any:
+    """The steps of a task's copies, wherever these are."""
+    if task.source.native is not None:
+        return FleetSteps(task, device, networks, ring, most_steps)
+    make = TensorSteps if device.steps_itself(task.source) else HostSteps
+    return make(task, device, networks, ring, most_steps)

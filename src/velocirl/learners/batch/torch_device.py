@@ -22,6 +22,7 @@ from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.device import PythonDevice
 from velocirl.learners.batch.device_array import TYPES, DeviceArray
 from velocirl.learners.batch.torch_background import StreamBackground
+from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch.mlp import TorchMLP
@@ -154,6 +155,14 @@ class TorchCPUDevice(PythonDevice):
         """The work by which each copy takes the step that its action says."""
         target: Any = fleet.target
         return [Bound(target.advance_unit)]
+
+    def steps_itself(self, source: Any) -> bool:
+        """Whether the copies that were given step on this device, and their observations stay there."""
+        return stays_on(self, source)
+
+    def experience_of(self, given: Any, head: Any) -> Any:
+        """The experience of such copies."""
+        return TensorExperience(given, head, self)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
