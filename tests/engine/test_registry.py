@@ -26,7 +26,8 @@ def first_reward(environment):
 
 
 def test_every_module_of_environments_is_found_by_itself():
-    modules = {f"velocirl.environments.{module.name}" for module in pkgutil.iter_modules(environments.__path__)}
+    found = pkgutil.walk_packages(environments.__path__, "velocirl.environments.")
+    modules = {module.name for module in found if not module.ispkg and not module.name.endswith(".screen")}
     sources = {registry.find(name).source or "" for name in velocirl.list_envs()}
     assert {source for source in sources if source.startswith("velocirl.")} == modules
     assert velocirl.list_envs() == sorted(set(velocirl.list_envs()))

@@ -60,12 +60,12 @@ def find(environment: str | Environment) -> Environment:
 
 
 def load_built_in() -> None:
-    """Import every module of the environments room, once; each registers what it defines."""
+    """Import every module of the environments room and its folders, once; each registers what it defines."""
     global _loaded
     if not _loaded:
         _loaded = True
-        for module in pkgutil.iter_modules(importlib.import_module(BUILT_IN).__path__):
-            importlib.import_module(f"{BUILT_IN}.{module.name}")
+        for module in pkgutil.walk_packages(importlib.import_module(BUILT_IN).__path__, f"{BUILT_IN}."):
+            importlib.import_module(module.name)
 
 
 def _instead(name: str) -> str:

@@ -118,7 +118,8 @@ def _codes(space: Space[Any]) -> list[tuple[int, int]]:
 
 
 def _factor(space: Space[Any]) -> float:
-    return 1 / 255 if space.dtype == np.uint8 else 1.0
+    """By what numbers are multiplied: those of pictures are at most 1 then."""
+    return 1 / max(int(space.high.max()), 1) if isinstance(space, Box) and space.dtype == np.uint8 else 1.0
 
 
 def number_at(shape: tuple[int, ...]) -> Callable[..., Any]:

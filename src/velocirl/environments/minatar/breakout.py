@@ -1,0 +1,114 @@
+"""Breakout of MinAtar: a paddle keeps a ball in play, which breaks three rows of bricks.
+
+Each brick pays 1, and the episode ends when the paddle misses the ball. The ball flies diagonally. It bounces off walls
+and bricks; off the paddle it comes straight back where it was above it, and goes back the way it came where it only
+meets its end. When the last brick is gone, all are there again at the ball's next visit to the bottom.
+"""
+
+from velocirl import Discrete, Environment, between, bool_, int32, random, record
+from velocirl.environments.minatar.screen import SIZE, Params, clear, moved, painter, planes, take, toward, writer
+
+STAY, LEFT, RIGHT = range(3)
+PADDLE, BALL, TRAIL, BRICK, PLANES = range(5)
+BOTTOM = SIZE - 1
+TOP_BRICK, LAST_BRICK = 1, 3  # rows
+WHOLE = 2**SIZE - 1  # a row of bricks: a bit for each column
+
+
+@record
+class State:
+    paddle: int32 = between(0, SIZE - 1)
+    ball_row: int32 = between(0, SIZE - 1)
+    ball_column: int32 = between(0, SIZE - 1)
+    trail_row: int32 = between(0, SIZE - 1)
+    trail_column: int32 = between(0, SIZE - 1)
+    down: int32 = between(-1, 1)
+    right: int32 = between(-1, 1)
+    bricks: int32[LAST_BRICK + 1] = between(0, WHOLE)
+    inside: bool_  # the ball entered a brick with its last step, and flies through others before it breaks one again
+    last_action: int32 = between(0, 2)
+
+
+def reset(state, params, rng):
+    from_the_right = random.integer(rng, 0, 2)
+    state.ball_row = 3
+    state.ball_column = (SIZE - 1) * from_the_right
+    state.trail_row = state.ball_row
+    state.trail_column = state.ball_column
+    state.down = 1
+    state.right = 1 - 2 * from_the_right
+    state.paddle = 4
+    state.bricks[0] = 0
+    build(state.bricks)
+    state.inside = False
+    state.last_action = STAY
+
+
+def build(bricks):
+    for row in range(TOP_BRICK, LAST_BRICK + 1):
+        bricks[row] = WHOLE
+
+
+def step(state, params, action, rng):
+    action = take(state, params, action, rng)
+    state.paddle = moved(state.paddle, toward(action, LEFT, RIGHT), 0, SIZE - 1)
+    row = state.ball_row + state.down
+    column = state.ball_column + state.right
+    if column < 0 or column >= SIZE:
+        column = state.ball_column
+        state.right = -state.right
+
+    reward, lost, inside = 0.0, False, False
+    if row < 0:
+        row = 0
+        state.down = 1
+    elif row <= LAST_BRICK and state.bricks[row] >> column & 1:
+        inside = True
+        if not state.inside:
+            state.bricks[row] ^= 1 << column
+            reward = 1.0
+            row = state.ball_row
+            state.down = -state.down
+    elif row == BOTTOM:
+        if state.bricks[1] | state.bricks[2] | state.bricks[3] == 0:
+            build(state.bricks)
+        if state.paddle == state.ball_column:
+            state.down = -1
+            row = state.ball_row
+        elif state.paddle == column:
+            state.down = -1
+            state.right = -state.right
+            row = state.ball_row
+        else:
+            lost = True
+
+    state.inside = inside
+    state.trail_row = state.ball_row
+    state.trail_column = state.ball_column
+    state.ball_row = row
+    state.ball_column = column
+    return reward, lost
+
+
+def observe(state, params, screen):
+    clear(screen, PLANES)
+    screen[BOTTOM, state.paddle, PADDLE] = 1
+    screen[state.ball_row, state.ball_column, BALL] = 1
+    screen[state.trail_row, state.trail_column, TRAIL] = 1
+    for row in range(TOP_BRICK, LAST_BRICK + 1):
+        for column in range(SIZE):
+            screen[row, column, BRICK] = state.bricks[row] >> column & 1
+
+
+environment = Environment(
+    "MinAtarBreakout-v1",
+    state=State,
+    params=Params,
+    observation=planes(PLANES),
+    action=Discrete(3),
+    reset=reset,
+    step=step,
+    observe=observe,
+    draw=painter(observe, "blue", "orange", "stone", "red"),
+    text=writer(observe, "=o'#"),
+)
