@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial
+from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -64,23 +64,11 @@ class WholeNumberErrors(NumpyErrorModel):
 error_models["whole_numbers"] = WholeNumberErrors
 
 
-def cpu_translator(name: str, *, double: bool, check: bool = False, counted: bool = True) -> Translator:
-    """A translator to functions that numba inlines into the loops that call them; with tests of indices if wanted.
-
-    Functions that allocate have to be `counted`. Others are compiled without: in a large function numba does not find
-    all that it counts in vain, and a game with lists of things took eight times as long.
-    """
-    kind = _strict(double, check, counted)
-    manner = " ".join(["check"] * check + ["uncounted"] * (not counted))
-    with_counting = None if counted else partial(cpu_translator, name, double=double, check=check)
+def cpu_translator(name: str, *, double: bool, check: bool = False) -> Translator:
+    """A translator to functions that numba inlines into the loops that call them; with tests of indices if wanted."""
+    kind, manner = _strict(double, check), "check" if check else ""
     return Translator(
-        name,
-        double=double,
-        compiled=kind.compiled,
-        substitutes=kind.substitutes,
-        shared=kind.shared,
-        manner=manner,
-        with_counting=with_counting,
+        name, double=double, compiled=kind.compiled, substitutes=kind.substitutes, shared=kind.shared, manner=manner
     )
 
 
@@ -101,9 +89,9 @@ class _Kind(NamedTuple):
 
 
 @cache
-def _strict(double: bool, check: bool, counted: bool) -> _Kind:
+def _strict(double: bool, check: bool) -> _Kind:
     known = {**registers.COMPILED, **clock.COMPILED}
-    options = {**INLINED, **(COUNTED if counted else UNCOUNTED), **(CHECKED if check else {})}
+    options = {**INLINED, **COUNTED, **(CHECKED if check else {})}
     return _kind(numba.njit(**options), known, () if double else ("sin", "cos"), double)
 
 

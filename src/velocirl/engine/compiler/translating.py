@@ -56,7 +56,6 @@ class Translator:
         substitutes: Mapping[Any, Any],
         manner: str = "",
         shared: Shared | None = None,
-        with_counting: Callable[[], Translator] | None = None,
     ) -> None:
         self.name = name  # of the environment, for messages
         self.double = double
@@ -64,7 +63,6 @@ class Translator:
         self._compiled = compiled  # the target's decorator for scalar functions
         self.known = dict(substitutes)  # the compiled forms of functions
         self._shared = shared
-        self._with_counting = with_counting
         self._adopted: set[Any] = set()  # what only this translator knows in this form, and nobody else may share
         self._namespaces: dict[Any, ModuleType] = {}
         self._open: list[ModuleType] = []  # modules being translated, which may refer to each other
@@ -77,15 +75,6 @@ class Translator:
         """Let a compiled function that calls `function` call this compiled form of it."""
         self.known[function] = compiled
         self._adopted.add(function)
-
-    def counting(self) -> Translator | None:
-        """The same for functions that allocate; nothing where there is no other."""
-        if self._with_counting is None:
-            return None
-        made = self._with_counting()
-        for function in self._adopted:
-            made.adopt(function, self.known[function])
-        return made
 
     def scalar(self, function: FunctionType) -> Any:
         """The compiled form of a scalar function."""

@@ -172,17 +172,7 @@ def _symbol(key: str) -> str:
 
 def _compile(order: _Order) -> bytes:
     """The machine code of a unit, as an object file with one symbol."""
-    try:
-        return _machine_code(order, order.translator)
-    except Exception:  # an allocation, or a mistake, which is told by what follows
-        counting = order.translator.counting()
-        if counting is None:
-            raise
-    return _machine_code(order, counting)
-
-
-def _machine_code(order: _Order, translator: Translator) -> bytes:
-    key, function, kind, _, disjoint, _ = order
+    key, function, kind, translator, disjoint, _ = order
     options: dict[str, Any] = {**OPTIONS, **UNCOUNTED, "no_cpython_wrapper": True}
     manner: dict[str, Any] = {"pipeline_class": DisjointArguments} if disjoint else {}
     inner: Any = numba.njit(**options, **manner)(named(function, translator))

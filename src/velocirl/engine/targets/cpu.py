@@ -42,7 +42,7 @@ class CPUTarget:
         self._rehearsed = False
         self.copies = copies
         self.life = watched_life(lifecycle(environment)) if check else lifecycle(environment)
-        self.translator = cpu_translator(environment.id, double=environment.double, check=check, counted=False)
+        self.translator = cpu_translator(environment.id, double=environment.double, check=check)
         self._count = len(copies.elapsed)
         self.threads = min(threads or max(1, min(available_cores(), self._count // COPIES_PER_THREAD)), self._count)
         rows = {name: as_rows(getattr(copies, name)) for name in ROWS if getattr(copies, name).ndim > 1}
