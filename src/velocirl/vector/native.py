@@ -17,6 +17,7 @@ from velocirl.engine.fleet import SAVED, seed_copies
 from velocirl.engine.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
+from velocirl.vector.recycling import Recycler
 from velocirl.vector.reset_mask import split_mask
 
 Infos = dict[str, Any]
@@ -61,6 +62,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.scalar_observation = isinstance(environment.observation, Discrete)
         self._everyone = np.ones(num_envs, np.bool_)
+        self._recycler = Recycler()
         self._first_seed = seed
         self._seeded = False
         self._ready = False  # seeded, and not closed
@@ -204,7 +206,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def given(self, array: Any) -> Any:
         """What the caller gets: a copy, or with `copy=False` the engine's own array."""
-        return array.copy() if self.copy else array
+        return self._recycler.copy(array) if self.copy else array
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""
