@@ -15,7 +15,7 @@ from velocirl.training.agent import Agent
 SMALL = {"num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (8,), "threads": 1, "seed": 4}
 LEARNING = {
     "num_envs": 32, "horizon": 16, "minibatch_size": 128, "learning_rate": 1e-2, "gamma": 0.0, "hidden": (32,),
-    "entropy_coefficient": 0.0, "log_deviation": -1.0, "seed": 0, "threads": 1,
+    "learning_rate_schedule": "linear", "entropy_coefficient": 0.0, "log_deviation": -1.0, "seed": 0, "threads": 1,
 }  # fmt: skip
 
 

@@ -93,18 +93,22 @@ class Slow(Walk):
 def test_copies_that_take_their_time_step_in_processes(registered, monkeypatch):
     """Which of the two it is makes no difference to what is learnt."""
     monkeypatch.setattr("velocirl.training.source.available_cores", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     quick = trained(registered, num_envs=3)
     assert type(quick.learner.envs) is HostVectorEnv
     gymnasium.register("Slow-v0", Slow)
     try:
         slow, here = (trained("gym:Slow-v0", num_envs=3, workers=workers) for workers in (None, 0))
         alone, given = trained("gym:Slow-v0", num_envs=1), trained(lambda: Slow(), num_envs=3)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        one_of_many = trained("gym:Slow-v0", num_envs=3)
+        monkeypatch.delenv("OMP_NUM_THREADS")
         monkeypatch.setattr("velocirl.vector.workers.pickle_source", refuse)
         refused = trained("gym:Slow-v0", num_envs=3)
     finally:
         del gymnasium.registry["Slow-v0"]
     assert slow.learner.envs.gauges()["workers"] == 2
-    for agent in (here, alone, given, refused):
+    for agent in (here, alone, given, one_of_many, refused):
         assert type(agent.learner.envs) is HostVectorEnv
     for agent in (slow, here, refused):
         np.testing.assert_array_equal(agent.parameters, quick.parameters)

@@ -191,8 +191,10 @@ class Source:
 
         Results are the same. Functions that make an environment stay here: they may count on it.
         """
-        workers = min(available_cores(), num_envs)
-        if workers == 1 or self.masked or os.name != "posix" or not isinstance(self.given, str):
+        # Whoever starts many trainings at once gives each a number of threads, as `velocirl train --seeds` does.
+        said = os.environ.get("OMP_NUM_THREADS", "")
+        workers = min(available_cores(), num_envs, int(said) if said.isdecimal() else num_envs)
+        if workers <= 1 or self.masked or os.name != "posix" or not isinstance(self.given, str):
             return 0
         here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self.params))
         return workers if here > WORTH * (here / workers + WORKERS_TAKE) else 0

@@ -40,9 +40,8 @@ def train_seeds(request: Request) -> None:
     """Train agents of one configuration and many seeds in a new group."""
     assert request.seeds is not None  # noqa: S101 - asked for
     chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
-    # One thread each and no processes, unless said: many agents fill the cores better than many threads of one.
-    fields = {one.name for one in dataclasses.fields(request.algorithm.Config)}
-    single = {"threads": 1, "workers": 0} if "threads" in fields else {}
+    # One thread each, unless it was said: many agents fill the cores better than many threads of one.
+    single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
     agent = build(request.algorithm, chosen, {**single, **request.values})
     plan, config = plan_of(request, agent, chosen), as_plain(agent.config)
     first = config.get("seed") or 0
