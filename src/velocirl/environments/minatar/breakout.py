@@ -18,7 +18,7 @@ WHOLE = 2**SIZE - 1  # a row of bricks: a bit for each column
 @record
 class State:
     paddle: int32 = between(0, SIZE - 1)
-    ball_row: int32 = between(0, SIZE - 1)
+    ball_row: int32 = between(0, SIZE - 2)  # the last row ends the episode, or sends the ball back
     ball_column: int32 = between(0, SIZE - 1)
     trail_row: int32 = between(0, SIZE - 1)
     trail_column: int32 = between(0, SIZE - 1)

@@ -20,7 +20,7 @@ from velocirl.environments.minatar.screen import (
 
 STAY, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, SUB, AIR, RESCUED, DIVER, PLANES = range(11)
-COLUMN, ROW, COURSE, WAIT, RELOADS, NUMBERS = range(6)  # of a thing that swims; its course is 1 or -1
+COLUMN, ROW, RIGHTWARD, WAIT, NUMBERS = range(5)  # of a thing that swims
 BOTTOM = SIZE - 1  # where the gauges are
 MOST_ENEMIES, MOST_BULLETS, MOST_DIVERS = 40, 4, 4  # never reached: all cross the screen before so many are there
 TANK = 200  # steps that it lasts
@@ -38,12 +38,18 @@ class State:
     air: int32 = between(-1, TANK)
     crew: int32 = between(-1000, CREW)
     surfaced: bool_
-    bullets: int8[MOST_BULLETS, NUMBERS] = between(-1, SIZE)
-    enemy_bullets: int8[MOST_ENEMIES, NUMBERS] = between(-1, SIZE)
-    fish: int8[MOST_ENEMIES, NUMBERS] = between(-1, SIZE)
-    subs: int8[MOST_ENEMIES, NUMBERS] = between(-1, SIZE)
-    divers: int8[MOST_DIVERS, NUMBERS] = between(-1, SIZE)
-    count: int32[PLANES] = between(0, MOST_ENEMIES)  # of the things of a plane: in its list, the oldest first
+    # Lists, the oldest first, and how many things each has.
+    bullets: int8[MOST_BULLETS, NUMBERS] = between(0, SIZE - 1)
+    bullet_count: int32 = between(0, MOST_BULLETS)
+    enemy_bullets: int8[MOST_ENEMIES, NUMBERS] = between(0, SIZE - 1)
+    enemy_bullet_count: int32 = between(0, MOST_ENEMIES)
+    fish: int8[MOST_ENEMIES, NUMBERS] = between(0, SIZE - 1)
+    fish_count: int32 = between(0, MOST_ENEMIES)
+    subs: int8[MOST_ENEMIES, NUMBERS] = between(0, SIZE - 1)
+    sub_reloads: int8[MOST_ENEMIES] = between(0, ENEMIES_RELOAD)
+    sub_count: int32 = between(0, MOST_ENEMIES)
+    divers: int8[MOST_DIVERS, NUMBERS] = between(0, SIZE - 1)
+    diver_count: int32 = between(0, MOST_DIVERS)
     spawn_speed: int32 = between(1, FIRST_SPAWN)
     spawn_timer: int32 = between(0, FIRST_SPAWN)
     diver_timer: int32 = between(0, DIVERS_COME)
@@ -60,17 +66,21 @@ def reset(state, params, rng):
     state.air = TANK
     state.crew = 0
     state.surfaced = True
-    for plane in range(PLANES):
-        state.count[plane] = 0
-    for number in range(NUMBERS):
-        for k in range(MOST_ENEMIES):
+    state.bullet_count = 0
+    state.enemy_bullet_count = 0
+    state.fish_count = 0
+    state.sub_count = 0
+    state.diver_count = 0
+    for k in range(MOST_ENEMIES):
+        state.sub_reloads[k] = 0
+        for number in range(NUMBERS):
             state.enemy_bullets[k, number] = 0
             state.fish[k, number] = 0
             state.subs[k, number] = 0
-        for k in range(MOST_BULLETS):
-            state.bullets[k, number] = 0
-        for k in range(MOST_DIVERS):
-            state.divers[k, number] = 0
+            if k < MOST_BULLETS:
+                state.bullets[k, number] = 0
+            if k < MOST_DIVERS:
+                state.divers[k, number] = 0
     state.spawn_speed = FIRST_SPAWN
     state.spawn_timer = FIRST_SPAWN
     state.diver_timer = DIVERS_COME
@@ -80,15 +90,14 @@ def reset(state, params, rng):
     state.last_action = STAY
 
 
-def add(things, count, most, column, row, course, wait):
+def add(things, count, most, column, row, rightward, wait):
     """Put a thing at the end of a list; gives how many there are now."""
     if count == most:
         return count
     things[count, COLUMN] = column
     things[count, ROW] = row
-    things[count, COURSE] = course
+    things[count, RIGHTWARD] = rightward
     things[count, WAIT] = wait
-    things[count, RELOADS] = ENEMIES_RELOAD
     return count + 1
 
 
@@ -110,9 +119,12 @@ def find(things, count, column, row):
 
 
 def swim(things, k):
-    """Move a thing one cell; whether it is still on the screen."""
-    things[k, COLUMN] += things[k, COURSE]
-    return 0 <= things[k, COLUMN] < SIZE
+    """Move a thing one cell; whether it left the screen, where it stays at the edge."""
+    column = things[k, COLUMN] + (1 if things[k, RIGHTWARD] else -1)
+    left = column < 0 or column >= SIZE
+    if not left:
+        things[k, COLUMN] = column
+    return left
 
 
 def meets(state, things, k):
@@ -122,26 +134,28 @@ def meets(state, things, k):
 
 def spawn_enemy(state, rng):
     """A fish or, one time in three, a submarine; none in a row where one comes from the other side."""
-    course = 1 if random.uniform(rng) < 1 / 2 else -1
+    rightward = random.uniform(rng) < 1 / 2
     sub = random.uniform(rng) < 1 / 3
-    column = 0 if course == 1 else SIZE - 1
+    column = 0 if rightward else SIZE - 1
     row = random.integer(rng, 1, SIZE - 1)
     free = True
-    for k in range(state.count[FISH]):
-        free = free and (state.fish[k, ROW] != row or state.fish[k, COURSE] == course)
-    for k in range(state.count[SUB]):
-        free = free and (state.subs[k, ROW] != row or state.subs[k, COURSE] == course)
+    for k in range(state.fish_count):
+        free = free and (state.fish[k, ROW] != row or state.fish[k, RIGHTWARD] == rightward)
+    for k in range(state.sub_count):
+        free = free and (state.subs[k, ROW] != row or state.subs[k, RIGHTWARD] == rightward)
     if free and sub:
-        state.count[SUB] = add(state.subs, state.count[SUB], MOST_ENEMIES, column, row, course, state.move_speed)
+        count = add(state.subs, state.sub_count, MOST_ENEMIES, column, row, rightward, state.move_speed)
+        state.sub_reloads[count - 1] = ENEMIES_RELOAD
+        state.sub_count = count
     elif free:
-        state.count[FISH] = add(state.fish, state.count[FISH], MOST_ENEMIES, column, row, course, state.move_speed)
+        state.fish_count = add(state.fish, state.fish_count, MOST_ENEMIES, column, row, rightward, state.move_speed)
 
 
 def spawn_diver(state, rng):
-    course = 1 if random.uniform(rng) < 1 / 2 else -1
+    rightward = random.uniform(rng) < 1 / 2
     row = random.integer(rng, 1, SIZE - 1)
-    column = 0 if course == 1 else SIZE - 1
-    state.count[DIVER] = add(state.divers, state.count[DIVER], MOST_DIVERS, column, row, course, DIVERS_MOVE)
+    column = 0 if rightward else SIZE - 1
+    state.diver_count = add(state.divers, state.diver_count, MOST_DIVERS, column, row, rightward, DIVERS_MOVE)
 
 
 def step(state, params, action, rng):
@@ -179,8 +193,8 @@ def step(state, params, action, rng):
 
 def steer(state, action):
     if action == FIRE and state.reload_timer == 0:
-        count = state.count[BULLET]
-        state.count[BULLET] = add(state.bullets, count, MOST_BULLETS, state.column, state.row, state.course, 0)
+        count, rightward = state.bullet_count, state.course == 1
+        state.bullet_count = add(state.bullets, count, MOST_BULLETS, state.column, state.row, rightward, 0)
         state.reload_timer = RELOADING
     if action in (LEFT, RIGHT):
         state.course = 1 if action == RIGHT else -1
@@ -192,97 +206,109 @@ def steer(state, action):
 def move_bullets(state):
     """The submarine's own; how many hit something."""
     hits = 0
-    for k in range(state.count[BULLET] - 1, -1, -1):
-        gone = not swim(state.bullets, k)
+    for k in range(state.bullet_count - 1, -1, -1):
+        gone = swim(state.bullets, k)
         if not gone:
             column, row = state.bullets[k, COLUMN], state.bullets[k, ROW]
-            fish = find(state.fish, state.count[FISH], column, row)
-            sub = find(state.subs, state.count[SUB], column, row) if fish < 0 else -1
+            fish = find(state.fish, state.fish_count, column, row)
+            sub = find(state.subs, state.sub_count, column, row) if fish < 0 else -1
             if fish >= 0:
-                state.count[FISH] = remove(state.fish, state.count[FISH], fish)
+                state.fish_count = remove(state.fish, state.fish_count, fish)
             if sub >= 0:
-                state.count[SUB] = remove(state.subs, state.count[SUB], sub)
+                remove_sub(state, sub)
             gone = fish >= 0 or sub >= 0
             hits += gone
         if gone:
-            state.count[BULLET] = remove(state.bullets, state.count[BULLET], k)
+            state.bullet_count = remove(state.bullets, state.bullet_count, k)
     return hits
+
+
+def remove_sub(state, k):
+    for later in range(k, state.sub_count - 1):
+        state.sub_reloads[later] = state.sub_reloads[later + 1]
+    state.sub_count = remove(state.subs, state.sub_count, k)
 
 
 def move_divers(state):
     """Those whom the submarine meets come aboard, as long as there is room."""
-    for k in range(state.count[DIVER] - 1, -1, -1):
+    for k in range(state.diver_count - 1, -1, -1):
         aboard = meets(state, state.divers, k) and state.crew < CREW
         gone = False
         if not aboard:
             if state.divers[k, WAIT] == 0:
                 state.divers[k, WAIT] = DIVERS_MOVE
-                gone = not swim(state.divers, k)
+                gone = swim(state.divers, k)
                 aboard = not gone and meets(state, state.divers, k) and state.crew < CREW
             else:
                 state.divers[k, WAIT] -= 1
         state.crew += aboard
         if aboard or gone:
-            state.count[DIVER] = remove(state.divers, state.count[DIVER], k)
+            state.diver_count = remove(state.divers, state.diver_count, k)
 
 
 def move_enemy(state, enemies, k):
-    """One step of an enemy: whether it goes, whether a bullet hit it, and whether it hit the submarine."""
-    gone, hit, rammed = False, False, meets(state, enemies, k)
+    """One step of an enemy: whether it left the screen, whether a bullet hit it, whether it hit the submarine."""
+    left, hit, rammed = False, False, meets(state, enemies, k)
     if enemies[k, WAIT] > 0:
         enemies[k, WAIT] -= 1
     else:
         enemies[k, WAIT] = state.move_speed
-        gone = not swim(enemies, k)
-        if not gone:
+        left = swim(enemies, k)
+        if not left:
             if meets(state, enemies, k):
                 rammed = True
             else:
-                bullet = find(state.bullets, state.count[BULLET], enemies[k, COLUMN], enemies[k, ROW])
+                bullet = find(state.bullets, state.bullet_count, enemies[k, COLUMN], enemies[k, ROW])
                 hit = bullet >= 0
                 if hit:
-                    state.count[BULLET] = remove(state.bullets, state.count[BULLET], bullet)
-    return gone or hit, hit, rammed
+                    state.bullet_count = remove(state.bullets, state.bullet_count, bullet)
+    return left, hit, rammed
 
 
 def move_subs(state):
-    """How many were hit, and whether one hit the submarine; one that goes may still shoot."""
+    """How many were hit, and whether one hit the submarine."""
     hits, lost = 0, False
-    for k in range(state.count[SUB] - 1, -1, -1):
-        gone, hit, rammed = move_enemy(state, state.subs, k)
+    for k in range(state.sub_count - 1, -1, -1):
+        left, hit, rammed = move_enemy(state, state.subs, k)
         hits += hit
         lost = lost or rammed
-        if state.subs[k, RELOADS] == 0:
-            state.subs[k, RELOADS] = ENEMIES_RELOAD
-            column, row, course = state.subs[k, COLUMN], state.subs[k, ROW], state.subs[k, COURSE]
-            count = state.count[ENEMY_BULLET]
-            state.count[ENEMY_BULLET] = add(state.enemy_bullets, count, MOST_ENEMIES, column, row, course, 0)
-        else:
-            state.subs[k, RELOADS] -= 1
-        if gone:
-            state.count[SUB] = remove(state.subs, state.count[SUB], k)
+        if not left:  # one that was hit may still shoot
+            shoot(state, k)
+        if left or hit:
+            remove_sub(state, k)
     return hits, lost
+
+
+def shoot(state, k):
+    """A submarine shoots, when it has reloaded."""
+    if state.sub_reloads[k] > 0:
+        state.sub_reloads[k] -= 1
+        return
+    state.sub_reloads[k] = ENEMIES_RELOAD
+    column, row, rightward = state.subs[k, COLUMN], state.subs[k, ROW], state.subs[k, RIGHTWARD]
+    count = state.enemy_bullet_count
+    state.enemy_bullet_count = add(state.enemy_bullets, count, MOST_ENEMIES, column, row, rightward, 0)
 
 
 def move_fish(state):
     """How many were hit, and whether one hit the submarine."""
     hits, lost = 0, False
-    for k in range(state.count[FISH] - 1, -1, -1):
-        gone, hit, rammed = move_enemy(state, state.fish, k)
+    for k in range(state.fish_count - 1, -1, -1):
+        left, hit, rammed = move_enemy(state, state.fish, k)
         hits += hit
         lost = lost or rammed
-        if gone:
-            state.count[FISH] = remove(state.fish, state.count[FISH], k)
+        if left or hit:
+            state.fish_count = remove(state.fish, state.fish_count, k)
     return hits, lost
 
 
 def move_enemy_bullets(state):
     """Whether one hit the submarine."""
     lost = False
-    for k in range(state.count[ENEMY_BULLET] - 1, -1, -1):
+    for k in range(state.enemy_bullet_count - 1, -1, -1):
         lost = lost or meets(state, state.enemy_bullets, k)
-        if not swim(state.enemy_bullets, k):
-            state.count[ENEMY_BULLET] = remove(state.enemy_bullets, state.count[ENEMY_BULLET], k)
+        if swim(state.enemy_bullets, k):
+            state.enemy_bullet_count = remove(state.enemy_bullets, state.enemy_bullet_count, k)
         else:
             lost = lost or meets(state, state.enemy_bullets, k)
     return lost
@@ -314,11 +340,11 @@ def observe(state, params, screen):
         screen[BOTTOM, column, AIR] = 1
     for k in range(state.crew):
         screen[BOTTOM, BOTTOM - 1 - k, RESCUED] = 1
-    show(screen, state.bullets, state.count[BULLET], BULLET)
-    show(screen, state.enemy_bullets, state.count[ENEMY_BULLET], ENEMY_BULLET)
-    show_with_trails(screen, state.fish, state.count[FISH], FISH)
-    show_with_trails(screen, state.subs, state.count[SUB], SUB)
-    show_with_trails(screen, state.divers, state.count[DIVER], DIVER)
+    show(screen, state.bullets, state.bullet_count, BULLET)
+    show(screen, state.enemy_bullets, state.enemy_bullet_count, ENEMY_BULLET)
+    show_with_trails(screen, state.fish, state.fish_count, FISH)
+    show_with_trails(screen, state.subs, state.sub_count, SUB)
+    show_with_trails(screen, state.divers, state.diver_count, DIVER)
 
 
 def show(screen, things, count, plane):
@@ -329,7 +355,7 @@ def show(screen, things, count, plane):
 def show_with_trails(screen, things, count, plane):
     show(screen, things, count, plane)
     for k in range(count):
-        behind = things[k, COLUMN] - things[k, COURSE]
+        behind = things[k, COLUMN] - (1 if things[k, RIGHTWARD] else -1)
         if 0 <= behind < SIZE:
             screen[things[k, ROW], behind, TRAIL] = 1
 
