@@ -45,7 +45,7 @@ class Wanderer(gymnasium.Env):
 
     def step(self, action):
         Wanderer.steps += 1
-        time.sleep(self.pause)
+        time.sleep(self.pause * (1 + self.state % 3))  # so that copies do not go in step
         if not self.legal[action + 1]:
             raise ValueError(f"{action} is not legal")
         state, reward = self.state, float(self.np_random.integers(-3, 4))

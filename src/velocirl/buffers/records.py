@@ -97,6 +97,14 @@ def aligned_records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
+def without_gaps(rows: NDArray[Any]) -> NDArray[Any]:
+    """A copy with zeros between the fields, where a copy by numpy has what happened to lie in memory."""
+    clean = np.zeros(rows.shape, rows.dtype)
+    for name in rows.dtype.names or ():
+        clean[name] = rows[name]
+    return clean if rows.dtype.names else np.ascontiguousarray(rows)
+
+
 def _in_lines(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The same record, with as much room behind it as keeps the next from lying in one line of the cache more."""
     whole = LINE // 2 if dtype.itemsize <= LINE // 2 else -(-dtype.itemsize // LINE) * LINE

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import without_gaps
 from velocirl.buffers.replay import FILLED, TOTAL
 from velocirl.buffers.replay_storage import HEADER_BYTES, header_bytes, size_of
 from velocirl.engine.files import NotPlainFileError, open_plain
@@ -214,15 +215,7 @@ def _header(dtype: np.dtype[Any], first: int, stop: int) -> bytes:
 def _data(rows: Rows, first: int, stop: int) -> Iterator[memoryview]:
     """The bytes of rows number `first` up to `stop`."""
     for place, stretch in _stretches(first, stop, len(rows)):
-        yield _clean(rows[place : place + len(stretch)]).view(np.uint8).data
-
-
-def _clean(rows: NDArray[Any]) -> NDArray[Any]:
-    """A copy with zeros between the fields, where a copy by numpy has what happened to lie in memory."""
-    clean = np.zeros(rows.shape, rows.dtype)
-    for name in rows.dtype.names or ():
-        clean[name] = rows[name]
-    return clean if rows.dtype.names else np.ascontiguousarray(rows)
+        yield without_gaps(rows[place : place + len(stretch)]).view(np.uint8).data
 
 
 def _stretches(first: int, stop: int, filled: int) -> Iterator[tuple[int, range]]:

@@ -27,7 +27,8 @@ class ActionGate:
 
     def __init__(self, name: str, space: Space[Any], into: NDArray[Any], part: str = "") -> None:
         """`part` is what stands behind "actions" in messages."""
-        self._name, self._space, self._into, self._part = name, space, into, part
+        self._name, self._space, self._part = name, space, part
+        self.into = into
         self._continuous = isinstance(space, Box)
         if isinstance(space, Box):
             self._low, self._high = space.low.astype(np.float32), space.high.astype(np.float32)
@@ -39,7 +40,7 @@ class ActionGate:
 
     def take(self, actions: Any) -> None:
         """Check the actions, one for each copy, and copy them."""
-        self._into[...] = self.check(actions)
+        self.into[...] = self.check(actions)
 
     def take_one(self, action: Any) -> None:
         """The same of the only copy."""
@@ -48,8 +49,8 @@ class ActionGate:
     def check(self, actions: Any) -> NDArray[Any]:
         """The actions, if all of them lie in the space."""
         given = np.asarray(actions)
-        if given.shape != self._into.shape:
-            raise self._refusal(f"have shape {given.shape}; give {self._into.shape}, one action for each copy")
+        if given.shape != self.into.shape:
+            raise self._refusal(f"have shape {given.shape}; give {self.into.shape}, one action for each copy")
         if self._continuous:
             self._check_numbers(given)
         else:
@@ -93,7 +94,8 @@ class PartsGate:
     """
 
     def __init__(self, name: str, space: Space[Any], into: NDArray[Any]) -> None:
-        self._name, self._space, self._into = name, space, into
+        self._name, self._space = name, space
+        self.into = into
         parts = parts_of(space)
         self._keys = [part.path[0] for part in parts]
         self._gates = [ActionGate(name, part.space, into[part.name], f"[{part.path[0]!r}]") for part in parts]
@@ -101,8 +103,8 @@ class PartsGate:
     def take(self, actions: Any) -> None:
         """Check the actions, one row of each part for each copy, and copy them."""
         given = [gate.check(part) for gate, part in zip(self._gates, self._split(actions), strict=True)]
-        for name, part in zip(self._into.dtype.names or (), given, strict=True):
-            self._into[name] = part
+        for name, part in zip(self.into.dtype.names or (), given, strict=True):
+            self.into[name] = part
 
     def take_one(self, action: Any) -> None:
         """The same of the only copy."""

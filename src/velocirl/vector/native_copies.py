@@ -97,7 +97,11 @@ class NativeCopies:
         self.target = make_target(self.environment, self._count, params=params, **self._target_options)
         self.copies: Any = self.target.copies
         self.renderer = Renderer(self.environment, self.render_mode)
-        self._gate = gate_for(self.environment, self.copies.action)
+        self._gate = gate_for(self.environment, self._arriving())
+
+    def _arriving(self) -> NDArray[Any]:
+        """Where the actions that a caller gives are written to."""
+        return self.copies.action
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in vars(self).items() if name not in BOUND}

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 
-from velocirl.engine.actions import gate_for
 from velocirl.engine.lifecycle import each_array
 from velocirl.engine.targets import cuda as engine
 from velocirl.vector.native import FleetVectorEnv, Infos
@@ -32,9 +32,8 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
         if hasattr(actions, "__cuda_array_interface__"):
             self._accept_from_device(actions)
         else:
-            host = np.empty(copies.action.shape, copies.action.dtype)
-            gate_for(self.environment, host).take(engine.parts_on_host(actions))
-            copies.action.copy_to_device(host)
+            self._gate.take(engine.parts_on_host(actions))
+            copies.action.copy_to_device(self._gate.into)
         self.target.advance()
         infos = self.mask_info() | self.ends(self.target.ended())
         return (
@@ -71,6 +70,9 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
         for name, array in arrays.items():
             getattr(self.copies, name).copy_to_device(np.ascontiguousarray(array))
         engine.cuda.synchronize()  # whichever stream reads them next
+
+    def _arriving(self) -> NDArray[Any]:
+        return np.empty(self.copies.action.shape, self.copies.action.dtype)
 
     def _accept_from_device(self, actions: Any) -> None:
         interface = actions.__cuda_array_interface__

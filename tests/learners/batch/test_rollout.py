@@ -388,3 +388,18 @@ def test_a_gradient_that_is_no_number(tmp_path):
 def test_a_step_that_leaves_the_numbers(tmp_path):
     agent = prepared(fragile, **{**TORCH, "learning_rate": 3e38, "max_grad_norm": 0.0})
     assert_stops(agent, "is not finite", tmp_path, saved=())
+
+
+def test_a_saved_rollout_holds_nothing_of_what_lay_in_memory():
+    """Records have gaps between their fields, and a copy by numpy has anything at all in them."""
+    agent = PPO("CartPole-v1", **{**SMALL, "device": "python"})
+    agent.prepare()
+    recorded = agent.learner.collector.recorded
+    kind = recorded.memory.dtype
+    recorded.memory.view(np.uint8)[...] = 0xAB
+    saved = recorded.contents()["waiting.records"].reshape(-1, kind.itemsize)
+    held = np.zeros(kind.itemsize, bool)
+    for field, start in (one[:2] for one in kind.fields.values()):
+        held[start : start + field.itemsize] = True
+    assert 0 < held.sum() < kind.itemsize
+    assert (saved == np.where(held, 0xAB, 0)).all()

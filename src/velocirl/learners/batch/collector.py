@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side
+from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side, without_gaps
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Shared, Timed
 from velocirl.engine.saved import named, within
@@ -82,7 +82,7 @@ class Recorded:
     def contents(self) -> dict[str, NDArray[Any]]:
         """The rollout as a file can hold it."""
         arrays = {name: self._device.fetch(array) for name, array in self._arrays().items()}
-        records = np.ascontiguousarray(arrays["records"])
+        records = without_gaps(arrays["records"])
         return named(WAITING, {**arrays, "records": records.view(np.uint8).reshape(len(records), -1)})
 
     def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
