@@ -23,7 +23,7 @@ CASES = {
     "expected-sarsa 3": {"n_step": 3},
     "q-lambda accumulating": {"traces": "accumulating"},
 }
-QUICK = {"q-learning", "double-q-learning", "sarsa", "expected-sarsa", "q-lambda", "q-learning 3"}
+QUICK = {"q-learning", "double-q-learning", "expected-sarsa", "q-lambda"}
 
 OPTIMAL = {"q-learning": 1.0, "double-q-learning": 1.0, "q-lambda": 0.5}  # these learn the best values, exploring so
 

@@ -43,6 +43,7 @@ def test_it_learns_a_choice_and_its_number():
     assert numbers.std() > 0.01  # the others are drawn
 
 
+@pytest.mark.slow
 def test_it_learns_them_in_gymnasiums_environments():
     """Perfect 1, the right choice alone 0.5, random 0.17; 15,000 steps."""
     assert earned(PPO("gym:Aiming-v7", **{**LEARNING, "num_envs": 8, "horizon": 64}).learn(15_000)) >= 0.95

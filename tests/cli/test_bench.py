@@ -134,6 +134,7 @@ def test_the_table_of_speeds_of_this_machine_is_written_and_nothing_else(tmp_pat
     assert "old" not in text
 
 
+@pytest.mark.slow
 def test_without_peers_there_are_none(tmp_path):
     figures = tmp_path / "figures.json"
     main(["bench", "flatten", "--quick", "--json", str(figures)])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import slow_but
 from minatar import environment as minatar
 
 import velocirl
@@ -110,7 +111,7 @@ def test_without_sticky_actions_and_ramping(name):
     compare(name, 2000, sticky=0.0, ramping=False, seed=1)
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", slow_but({"Breakout"}, GAMES))
 def test_no_state_that_a_file_may_hold_leads_off_the_screen(name):
     """Whatever lies within the bounds of the fields is taken by `set_state`; every index is tested meanwhile."""
     envs, rng = velocirl.make_vec(f"MinAtar{name}-v1", 500, seed=0, check=True), np.random.default_rng(0)

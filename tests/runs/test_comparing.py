@@ -61,7 +61,7 @@ def test_the_interval_is_that_of_seeds_drawn_anew(monkeypatch):
     values = np.random.default_rng(0).normal(size=(9, 3))
     low, high = bootstrap(values)
     drawn = np.random.default_rng(1)
-    means = [stats.trim_mean(values[drawn.integers(0, 9, 9)], 0.25) for _ in range(4000)]
+    means = [stats.trim_mean(values[drawn.integers(0, 9, 9)], 0.25) for _ in range(1500)]
     np.testing.assert_allclose(low, np.percentile(means, 2.5, axis=0), atol=0.08)
     np.testing.assert_allclose(high, np.percentile(means, 97.5, axis=0), atol=0.08)
     monkeypatch.setattr("velocirl.runs.comparing.AT_A_TIME", 1)  # one point at a time: the same

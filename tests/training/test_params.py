@@ -23,7 +23,11 @@ AGENTS = {
     "td3": (lambda **more: TD3("Pendulum-v1", **{**MEMORY, **more}), "gravity", 5, 15),
     "q-learning": (lambda **more: QLearning("FrozenLake-v1", seed=1, num_envs=4, **more), "is_slippery", 0, 1),
 }
-EACH = pytest.mark.parametrize(("make", "name", "low", "high"), AGENTS.values(), ids=AGENTS)
+SLOW = dict.fromkeys(("sac", "td3"), pytest.mark.slow)  # learners from a memory as dqn is
+EACH = pytest.mark.parametrize(
+    ("make", "name", "low", "high"),
+    [pytest.param(*case, id=name, marks=SLOW.get(name, ())) for name, case in AGENTS.items()],
+)
 
 
 def values_of(agent, name):

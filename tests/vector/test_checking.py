@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import slow_but
 from toys.environments import drifting
 
 import velocirl
@@ -13,9 +14,10 @@ def environment(**changes):
     return drifting("Checked-v0", **changes)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in velocirl.list_envs() if registry.find(name).source.startswith(registry.BUILT_IN)]
-)
+BUILT_IN = [name for name in velocirl.list_envs() if registry.find(name).source.startswith(registry.BUILT_IN)]
+
+
+@pytest.mark.parametrize("name", slow_but([one for one in BUILT_IN if "MinAtar" not in one], BUILT_IN))
 def test_every_built_in_environment_is_sound(name):
     assert velocirl.check_env(name) is None
 

@@ -7,6 +7,7 @@ import dataclasses
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -125,6 +126,7 @@ def read_request(arguments: Sequence[str]) -> Request:
     )
 
 
+@cache
 def _parser(algorithm: type[Agent]) -> Parser:
     names = ", ".join(sorted(ALGORITHMS))
     parser = Parser(

@@ -547,6 +547,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_code_of_two_processes_does_not_mix(run_script, tmp_path):
     script, home = tmp_path / "script.py", tmp_path / "home"
     script.write_text(TWO_ALGORITHMS)

@@ -88,7 +88,7 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize("oracle", [PYTHON, pytest.param(NATIVE, marks=pytest.mark.slow)], ids=["python", "native"])
-@pytest.mark.parametrize("name", slow_but({"dqn", "dqn by value", "sac"}, LEARNERS))
+@pytest.mark.parametrize("name", slow_but({"dqn", "dqn by value"}, LEARNERS))
 def test_updates_of_torch_are_those_of_the_other_learners(name, oracle):
     """Gradients, target networks, optimisers and temperature, over twelve updates from the same seed."""
     kind, environment, changes = LEARNERS[name]

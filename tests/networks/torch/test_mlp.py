@@ -71,7 +71,7 @@ def check(network, rows, seed=0):
     near(gradient, expected_gradient, 1e-4)
 
 
-@pytest.mark.parametrize("activation", slow_but({"relu", "tanh", "gelu"}, ACTIVATIONS))
+@pytest.mark.parametrize("activation", slow_but({"tanh"}, ACTIVATIONS))
 def test_every_activation(activation):
     for name in ("odd widths", "apart"):
         inputs, chains = NETWORKS[name]

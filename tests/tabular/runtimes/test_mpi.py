@@ -155,6 +155,7 @@ print("alike")
 """
 
 
+@pytest.mark.slow
 def test_one_rank_without_mpirun_is_one_core(tmp_path, run_script):
     """Bit for bit, where the rates stay the same: else they go in other straight lines."""
     script = tmp_path / "alone.py"
