@@ -91,6 +91,7 @@ def test_these_are_the_arguments_that_there_are(kind):
         (TD3, {"action_noise": None}, {"noise": 0.0}),
         (PPO, {"policy": "MultiInputPolicy", "space": Dict(a=Box(-1, 1, (2,)), b=Discrete(2))}, {}),
         (PPO, {"policy": "CnnPolicy", "network": "cnn(8)"}, {"network": "cnn(8)"}),
+        (PPO, {"policy": "CnnPolicy"}, {"network": "nature", "activation": "relu"}),
     ],
 )  # fmt: skip
 def test_a_name_becomes_the_setting_that_says_the_same(kind, words, settings):
@@ -116,8 +117,7 @@ IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))
         (PPO, {"use_sde": True}, "use_sde: state-dependent exploration is not here"),
         (PPO, {"rollout_buffer_class": object}, "rollout_buffer_class: rollouts are kept in one way"),
         (PPO, {"device": "cuda:1"}, "device: choose the GPU by CUDA_VISIBLE_DEVICES"),
-        (PPO, {"policy": "CnnPolicy"}, r'policy: a network for images is described: give network="cnn\(16, 32\)'),
-        (PPO, {"policy": "MultiInputPolicy", "space": IMAGES}, "policy: a network for images is described"),
+        (PPO, {"policy": "MultiInputPolicy", "space": IMAGES}, r'policy: networks for images are described: give netw'),
         (PPO, {"policy": "MlpLstmPolicy"}, "policy: 'MlpLstmPolicy' is not known; leave it out"),
         (PPO, {"n_steps": 5, "horizon": 5}, "n_steps is horizon here: give one of them"),
         (DQN, {"train_freq": (2, "episode")}, "train_freq: updates follow steps and not episodes: give train_every="),

@@ -63,12 +63,18 @@ def _networks(task: Task) -> Specs:
             specs[f"{name}.steps"] = _counts(1)
             held = getattr(task.built[name], "held", None)  # of torch: what a module keeps beside its parameters
             buffers = {} if held is None else held.buffers()
-            specs |= {f"{name}.buffer.{one}": as_own(array) for one, array in buffers.items()}
+            owners = [name, *(one for one, source in task.targets.items() if source == name and _changing(held))]
+            specs |= {f"{owner}.buffer.{one}": as_own(array) for owner in owners for one, array in buffers.items()}
     if task.numbers:
         count = len(task.numbers)
         specs["numbers.values"], specs["numbers.moments"] = _numbers(count), _numbers(slots, count)
         specs["numbers.steps"] = _counts(count)
     return specs
+
+
+def _changing(held: Any) -> bool:
+    """Whether learning changes what a module keeps: then its targets have that of another moment."""
+    return held is not None and held.takes_statistics
 
 
 def _rollout(task: Task) -> Specs:

@@ -21,6 +21,8 @@ class NumpyMLP:
 
     state_size = 0
 
+    takes_statistics = False
+
     def __init__(self, mlp: MLP) -> None:
         self.mlp, self.outputs = mlp, mlp.outputs
         self.parameters = np.zeros(mlp.num_parameters, np.float32)

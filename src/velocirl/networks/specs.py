@@ -1,7 +1,8 @@
 """Networks as text, `cnn(16, 32) mlp(256) lstm(128)`, for configs and the command line; never evaluated.
 
-The stages follow each other from left to right. An observation of several parts (Dict and Tuple) may have an encoder
-for each, by name, and under "then" what follows all of them: `{"camera": "cnn(16, 32)", "then": "mlp(128)"}`. A part
+The stages follow each other from left to right; networks that papers have made known go by their names (`NAMED`). An
+observation of several parts (Dict and Tuple) may have an
+encoder for each, by name, and under "then" what follows all of them: `{"camera": "nature", "then": "mlp(128)"}`. A part
 without an encoder passes as it is.
 """
 
@@ -18,39 +19,59 @@ from velocirl.networks.encoding import Part
 
 THEN = "then"
 MOST_LAYERS = 256
+KERNEL = 3  # of a convolution that says none
 
 
 @dataclass(frozen=True)
 class Dense:
-    """`mlp(64, 64)`: layers of these widths, each activated."""
+    """`mlp(64, 64, norm=layer)`: layers of these widths, each normalised where that is asked for, and activated."""
 
     widths: tuple[int, ...]
+    norm: str | None = None
 
     def __str__(self) -> str:
-        return f"mlp({', '.join(map(str, self.widths))})"
+        return f"mlp({', '.join([*map(str, self.widths), *_norm_text(self.norm)])})"
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One layer: `32` channels within the image's edges padded by half a kernel, or `32x8s4p0` with each number said.
+
+    The numbers are channels, kernel, stride (1 where it is left out) and padding (0).
+    """
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int
+
+    def __str__(self) -> str:
+        return f"{self.channels}x{self.kernel}s{self.stride}{f'p{self.padding}' if self.padding else ''}"
+
+    def side(self, before: int) -> int:
+        """The side of an image after it."""
+        return (before + 2 * self.padding - self.kernel) // self.stride + 1
 
 
 @dataclass(frozen=True)
 class Convolutional:
-    """`cnn(16, 32, kernel=3, stride=1, pool=false)`: convolutions, each activated, and then everything in one row.
+    """`cnn(16, 32, kernel=3, stride=1, pool=false)`, `cnn(32x8s4, 64x4s2)`: convolutions, then everything in one row.
 
-    The image is padded by half a kernel, so that a stride of 1 keeps its size; `pool` takes the largest of each two by
-    two after a convolution. Of an image of three dimensions the smaller of the first and the last is that of channels,
-    the first where they are equal; one of two dimensions has one channel.
+    Each is normalised where that is asked for (`norm=batch` or `layer`) and activated; `pool` then takes the largest of
+    each two by two. Of an image of three dimensions the smaller of the first and the last is that of channels, the
+    first where they are equal; one of two dimensions has one channel.
     """
 
-    channels: tuple[int, ...]
-    kernel: int = 3
-    stride: int = 1
+    layers: tuple[Convolution, ...]
     pool: bool = False
+    norm: str | None = None
 
     def __str__(self) -> str:
-        shown = [str(count) for count in self.channels]
-        shown += [f"{name}={getattr(self, name)}" for name in ("kernel", "stride") if self._differs(name)]
-        return f"cnn({', '.join(shown + ['pool=true'] * self.pool)})"
-
-    def _differs(self, name: str) -> bool:
-        return getattr(self, name) != getattr(Convolutional, name)
+        kernel, stride = self.layers[0].kernel, self.layers[0].stride
+        alike = all((one.kernel, one.stride, one.padding) == (kernel, stride, kernel // 2) for one in self.layers)
+        shown = [str(one.channels if alike else one) for one in self.layers]
+        shown += [f"kernel={kernel}"] * (alike and kernel != KERNEL) + [f"stride={stride}"] * (alike and stride != 1)
+        return f"cnn({', '.join([*shown, *['pool=true'] * self.pool, *_norm_text(self.norm)])})"
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,12 @@ class Recurrent:
 
 
 Stage = Dense | Convolutional | Recurrent
-KINDS = ("mlp", "cnn", "lstm", "gru")
+ARGUMENTS = {"mlp": ("norm",), "cnn": ("kernel", "stride", "pool", "norm"), "lstm": ("layers",), "gru": ("layers",)}
+NORMS = ("batch", "layer")
+NAMED = {
+    "nature": "cnn(32x8s4, 64x4s2, 64x3s1) mlp(512)",  # Mnih et al., 2015
+    "minatar": "cnn(16x3s1) mlp(128)",  # Young and Tian, 2019
+}
 
 
 @dataclass(frozen=True)
@@ -137,9 +163,11 @@ def parse_network(spec: str | Mapping[str, str]) -> NetworkSpec:
 
 
 def _stages(text: str) -> tuple[Stage, ...]:
-    calls = parse(text, "network", "stages such as mlp(64, 64) or lstm(128)")
+    calls = [
+        part for call in parse(text, "network", "stages such as mlp(64, 64) or lstm(128)") for part in _known(call)
+    ]
     stages = [_stage(call) for call in calls]
-    layers = [len(getattr(one, "widths", getattr(one, "channels", ()))) + getattr(one, "layers", 0) for one in stages]
+    layers = [one.layers if isinstance(one, Recurrent) else len(_layers(one)) for one in stages]
     if sum(layers) > MOST_LAYERS:
         raise ValueError(f"a network has at most {MOST_LAYERS} layers, got {sum(layers)}")
     for place, stage in enumerate(stages):
@@ -150,13 +178,42 @@ def _stages(text: str) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def _known(call: Call) -> list[Call]:
+    """What a network's name stands for; a stage for itself."""
+    if call.name not in NAMED:
+        return [call]
+    if call.arguments:
+        raise ValueError(f"{call.name} is {NAMED[call.name]}, and takes no arguments: write that with your own numbers")
+    return parse(NAMED[call.name], "network")
+
+
+def _layers(stage: Dense | Convolutional) -> tuple[Any, ...]:
+    return stage.widths if isinstance(stage, Dense) else stage.layers
+
+
 def _stage(call: Call) -> Stage:
     name = call.name
-    if name not in KINDS:
-        raise ValueError(f"there is no stage {name!r} of a network{nearest(name, KINDS)}")
-    known = {"cnn": ("kernel", "stride", "pool"), "lstm": ("layers",), "gru": ("layers",)}.get(name, ())
-    numbers = [_whole(value, name) for keyword, value in call.arguments if keyword is None]
-    named: dict[str, Any] = {}
+    if name not in ARGUMENTS:
+        raise ValueError(f"there is no stage {name!r} of a network{nearest(name, (*ARGUMENTS, *NAMED))}")
+    sizes = [value for keyword, value in call.arguments if keyword is None]
+    if not sizes:
+        raise ValueError(f"{name} needs a size, such as {name}(64)")
+    named = _named(call)
+    if name == "mlp":
+        return Dense(tuple(_whole(size, name) for size in sizes), **named)
+    if name == "cnn":
+        kernel, stride = named.pop("kernel", KERNEL), named.pop("stride", 1)
+        return Convolutional(tuple(_convolution(size, kernel, stride) for size in sizes), **named)
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{name} takes one size, got {', '.join(sizes)}: for several layers write {name}({sizes[0]}, layers=2)"
+        )
+    return Recurrent(name, _whole(sizes[0], name), **named)
+
+
+def _named(call: Call) -> dict[str, Any]:
+    """The arguments of a stage that have names."""
+    name, known, named = call.name, ARGUMENTS[call.name], {}
     for keyword, value in call.arguments:
         if keyword is None:
             continue
@@ -164,31 +221,43 @@ def _stage(call: Call) -> Stage:
             raise ValueError(f"{name} has no argument {keyword!r}{nearest(keyword, known)}")
         if keyword in named:
             raise ValueError(f"{name}: {keyword} is given twice")
-        named[keyword] = _boolean(value, name, keyword) if keyword == "pool" else _whole(value, f"{name}: {keyword}")
-    if not numbers:
-        raise ValueError(f"{name} needs a size, such as {name}(64)")
-    if name == "mlp":
-        return Dense(tuple(numbers))
-    if name == "cnn":
-        return Convolutional(tuple(numbers), **named)
-    if len(numbers) > 1:
-        raise ValueError(
-            f"{name} takes one size, got {numbers}: for several layers write {name}({numbers[0]}, layers=2)"
-        )
-    return Recurrent(name, numbers[0], **named)
+        if keyword == "norm":
+            if value not in NORMS:
+                raise ValueError(f"{name}: norm must be {' or '.join(NORMS)}, not {value!r}")
+            named[keyword] = value
+        else:
+            read = _boolean if keyword == "pool" else _whole
+            named[keyword] = read(value, f"{name}: {keyword}")
+    return named
 
 
-def _whole(text: str, where: str) -> int:
+def _convolution(text: str, kernel: int, stride: int) -> Convolution:
+    """A layer of a cnn: channels alone, or with its own numbers."""
+    found = re.fullmatch(r"(\d+)x(\d+)(?:s(\d+))?(?:p(\d+))?", text)
+    if found is None:
+        return Convolution(_whole(text, "cnn", " or a layer such as 32x8s4"), kernel, stride, kernel // 2)
+    channels, own, step = (_whole(one or "1", f"cnn: {text}") for one in found.groups()[:3])
+    padding = int(found[4] or 0)
+    if padding >= own:
+        raise ValueError(f"cnn: {text} pads by {padding}, of which a kernel of {own} would see nothing else")
+    return Convolution(channels, own, step, padding)
+
+
+def _whole(text: str, where: str, otherwise: str = "") -> int:
     if not re.fullmatch(r"\d+", text) or int(text) < 1:
-        raise ValueError(f"{where} must be a whole number of at least 1, not {text!r}")
+        raise ValueError(f"{where} must be a whole number of at least 1{otherwise}, not {text!r}")
     return int(text)
 
 
-def _boolean(text: str, name: str, keyword: str) -> bool:
+def _boolean(text: str, where: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"{name}: {keyword} must be true or false, not {text!r}")
+        raise ValueError(f"{where} must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
 def _text(stages: tuple[Stage, ...]) -> str:
     return " ".join(map(str, stages))
+
+
+def _norm_text(norm: str | None) -> list[str]:
+    return [] if norm is None else [f"norm={norm}"]

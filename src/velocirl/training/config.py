@@ -96,8 +96,8 @@ class DeepConfig:
     max_grad_value: float = 0.0
     """Clip every entry of the gradient to this; 0 turns clipping off."""
     network: str | dict[str, str] | None = None
-    """Description of a torch network, such as cnn(16, 32) mlp(128). Without it, the native network of `hidden` is
-    used."""
+    """Description of a torch network, such as cnn(32x8s4, 64x4s2) mlp(128, norm=layer), or the name of one that is
+    known: nature, minatar. Without it, the native network of `hidden` is used."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers."""
     activation: str = "relu"

@@ -436,7 +436,7 @@ def layers_alone(network: str | dict[str, str] | None, encoding: Encoding) -> tu
         return None
     spec = parse_network(network)
     spec.check(encoding.parts)
-    layers = [stage for stage in spec.stages if isinstance(stage, Dense)]
+    layers = [stage for stage in spec.stages if isinstance(stage, Dense) and stage.norm is None]
     if spec.encoders or len(layers) < len(spec.stages):
         return None
     return tuple(width for stage in layers for width in stage.widths)

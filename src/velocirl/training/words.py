@@ -34,7 +34,7 @@ POLICY_KWARGS = {
     "log_std_init": "log_deviation=0.0",
     "ortho_init": 'initialiser="orthogonal"',
     "optimizer_class": 'optimiser="adamw(weight_decay=0.01)"',
-    "features_extractor_class": 'network="cnn(16, 32) mlp(128)" or a torch module',
+    "features_extractor_class": 'network="nature", network="cnn(16, 32) mlp(128)" or a torch module',
 }
 
 
@@ -96,13 +96,11 @@ def policy_first(given: tuple[Any, ...], settings: Mapping[str, Any]) -> tuple[t
 def _policy(value: Any, known: Known) -> Mapping[str, Any]:
     if value not in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
         raise ValueError(f"{value!r} is not known; leave it out, and give a network of your own as network=")
-    space, described = known[OBSERVATION_SPACE], known.get("network") is not None
-    if not described and (value == "CnnPolicy" or (value == "MultiInputPolicy" and _has_images(space))):
-        raise ValueError(
-            'a network for images is described: give network="cnn(16, 32) mlp(128)", or a dict with one for each part'
-            " of the observation"
-        )
-    return {}
+    if known.get("network") is not None:
+        return {}
+    if value == "MultiInputPolicy" and _has_images(known[OBSERVATION_SPACE]):
+        raise ValueError('networks for images are described: give network={"camera": "nature", "then": "mlp(64)"}')
+    return {"network": "nature", "activation": "relu"} if value == "CnnPolicy" else {}
 
 
 def _has_images(space: Space[Any]) -> bool:

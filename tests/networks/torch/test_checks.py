@@ -125,17 +125,29 @@ def test_critics_have_to_read_the_action():
         assert not network.gradient.any()
 
 
-def test_batch_statistics_are_refused_by_name():
-    refused(
-        nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4)),
-        r"Mine: a forward pass changes the buffer running_mean of 1 \(BatchNorm1d\).*use LayerNorm",
-    )
+class Averages(nn.Module):
+    """A norm of somebody's own, whose statistics every pass changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, observation):
+        outputs = self.layer(observation)
+        self.mean.mul_(0.9).add_(0.1 * outputs.detach().mean(0))
+        return outputs - self.mean
+
+
+def test_batch_statistics_that_would_be_taken_while_acting_are_refused_by_name():
+    refused(Averages(), r"Mine: a forward pass changes the buffer mean of Mine \(Averages\).*use LayerNorm")
     refused(
         nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 4)),
         "the output of a row depends on the rows beside it",
     )
-    network = TorchNetwork(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)).eval(), FLAT, WIDTHS)
-    check_module(network, "Mine")
+    for module in (nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), nn.Sequential(nn.Linear(6, 4))):
+        for mode in (module.train(), module.eval()):
+            check_module(TorchNetwork(mode, FLAT, WIDTHS), "Mine")
 
 
 def test_dropouts_are_refused_by_name():

@@ -122,6 +122,8 @@ def test_the_smaller_outer_axis_is_that_of_channels(shape, channels):
         ("cnn(4, 6, pool=true)", 6 * 2 * 2),
         ("cnn(4, kernel=4)", 4 * 8 * 6),
         ("cnn(4, kernel=1)", 4 * 7 * 5),
+        ("cnn(4x3)", 4 * 5 * 3),
+        ("cnn(4x2s2, 6x2s1p1)", 6 * 4 * 3),
     ],
 )
 def test_convolutions(spec, size):
@@ -176,6 +178,40 @@ def test_parts_without_encoders_are_one_row():
     dense, policy, value = layers(module)
     hidden = torch.tanh(row @ dense.weight.T)
     torch.testing.assert_close(module(observation), torch.cat([hidden @ policy.weight.T, hidden @ value.weight.T], 1))
+
+
+@pytest.mark.parametrize(("norm", "kinds"), [
+    ("batch", (nn.BatchNorm2d, nn.BatchNorm1d)), ("layer", (nn.GroupNorm, nn.LayerNorm)),
+])  # fmt: skip
+def test_norms_come_before_the_activation_and_take_the_place_of_biases(norm, kinds):
+    module = build(f"cnn(4, norm={norm}) mlp(5, norm={norm})", IMAGE)
+    found = [layers(module, kind)[0] for kind in kinds]
+    assert layers(module, nn.Conv2d)[0].bias is None
+    assert layers(module)[0].bias is None
+    assert all(one.bias is not None for one in (*found, layers(module)[1]))
+    observation = torch.rand(6, 7, 5, 3)
+    convolution, (dense, policy, value) = layers(module, nn.Conv2d)[0], layers(module)
+    image = torch.tanh(found[0](convolution(observation.permute(0, 3, 1, 2))))
+    hidden = torch.tanh(found[1](dense(image.reshape(6, -1))))
+    torch.testing.assert_close(module(observation), torch.cat([policy(hidden), value(hidden)], 1))
+
+
+def test_the_network_of_nature():
+    module = build("nature", Box(0, 255, (84, 84, 4), np.uint8))
+    assert [tuple(one.weight.shape) for one in layers(module, nn.Conv2d)] == [
+        (32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3),
+    ]  # fmt: skip
+    assert (layers(module)[0].in_features, layers(module)[0].out_features) == (3136, 512)
+
+
+@pytest.mark.parametrize(("spec", "shape", "message"), [
+    ("cnn(4x8s4)", (7, 5, 3), r"cnn\(4x8s4\): the image of 7 by 5 is smaller than a kernel of 8: use smaller"),
+    ("cnn(4x3s2, 4x3)", (7, 5, 3), r"image of 7 by 5, 3 by 2 before 4x3s1 is smaller than a kernel of 3"),
+    ("cnn(4)", (84, 3, 84), r"\(84, 3, 84\) has its channels in the middle: give \(height, width, channels\)"),
+])  # fmt: skip
+def test_images_that_do_not_fit_are_refused(spec, shape, message):
+    with pytest.raises(ValueError, match=message):
+        build(spec, Box(0, 1, shape))
 
 
 def test_descriptions_that_do_not_fit_are_refused():

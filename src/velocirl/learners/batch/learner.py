@@ -110,11 +110,16 @@ class BatchLearner:
         """Write the agent's own arrays."""
         acting = self.task.acting
         self.task.parameters[acting][...] = self.networks.to_host(acting)
+        if self.networks.networks[acting].takes_statistics:
+            self.task.built[acting].held.load_buffers(self.networks.networks[acting].buffers())
 
     def take_in(self) -> None:
         """Read the agent's own arrays."""
         acting = self.task.acting
-        self.networks.networks[acting].parameters_from(self.task.parameters[acting])
+        network = self.networks.networks[acting]
+        network.parameters_from(self.task.parameters[acting])
+        if network.takes_statistics:
+            network.load_buffers(self.task.built[acting].held.buffers())
 
     def wait(self) -> None:
         """Until everything that was started is done."""

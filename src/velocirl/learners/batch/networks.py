@@ -193,11 +193,18 @@ class BatchNetworks:
 
     def bind_follow(self, target: str, source: str, share: float) -> Callable[[], None]:
         """What lets a target network come closer to its network."""
-        parameters, slow = (self._flat(self.networks[name].parameters) for name in (source, target))
-        size = self.networks[source].num_parameters
+        learnt, follower = self.networks[source], self.networks[target]
+        parameters, slow = self._flat(learnt.parameters), self._flat(follower.parameters)
+        size = learnt.num_parameters
         arguments = parameters, slow, self.device.put(np.array([share])), self.clock, size
         run = self.device.launch([Work(move, arguments)], self.agents * size)
-        return lambda: run(0)
+
+        def follow() -> None:
+            run(0)
+            if learnt.takes_statistics:
+                follower.buffers_from(learnt)
+
+        return follow
 
     def copy_targets(self) -> None:
         """Let target networks be what their networks are, with all that those keep beside their parameters."""
@@ -219,8 +226,8 @@ class BatchNetworks:
         for name, network in self.networks.items():
             if name != task.acting:
                 arrays[f"{name}.parameters"] = network.to_host()
-            buffers = network.buffers().items()
-            arrays |= {f"{name}.buffer.{one}": array for one, array in buffers if name not in task.targets}
+            if self._keeps_buffers(name):
+                arrays |= {f"{name}.buffer.{one}": array for one, array in network.buffers().items()}
         for name, learnt in self.learnt.items():
             arrays[f"{name}.moments"] = self._by_agent(fetch(learnt.moments)[:slots], learnt.size)
             arrays[f"{name}.steps"] = self._one(fetch(learnt.steps))
@@ -235,12 +242,13 @@ class BatchNetworks:
         """Go on from what `state` gave."""
         task, device = self.task, self.device
         for name, network in self.networks.items():
-            if name not in task.targets:
+            if self._keeps_buffers(name):
                 network.load_buffers(within(f"{name}.buffer", state))
             if name != task.acting:
                 network.parameters_from(state[f"{name}.parameters"])
         for target, source in task.targets.items():
-            self.networks[target].load_buffers(self.networks[source].buffers())
+            if not self._keeps_buffers(target):
+                self.networks[target].load_buffers(self.networks[source].buffers())
         for name, learnt in self.learnt.items():
             self._store_moments(learnt, state[f"{name}.moments"])
             device.store(learnt.steps, state[f"{name}.steps"].reshape(-1))
@@ -248,6 +256,11 @@ class BatchNetworks:
             device.store(self.numbers, state["numbers.values"].reshape(self.agents, -1))
             self._store_moments(self.number_learnt, state["numbers.moments"])
             device.store(self.number_learnt.steps, state["numbers.steps"].reshape(-1))
+
+    def _keeps_buffers(self, name: str) -> bool:
+        """Whether a network's buffers are its own: those of a target are, where learning changes its network's."""
+        targets = self.task.targets
+        return name not in targets or self.networks[targets[name]].takes_statistics
 
     def _learnt(self, network: Any, scaling: bool) -> Learnt:
         agents, size, zeros = self.agents, network.num_parameters, self.device.zeros

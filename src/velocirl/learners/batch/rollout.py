@@ -174,6 +174,7 @@ class BatchRollout(BatchLearner):
         device, moments = self.device, self.task.observation_moments
         if self.task.config.overlap:
             self.collector.network.parameters_from(self.task.parameters[self.task.acting])
+            self._show_statistics()
         device.store(self._seen, moments.state)
         device.store(self._rewards, self._own_rewards)
         device.store(self._centre, moments.mean.astype(np.float32))
@@ -270,7 +271,14 @@ class BatchRollout(BatchLearner):
         self._show_normaliser()
         learnt = self.networks.networks[self.task.acting].parameters
         self.device.copy(self.collector.network.parameters, learnt)
+        self._show_statistics()
         background.start(self._collect)
+
+    def _show_statistics(self) -> None:
+        """Let the collector's own network have the statistics of batches that were taken."""
+        learnt = self.networks.networks[self.task.acting]
+        if learnt.takes_statistics:
+            self.collector.network.buffers_from(learnt)
 
     def _show_normaliser(self) -> None:
         """Let a collector elsewhere see as the normaliser says."""

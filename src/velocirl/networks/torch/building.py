@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import Any
 
@@ -64,8 +63,9 @@ class TorchBuilt:
     def __call__(self, device: Any, products: torch.dtype | None) -> TorchNetwork:
         """A copy of it on a device."""
         held = self.held
-        module = copy.deepcopy(held.module)
-        network = TorchNetwork(module, held.encoding, held.columns, device.torch, products, extra=held.extra)
+        network = TorchNetwork(
+            held.copied_module(), held.encoding, held.columns, device.torch, products, extra=held.extra
+        )
         if device.name == "cuda" and self._own:
             _tell_of_chance(network, self._name)
         if self._compiled:

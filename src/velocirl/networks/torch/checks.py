@@ -27,6 +27,11 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropo
 
 def check_module(network: TorchNetwork, name: str) -> None:
     """Refuse a module that cannot learn or whose rollouts could not be repeated; the gradient is zero afterwards."""
+    with network.standing_still():
+        _check(network, name)
+
+
+def _check(network: TorchNetwork, name: str) -> None:
     _check_parameters(network, name)
     encoding, generator = network.encoding, torch.Generator().manual_seed(0)
     inputs = torch.rand((ROWS, encoding.inputs + network.extra), generator=generator).to(network.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from velocirl.networks.activations import activation_from
 from velocirl.networks.declared import Columns, Groups
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.initialisers import initialiser_from
-from velocirl.networks.specs import Convolutional, Dense, NetworkSpec, Recurrent, Stage
+from velocirl.networks.specs import Convolution, Convolutional, Dense, NetworkSpec, Recurrent, Stage
 from velocirl.networks.torch.activations import activation_module
 from velocirl.networks.torch.memory import GRU, LSTM, Memory
 
@@ -23,6 +23,12 @@ except ImportError as error:
     raise ImportError('velocirl.networks.torch.modules needs torch: pip install "velocirl[torch]"') from error
 
 MEMORIES: dict[str, type[Memory]] = {"lstm": LSTM, "gru": GRU}
+DENSE_NORMS: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+IMAGE_NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "layer": lambda channels: nn.GroupNorm(1, channels),  # over all of an image
+}
+MOST_COLOURS = 4  # a dimension as small as this is that of channels, where both others are larger
 Observation = Tensor | dict[str, Tensor]
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
@@ -39,15 +45,25 @@ class Style(NamedTuple):
         gain = activation_from(self.activation).gain if gain is None else gain
         return torch.from_numpy(initialiser_from(self.initialiser)(self.generator, inputs, outputs, gain)).T
 
-    def linear(self, inputs: int, outputs: int, gain: float | None = None) -> nn.Linear:
+    def linear(self, inputs: int, outputs: int, gain: float | None = None, *, bias: bool = True) -> nn.Linear:
         """A dense layer."""
-        return _begun(nn.Linear(inputs, outputs, device="meta"), self.weights(inputs, outputs, gain))
+        return _begun(nn.Linear(inputs, outputs, bias, device="meta"), self.weights(inputs, outputs, gain))
 
-    def convolution(self, inputs: int, outputs: int, stage: Convolutional) -> nn.Conv2d:
+    def convolution(self, inputs: int, one: Convolution, *, bias: bool) -> nn.Conv2d:
         """A convolution, initialised as a dense layer from all that a kernel sees to the channels."""
-        kernel = stage.kernel
-        layer = nn.Conv2d(inputs, outputs, kernel, stage.stride, padding=kernel // 2, device="meta")
+        outputs, kernel = one.channels, one.kernel
+        layer = nn.Conv2d(inputs, outputs, kernel, one.stride, one.padding, bias=bias, device="meta")
         return _begun(layer, self.weights(inputs * kernel**2, outputs).reshape(outputs, inputs, kernel, kernel))
+
+    def dense(self, inputs: int, stage: Dense) -> list[nn.Module]:
+        """The layers of a stage; before a norm, which has one of its own, none has a bias."""
+        layers: list[nn.Module] = []
+        for width in stage.widths:
+            layers.append(self.linear(inputs, width, bias=stage.norm is None))
+            layers += [] if stage.norm is None else [DENSE_NORMS[stage.norm](width)]
+            layers.append(activation_module(self.activation))
+            inputs = width
+        return layers
 
 
 class Image(nn.Module):
@@ -55,6 +71,11 @@ class Image(nn.Module):
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
+        if len(shape) == 3 and shape[1] <= MOST_COLOURS < min(shape[0], shape[2]):
+            raise ValueError(
+                f"an image of {shape} has its channels in the middle: give (height, width, channels) or (channels,"
+                " height, width)"
+            )
         self.last = len(shape) == 3 and shape[2] < shape[0]
         channels_first = (shape[2], *shape[:2]) if self.last else (shape if len(shape) == 3 else (1, *shape))
         self.shape: tuple[int, int, int] = channels_first  # pyright: ignore[reportAttributeAccessIssue]
@@ -218,11 +239,7 @@ def _joined(spec: NetworkSpec, encoding: Encoding, columns: Sequence[Columns], e
     spec.check(encoding.parts)
     before = tuple(stage for stage in spec.stages if not isinstance(stage, Dense))
     body, size = _body(dataclasses.replace(spec, stages=before), encoding, style)
-    layers: list[nn.Module] = []
-    size += extra
-    for width in (width for stage in spec.stages if isinstance(stage, Dense) for width in stage.widths):
-        layers += [style.linear(size, width), activation_module(style.activation)]
-        size = width
+    layers, size = _dense(spec.stages, size + extra, style)
     return Joined(body, [*layers, Ends(size, columns, style)])
 
 
@@ -254,29 +271,37 @@ def _convolutions(
     image = Image(shape)
     layers: list[nn.Module] = [image]
     channels, *sides = image.shape
-    for count in stage.channels:
-        layers += [style.convolution(channels, count, stage), activation_module(style.activation)]
-        sides = [(side + 2 * (stage.kernel // 2) - stage.kernel) // stage.stride + 1 for side in sides]
+    for one in stage.layers:
+        if min(sides) + 2 * one.padding < one.kernel:
+            before = "" if one is stage.layers[0] else f", {sides[0]} by {sides[1]} before {one}"
+            raise ValueError(
+                f"{stage}: the image of {image.shape[1]} by {image.shape[2]}{before} is smaller than a kernel of"
+                f" {one.kernel}: use smaller kernels or strides"
+            )
+        layers.append(style.convolution(channels, one, bias=stage.norm is None))
+        layers += [] if stage.norm is None else [IMAGE_NORMS[stage.norm](one.channels)]
+        layers.append(activation_module(style.activation))
+        channels, sides = one.channels, [one.side(side) for side in sides]
         if stage.pool:
             layers.append(Pool())
             sides = [-(-side // 2) for side in sides]
-        channels = count
     return layers, (channels, *sides)
 
 
 def _dense(stages: Sequence[Stage], features: int, style: Style) -> tuple[list[nn.Module], int]:
     layers: list[nn.Module] = []
-    for width in (width for stage in stages if isinstance(stage, Dense) for width in stage.widths):
-        layers += [style.linear(features, width), activation_module(style.activation)]
-        features = width
+    for stage in stages:
+        if isinstance(stage, Dense):
+            layers += style.dense(features, stage)
+            features = stage.widths[-1]
     return layers, features
 
 
 def _begun(layer: Layer, weights: Tensor) -> Layer:
     """A layer that was made without memory, so as to draw no weights from torch's generator, with its first weights."""
     layer = layer.to_empty(device="cpu")
-    assert layer.bias is not None  # noqa: S101 - layers have one unless told otherwise
     with torch.no_grad():
         layer.weight.copy_(weights)
-        layer.bias.zero_()
+        if layer.bias is not None:
+            layer.bias.zero_()
     return layer

@@ -26,12 +26,15 @@ from velocirl.networks.encoding import Encoding
 try:
     import torch
     from torch import Tensor, nn
+    from torch.nn.modules.batchnorm import _BatchNorm
 except ImportError as error:
     raise ImportError('velocirl.networks.torch.network needs torch: pip install "velocirl[torch]"') from error
 
 
 class FlatVectors:
     """Parameters and their gradient as two vectors, or with a row for each of several agents."""
+
+    takes_statistics = False
 
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
         self.device = device
@@ -108,13 +111,18 @@ class TorchNetwork(FlatVectors):
         self._compiled: dict[str, Any] | None = None
         self._kept: dict[str, Tensor] = {}  # the outputs of passes under learning()
         self._read: dict[str, Tensor] = {}  # the inputs of passes under reading_back()
+        # Statistics of batches are taken where gradients are; whoever acts, and targets, use those taken so far.
+        self._norms = {
+            name: one for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.training
+        }
+        self._hold_statistics()
         self._adopt()
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The outputs (rows, outputs) for inputs (rows, encoding.inputs), and the next state of a recurrent module."""
         if self._reads_back and self._slot is not None:
             self._read[self._slot] = inputs = inputs.detach().requires_grad_()
-        with torch.set_grad_enabled(self._slot is not None), self._precision():
+        with torch.set_grad_enabled(self._slot is not None), self._precision(), self._statistics():
             outputs, next_state = self._step(inputs, state)
         return self._keep(outputs), None if next_state is None else next_state.detach()
 
@@ -124,7 +132,7 @@ class TorchNetwork(FlatVectors):
         Where `starts` (steps, rows) is true an episode begins, and the state is zero before that step.
         """
         steps, rows = inputs.shape[:2]
-        with torch.set_grad_enabled(self._slot is not None), self._precision():
+        with torch.set_grad_enabled(self._slot is not None), self._precision(), self._statistics():
             if not self.state_size:
                 outputs, _ = self._step(inputs.flatten(0, 1), None)
                 outputs = outputs.unflatten(0, (steps, rows))
@@ -177,14 +185,41 @@ class TorchNetwork(FlatVectors):
                 raise ValueError(f"buffer {name} has shape {tuple(buffer.shape)}, got {buffers[name].shape}")
             buffer.detach().copy_(torch.from_numpy(np.array(buffers[name])))
 
+    @property
+    def takes_statistics(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether learning changes buffers: those of batch norms."""
+        return bool(self._norms)
+
+    def buffers_from(self, other: TorchNetwork) -> None:
+        """Take the buffers of a network of the same module, on the device."""
+        theirs = other._kept_apart()
+        for name, buffer in self._kept_apart().items():
+            buffer.detach().copy_(theirs[name])
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Within this, learning takes no statistics of batches."""
+        norms, self._norms = self._norms, {}
+        try:
+            yield
+        finally:
+            self._norms = norms
+
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of what lies in the vector, in order."""
         return [(name, tuple(one.shape)) for name, one in self._trained.items()]
 
+    def copied_module(self) -> nn.Module:
+        """An independent copy of the module, as it was given."""
+        module = copy.deepcopy(self.module)
+        for name in self._norms:
+            module.get_submodule(name).train()
+        return module
+
     def twin(self) -> Self:
         """An independent copy."""
         twin = type(self)(
-            copy.deepcopy(self.module), self.encoding, self.columns, self.device, self.autocast, extra=self.extra
+            self.copied_module(), self.encoding, self.columns, self.device, self.autocast, extra=self.extra
         )
         if self._compiled is not None:
             twin.compile(**self._compiled)
@@ -242,6 +277,21 @@ class TorchNetwork(FlatVectors):
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
+
+    @contextmanager
+    def _statistics(self) -> Iterator[None]:
+        """Within a pass for gradients of the parameters, batch norms take the statistics of this batch."""
+        learns = self._slot is not None and not self._reads_back
+        for one in self._norms.values() if learns else ():
+            one.train()
+        try:
+            yield
+        finally:
+            self._hold_statistics()
+
+    def _hold_statistics(self) -> None:
+        for one in self._norms.values():
+            one.eval()
 
     def _keep(self, outputs: Tensor) -> Tensor:
         if self._slot is not None:
