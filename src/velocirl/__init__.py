@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from velocirl.training.agent import load
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
+    from velocirl.training.playing import record_video
 
 __version__ = "0.1.0.dev0"
 
@@ -39,6 +40,7 @@ _FOR_TRAINING = {
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
+    "velocirl.training.playing": ("record_video",),
     "velocirl.learners.faults": ("NumericalError",),
 }
 _LATER = {name: module for module, names in _FOR_TRAINING.items() for name in names} | algorithm_modules()
@@ -80,6 +82,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "random",
     "read_metrics",
     "record",
+    "record_video",
     "uint8",
     "uniform",
     "value_iteration",

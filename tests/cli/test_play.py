@@ -16,7 +16,7 @@ from tic_tac_toe_oracle import LINES, code_of, exact, outcome_of_policy
 
 import velocirl
 from velocirl.cli.main import main
-from velocirl.cli.play import answer
+from velocirl.cli.play.tic_tac_toe import answer
 
 ENDS = {"you win": 1, "a draw": 0, "the table wins": -1}
 
@@ -139,14 +139,19 @@ def test_the_board_is_shown_with_its_free_cells(played):
     assert f" {cell} " not in text.split(f"table: {cell}")[1]
 
 
-def test_play_is_for_tic_tac_toe(tmp_path, refused):
-    other = velocirl.QLearning("GridWorld-v0", seed=0).save(tmp_path / "grid")
-    message = refused("play", other)
-    assert "play is for TicTacToe-v1" in message
-    assert "velocirl evaluate --render text" in message
+def test_other_tables_are_watched(tmp_path, refused, capsys):
+    other = velocirl.QLearning("GridWorld-v0", seed=0).learn(2000).save(tmp_path / "grid")
+    main(["play", str(other), "--seed", "3"])
+    assert "episode 1: over after" in capsys.readouterr().out
     assert "cannot be 'you'" in refused("play", other, "--first", "you")
-    network = velocirl.PPO("CartPole-v1", seed=0).save(tmp_path / "network")
-    assert "has no table: what ppo learns is a network" in refused("play", network)
+    assert "--first is for a table that has learnt TicTacToe-v1" in refused("play", other, "--first", "me")
+
+
+def test_tic_tac_toe_may_be_watched_too(table, capsys):
+    main(["play", str(table), "--watch"])
+    said = capsys.readouterr().out
+    assert "episode 1: over after" in said
+    assert "your move" not in said
 
 
 def converse(command, table, said, wait_for):

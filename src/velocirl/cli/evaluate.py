@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
-from velocirl.cli.environment_files import Chosen
-from velocirl.cli.models import add_model, find_model
+from velocirl.cli.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Evaluation
 from velocirl.training.evaluation import evaluate as play
-from velocirl.vector.making import make
+from velocirl.training.playing import moments, record_video
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +40,11 @@ def evaluate(arguments: Sequence[str]) -> None:
 
         _show(make_console(), result, agent, source)
     if "render" in given:
-        _render(agent, chosen, MODES[given["render"]], seed, deterministic)
+        for one in moments(agent, MODES[given["render"]], seed=seed, deterministic=deterministic):
+            if one.picture is not None:
+                print(one.picture)
+    if "video" in given:
+        record_video(agent, given["video"], seed=seed, deterministic=deterministic)
 
 
 def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, deterministic: bool) -> dict[str, Any]:
@@ -89,25 +92,6 @@ def histogram(values: Any, *, ascii_only: bool = False) -> list[str]:
     return [f"{label:>{margin}}  {bar} {count}" for label, bar, count in zip(labels, bars, counts, strict=True)]
 
 
-def _render(agent: Agent, chosen: Chosen, mode: str, seed: int, deterministic: bool) -> None:
-    """Play one episode to be looked at: in a window, or as text."""
-    try:
-        with make(chosen.environment, render_mode=mode, **agent.source.params_for(1)) as env:
-            observation, infos = env.reset(seed=seed)
-            state, ended = None, False
-            while not ended:
-                if mode == "ansi":
-                    print(env.render())
-                mask = infos.get("action_mask")
-                action, state = agent.predict(observation, state, deterministic=deterministic, action_masks=mask)
-                observation, _, terminated, truncated, infos = env.step(action)
-                ended = bool(terminated or truncated)
-            if mode == "ansi":
-                print(env.render())
-    except (gymnasium.error.Error, RuntimeError) as error:  # no display, or a package that draws is missing
-        raise ValueError(f"{chosen.id} cannot be shown: {error}") from error
-
-
 def _parser() -> Parser:
     parser = Parser(
         "evaluate [RUN|FILE]", "Play whole episodes with the model of a run or of a file, and say how they went."
@@ -115,11 +99,10 @@ def _parser() -> Parser:
     add_model(parser)
     parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"Number of episodes (default: {EPISODES})")
     parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the environments (default: 0)")
-    parser.add_argument(
-        "--stochastic", action="store_true", help="Sample actions instead of taking the most probable ones"
-    )
+    add_stochastic(parser)
     parser.add_argument(
         "--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="Show one episode afterwards"
     )
+    parser.add_argument("--video", type=Path, metavar="FILE", help="Film one episode afterwards, as .gif or .mp4")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     return parser

@@ -8,7 +8,7 @@ from typing import Any
 
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
-from velocirl.cli.parsing import Parser
+from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.resume import environment_of
 from velocirl.cli.trust import add_trust
 from velocirl.runs.finding import find_run
@@ -29,6 +29,20 @@ def add_model(parser: Parser, *, best_first: bool = True) -> None:
     parser.add_argument("--latest", action="store_true", help=f"Use the latest model of the run{latest}")
     parser.add_argument("--env", metavar="ENV", help="Use another environment with the same spaces")
     add_trust(parser)
+
+
+def add_playing(parser: Parser) -> None:
+    """The options by which episodes are played."""
+    parser.add_argument("--episodes", type=whole_number, metavar="N", help="Number of episodes (default: 1)")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the first episode (default: 0)")
+    add_stochastic(parser)
+
+
+def add_stochastic(parser: Parser) -> None:
+    """The option by which an agent follows its policy to the letter."""
+    parser.add_argument(
+        "--stochastic", action="store_true", help="Sample actions instead of taking the most probable ones"
+    )
 
 
 def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:

@@ -110,22 +110,9 @@ class Canvas:
             run[:] = paint[left:right] if part > 1 - SEEN else _mix(run, color, part)
 
     def ansi(self, columns: int = 60) -> str:
-        """Write the picture as text for a terminal with 24-bit colours: each half block shows two pixels."""
-        height, width = self._size()
-        columns = max(1, min(columns, width))
-        rows = max(1, round(columns * height / width / 2))
-        tops, heights = _parts(height, 2 * rows)
-        lefts, widths = _parts(width, columns)
-        sums = np.add.reduceat(np.add.reduceat(self.pixels, tops, axis=0, dtype=np.int64), lefts, axis=1)
-        colors = np.rint(sums / (heights[:, None] * widths)[:, :, None]).astype(int)
-        lines = []
-        for upper, lower in zip(colors[0::2], colors[1::2], strict=True):
-            cells = (
-                f"\x1b[38;2;{r};{g};{b};48;2;{R};{G};{B}m▀"
-                for (r, g, b), (R, G, B) in zip(upper.tolist(), lower.tolist(), strict=True)
-            )
-            lines.append("".join(cells) + "\x1b[0m")
-        return "\n".join(lines)
+        """Write the picture as text for a terminal with 24-bit colours."""
+        self._size()
+        return half_blocks(self.pixels, columns)
 
     def _size(self) -> tuple[int, int]:
         height, width, _ = self.pixels.shape
@@ -179,6 +166,25 @@ def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArra
 
 def _mix(under: NDArray[np.uint8], color: Color, share: float | NDArray[np.float64]) -> NDArray[np.float64]:
     return np.rint(under + (np.array(color, np.float64) - under) * share)
+
+
+def half_blocks(pixels: NDArray[np.uint8], columns: int) -> str:
+    """A picture (height, width, 3) as text for a terminal with 24-bit colours: each half block shows two pixels."""
+    height, width, _ = pixels.shape
+    columns = max(1, min(columns, width))
+    rows = max(1, round(columns * height / width / 2))
+    tops, heights = _parts(height, 2 * rows)
+    lefts, widths = _parts(width, columns)
+    sums = np.add.reduceat(np.add.reduceat(pixels, tops, axis=0, dtype=np.int64), lefts, axis=1)
+    colors = np.rint(sums / (heights[:, None] * widths)[:, :, None]).astype(int)
+    lines = []
+    for upper, lower in zip(colors[0::2], colors[1::2], strict=True):
+        cells = (
+            f"\x1b[38;2;{r};{g};{b};48;2;{R};{G};{B}m▀"
+            for (r, g, b), (R, G, B) in zip(upper.tolist(), lower.tolist(), strict=True)
+        )
+        lines.append("".join(cells) + "\x1b[0m")
+    return "\n".join(lines)
 
 
 def _parts(length: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -26,7 +26,7 @@ from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
 from velocirl.vector.given_vector import GivenVectorEnv
 from velocirl.vector.host_copies import Source as Makers
 from velocirl.vector.host_interface import HostInterface, copy_seeds
-from velocirl.vector.making import GYMNASIUM, make_host, make_vec
+from velocirl.vector.making import GYMNASIUM, make, make_host, make_vec
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.native_copies import NativeCopies
 
@@ -150,6 +150,15 @@ class Source:
             raise ValueError(f"{self.id} cannot be copied: say where to evaluate, as in evaluate(agent, env)")
         seeds = None if seed is None else copy_seeds(seed, num_envs)
         return make_host(self.makers, num_envs, None, seed=seeds, **self.params)
+
+    def make_shown(self, render_mode: str) -> gymnasium.Env:
+        """One copy to be looked at."""
+        chosen = self.given if self.native is None else self.native
+        if not isinstance(chosen, (str, Environment)):
+            raise ValueError(
+                f"{self.id} was given as an object: give its id to load, so that it can be made to be seen"
+            )
+        return make(chosen, render_mode=render_mode, **self.params_for(1))
 
     def signature(self) -> dict[str, str]:
         """What must be the same where a saved agent is loaded."""

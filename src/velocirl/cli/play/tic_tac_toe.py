@@ -1,16 +1,13 @@
-"""`velocirl play`: a game of TicTacToe against a table."""
+"""A game of TicTacToe against a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.cli.models import add_model, find_table
-from velocirl.cli.parsing import Parser, one_of
-from velocirl.cli.table.board import EMPTY, GAME, MINE, SHOWN, STYLES, THEIRS, winner
+from velocirl.cli.table.board import EMPTY, MINE, SHOWN, STYLES, THEIRS, winner
 from velocirl.tabular.agent import TabularAgent
 
 if TYPE_CHECKING:
@@ -41,20 +38,8 @@ class Ended(Exception):  # noqa: N818 - not a fault
     """The person has had enough."""
 
 
-def play(arguments: Sequence[str]) -> None:
-    """Play TicTacToe against the table of a run or of a file."""
-    parser = Parser("play [RUN|FILE]", "Play TicTacToe against the table of a run or of a file.")
-    add_model(parser, best_first=False)
-    parser.add_argument(
-        "--first", type=one_of([ME, TABLE]), metavar=f"{ME}|{TABLE}", help="Who begins (default: ask before each game)"
-    )
-    given = parser.parse(arguments)
-    agent, source = find_table(given)
-    if agent.source.id != GAME:
-        raise ValueError(
-            f"play is for {GAME}, and {source} learnt {agent.source.id}:"
-            " velocirl evaluate --render text shows how it acts"
-        )
+def play_games(agent: TabularAgent, source: str, first: str | None) -> None:
+    """Play until the person has had enough; who begins is asked before each game where it is not said."""
     from rich.markup import escape
 
     from velocirl.monitor.console import make_console
@@ -64,11 +49,10 @@ def play(arguments: Sequence[str]) -> None:
     tally = Tally()
     try:
         while True:
-            first = given["first"] if "first" in given else _ask_first(console)
-            result = play_game(console, agent, first)
+            result = play_game(console, agent, first or _ask_first(console))
             tally = tally.with_result(result)
             console.print(f"{RESULTS[result]}   {_say(tally)}", soft_wrap=True)
-            if "first" in given and _ask(console, "Enter for another game, q to end: ").lower() in ("n", "no"):
+            if first and _ask(console, "Enter for another game, q to end: ").lower() in ("n", "no"):
                 raise Ended
     except (Ended, EOFError, KeyboardInterrupt):
         console.print(f"\n{_say(tally)}" if sum(tally) else "\nno game was finished", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""`velocirl play`: the command, and what it is made of."""

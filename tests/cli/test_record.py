@@ -1,0 +1,57 @@
+"""`velocirl record`, `play` and `evaluate --video`: trained agents are seen."""
+
+import pytest
+from PIL import Image
+
+from velocirl.cli.main import main
+
+
+@pytest.fixture
+def trained(small, train):
+    train(name="pole")
+
+
+def frames_of(path):
+    with Image.open(path) as film:
+        return film.n_frames
+
+
+def test_a_run_is_filmed(trained, tmp_path, capsys):
+    path = tmp_path / "play.gif"
+    main(["record", "--out", str(path), "--episodes", "2", "--seed", "5"])
+    said = capsys.readouterr().out
+    assert f"{path}: {frames_of(path)} frames, return " in said.replace("\n", "")
+
+
+def test_an_evaluation_may_be_filmed(trained, tmp_path, capsys):
+    path = tmp_path / "play.gif"
+    main(["evaluate", "--episodes", "1", "--seed", "5", "--video", str(path)])
+    assert "over 1 episodes" in capsys.readouterr().out
+    assert frames_of(path) > 1
+
+
+def test_a_run_is_watched_as_text_where_there_are_no_colours(trained, capsys):
+    main(["play", "--episodes", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("CartPole-v1, ppo")
+    assert lines[1].startswith("position ")
+    ends = [line for line in lines if line.startswith("episode ")]
+    assert [line.split(":")[0] for line in ends] == ["episode 1", "episode 2"]
+    steps = sum(int(line.split("after ")[1].split()[0].replace(",", "")) for line in ends)
+    assert len(lines) == 1 + steps + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["record"], "say where the film is to be written: --out play.gif"),
+        (["record", "--out", "play.avi"], "play.avi must end in .gif or .mp4"),
+        (["record", "--out", "nowhere/play.gif"], "there is no directory nowhere"),
+        (["play", "--first", "me"], "--first is for a table that has learnt TicTacToe-v1"),
+        (["evaluate", "--video", "play.webm"], "play.webm must end in .gif or .mp4"),
+    ],
+)
+def test_what_cannot_be_is_told(trained, words, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert message in " ".join(capsys.readouterr().err.split())
