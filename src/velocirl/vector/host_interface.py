@@ -27,6 +27,7 @@ from velocirl.vector.host_copies import (
 from velocirl.vector.reset_mask import split_mask
 
 Seeds = int | Sequence[int | None] | None
+FEW = 64  # copies
 
 
 def find_source(environment: str | Source) -> Source:
@@ -58,13 +59,17 @@ def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: st
             store_actions(part, arrays[index], actions[index], f"{name}[{index}]")
         return
     values = np.asarray(actions)
-    if values.shape != arrays.shape or not np.can_cast(values.dtype, arrays.dtype, "same_kind"):
+    if values.shape != arrays.shape or not (
+        values.dtype == arrays.dtype or np.can_cast(values.dtype, arrays.dtype, "same_kind")
+    ):
         raise ValueError(
             f"{name} must be an array of shape {arrays.shape} and type {arrays.dtype}, "
             f"got shape {values.shape} and type {values.dtype}"
         )
     if isinstance(space, spaces.Discrete):
-        if values.min() >= space.start and values.max() < space.start + space.n:  # half the time of a mask
+        # Of few copies Python finds the least and the largest much sooner than NumPy does.
+        seen = values.tolist() if len(values) <= FEW else (values.min(), values.max())
+        if min(seen) >= space.start and max(seen) < space.start + space.n:
             arrays[...] = values
             return
         possible = (values >= space.start) & (values < space.start + space.n)
