@@ -6,7 +6,7 @@ meets its end. When the last brick is gone, all are there again at the ball's ne
 """
 
 from velocirl import Discrete, Environment, between, bool_, int32, random, record
-from velocirl.environments.minatar.screen import SIZE, Params, clear, moved, painter, planes, take, toward, writer
+from velocirl.environments.minatar.screen import PPO, SIZE, Params, clear, moved, painter, planes, take, toward, writer
 
 STAY, LEFT, RIGHT = range(3)
 PADDLE, BALL, TRAIL, BRICK, PLANES = range(5)
@@ -111,4 +111,5 @@ environment = Environment(
     observe=observe,
     draw=painter(observe, "blue", "orange", "stone", "red"),
     text=writer(observe, "=o'#"),
+    presets={"ppo": {"total_steps": 5_000_000, **PPO}},
 )

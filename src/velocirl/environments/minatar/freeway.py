@@ -5,7 +5,7 @@ It moves every third step at most. A car's plane of five tells how many steps it
 """
 
 from velocirl import Discrete, Environment, between, int32, random, record
-from velocirl.environments.minatar.screen import SIZE, Params, clear, moved, painter, planes, take, writer
+from velocirl.environments.minatar.screen import PPO, SIZE, Params, clear, moved, painter, planes, take, writer
 
 STAY, UP, DOWN = range(3)
 CHICKEN, CAR, TRAILS = range(3)  # the trail of a car that waits k steps is in plane TRAILS + k - 1
@@ -89,4 +89,5 @@ environment = Environment(
     observe=observe,
     draw=painter(observe, "amber", "red", *["stone"] * SLOWEST),
     text=writer(observe, "Po12345"),
+    presets={"ppo": {"total_steps": 5_000_000, **PPO}},
 )

@@ -10,6 +10,8 @@ COLORS = {
     "blue": BLUE, "orange": ORANGE, "stone": STONE, "red": RED, "amber": AMBER, "green": GREEN, "teal": TEAL,
     "violet": VIOLET, "meadow": MEADOW, "sky": SKY, "white": WHITE,
 }  # fmt: skip
+# What PPO learns the games by; the steps are each game's own.
+PPO = {"num_envs": 64, "horizon": 128, "minibatch_size": 1024, "learning_rate": 0.0025, "activation": "relu"}
 
 
 @record

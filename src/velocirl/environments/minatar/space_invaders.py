@@ -6,6 +6,7 @@ the screen. The fewer are left, the faster they move. After a wave comes the nex
 
 from velocirl import Discrete, Environment, between, int32, record
 from velocirl.environments.minatar.screen import (
+    PPO,
     SIZE,
     RampingParams,
     clear,
@@ -174,4 +175,5 @@ environment = Environment(
     observe=observe,
     draw=painter(observe, "blue", "green", "green", "green", "white", "red"),
     text=writer(observe, "AwwW|!"),
+    presets={"ppo": {"total_steps": 5_000_000, **PPO}},
 )
