@@ -15,7 +15,7 @@ from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Evaluation
 from velocirl.training.evaluation import evaluate as play
-from velocirl.training.playing import moments, record_video
+from velocirl.training.playing import film_path, moments, record_video
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,7 @@ MODES = {"human": "human", "text": "ansi"}
 def evaluate(arguments: Sequence[str]) -> None:
     """Play whole episodes with the model of a run or of a file, and say how they went."""
     given = _parser().parse(arguments)
+    video = film_path(given["video"]) if "video" in given else None
     state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
     episodes, seed = given.get("episodes", EPISODES), given.get("seed", 0)
@@ -43,8 +44,8 @@ def evaluate(arguments: Sequence[str]) -> None:
         for one in moments(agent, MODES[given["render"]], seed=seed, deterministic=deterministic):
             if one.picture is not None:
                 print(one.picture)
-    if "video" in given:
-        record_video(agent, given["video"], seed=seed, deterministic=deterministic)
+    if video is not None:
+        record_video(agent, video, seed=seed, deterministic=deterministic)
 
 
 def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, deterministic: bool) -> dict[str, Any]:

@@ -68,3 +68,9 @@ def make_console(*, stderr: bool = False) -> Console:
     stream: Any = LastingStream(sys.stderr if stderr else sys.stdout)
     console = ShowingConsole(file=stream, highlight=False)
     return console if console.is_terminal else ShowingConsole(file=stream, highlight=False, width=PIPE_WIDTH)
+
+
+def shows_pictures(console: Console) -> bool:
+    """Whether a console can show pictures of coloured half blocks."""
+    colorful = console.color_system in ("256", "truecolor") and not console.no_color
+    return console.is_terminal and not console.is_dumb_terminal and colorful and not console.options.ascii_only

@@ -1,9 +1,8 @@
 """Networks as text, `cnn(16, 32) mlp(256) lstm(128)`, for configs and the command line; never evaluated.
 
 The stages follow each other from left to right; networks that papers have made known go by their names (`NAMED`). An
-observation of several parts (Dict and Tuple) may have an
-encoder for each, by name, and under "then" what follows all of them: `{"camera": "nature", "then": "mlp(128)"}`. A part
-without an encoder passes as it is.
+observation of several parts (Dict and Tuple) may have an encoder for each, by name, and under "then" what follows all
+of them: `{"camera": "nature", "then": "mlp(128)"}`. A part without an encoder passes as it is.
 """
 
 from __future__ import annotations

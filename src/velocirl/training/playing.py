@@ -79,11 +79,7 @@ def record_video(
     A film has a frame for the beginning of each episode and one for each step. It ends after `max_frames`; one that
     is interrupted is kept as far as it got. `watch` is called after each frame.
     """
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"{path} must end in {' or '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no directory {path.parent}")
+    path = film_path(path)
     film: _Film | None = None
     returns, lengths = [], []
     played = moments(agent, "rgb_array", episodes=episodes, seed=seed, deterministic=deterministic)
@@ -107,6 +103,16 @@ def record_video(
     if film is not None:
         film.end(keep=True)
     return Evaluation(np.array(returns), np.array(lengths, np.int64))
+
+
+def film_path(path: str | Path) -> Path:
+    """Where a film can be written; anything else is refused."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path} must end in {' or '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no directory {path.parent}")
+    return path
 
 
 class _Film:

@@ -13,6 +13,7 @@ from rich.text import Text
 import velocirl
 from velocirl.engine.canvas import Canvas
 from velocirl.engine.records import with_attributes
+from velocirl.monitor.console import shows_pictures
 from velocirl.training.agent import Agent
 from velocirl.vector.native import FleetVectorEnv
 
@@ -30,7 +31,7 @@ def show_copies(console: Console, agent: Agent, seconds: float) -> None:
     assert isinstance(fleet, FleetVectorEnv)  # noqa: S101 - for the type checker: a native environment is a fleet
     observations, _ = fleet.reset()
     steps = math.ceil(seconds / TIME_STEP)
-    if not _shows_pictures(console):
+    if not shows_pictures(console):
         for _ in range(steps):
             observations = fleet.step(agent.predict(observations, deterministic=True)[0])[0]
         for length, text in zip(POLES, fleet.render() or (), strict=True):
@@ -57,8 +58,3 @@ def _strip(fleet: FleetVectorEnv, width: int) -> Table:
     strip = Table.grid(padding=(0, 1, 0, 0))
     strip.add_row("  ", *pictures)
     return strip
-
-
-def _shows_pictures(console: Console) -> bool:
-    colorful = console.color_system in ("256", "truecolor") and not console.no_color
-    return console.is_terminal and not console.is_dumb_terminal and colorful and not console.options.ascii_only

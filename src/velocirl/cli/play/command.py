@@ -30,7 +30,9 @@ def play(arguments: Sequence[str]) -> None:
     add_model(parser)
     add_playing(parser)
     parser.add_argument("--window", action="store_true", help="Open a window")
-    parser.add_argument("--fps", type=whole_number, metavar="N", help="Steps per second (default: the environment's)")
+    parser.add_argument(
+        "--fps", type=whole_number, metavar="N", help="Steps per second in the terminal (default: the environment's)"
+    )
     parser.add_argument("--watch", action="store_true", help="Watch TicTacToe, too, instead of playing it")
     parser.add_argument(
         "--first", type=one_of([ME, TABLE]), metavar=f"{ME}|{TABLE}", help="Who begins a game (default: ask each time)"
@@ -71,9 +73,10 @@ def _watch(console: Console, agent: Agent, given: Mapping[str, Any]) -> None:
 def _mode(console: Console, agent: Agent, window: bool) -> str:
     if window:
         return "human"
+    from velocirl.monitor.console import shows_pictures
+
     native = agent.source.native
-    colourful = console.color_system in ("256", "truecolor") and not console.no_color and not console.options.ascii_only
-    if console.is_terminal and colourful and (native is None or native.draw is not None):
+    if shows_pictures(console) and (native is None or native.draw is not None):
         return "rgb_array"
     if native is None:
         raise ValueError(
