@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -66,6 +67,14 @@ def _leave_the_heap_of_before():
     """A collection looks through everything; with what earlier modules compiled, that would take a second each."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _signals_are_left_as_they_were():
+    """Processes that later tests start would never hear of what is blocked or ignored here."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)
+    yield
+    assert (signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)) == before
 
 
 @record

@@ -41,7 +41,7 @@ def test_a_look_and_then_turns(rows):
     in_turns(rows[:2], make, STEPS, deadline, watcher)
     assert len(rows[0].speeds) == len(rows[1].speeds) >= 5
     assert rows[2].speeds == []
-    assert rows[0].rate == pytest.approx(rows[0].glance, rel=0.9)
+    assert 0.1 < rows[0].rate / rows[0].glance < 10  # steps a second, both of them
     assert watcher.told == sorted(watcher.told)
     assert watcher.told[-1] == 1.0
 
