@@ -171,6 +171,9 @@ def converse(command, table, said, wait_for):
             if isinstance(text, bytes):
                 os.write(ours, text)
             else:
+                time.sleep(
+                    0.5
+                )  # until it waits: Python hears of what comes after the prompt and before that with the next key
                 process.send_signal(text)
         code = process.wait(timeout=30)
         while part := _read(ours):
