@@ -35,13 +35,15 @@ def rows():
 
 def test_a_look_and_then_turns(rows):
     make(rows[0].candidate).prepare()  # compiling is not counted
+    for _ in range(3):
+        glance(rows, make, STEPS, Deadline(1.0), Shares())  # noise only ever slows, and the best look counts
     watcher, deadline = Shares(), Deadline(2.0)
     glance(rows, make, STEPS, deadline, watcher)
     assert all(row.rate > 1e4 for row in rows)
     in_turns(rows[:2], make, STEPS, deadline, watcher)
     assert len(rows[0].speeds) == len(rows[1].speeds) >= 5
     assert rows[2].speeds == []
-    assert 0.1 < rows[0].rate / rows[0].glance < 10  # steps a second, both of them
+    assert rows[0].rate == pytest.approx(rows[0].glance, rel=0.9)
     assert watcher.told == sorted(watcher.told)
     assert watcher.told[-1] == 1.0
 
