@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -115,7 +115,8 @@ class TorchNetwork(FlatVectors):
         self._norms = {
             name: one for name, one in module.named_modules() if isinstance(one, _BatchNorm) and one.training
         }
-        self._hold_statistics()
+        for one in self._norms.values():
+            one.eval()
         self._adopt()
 
     def forward(self, inputs: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -278,20 +279,20 @@ class TorchNetwork(FlatVectors):
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
-    @contextmanager
-    def _statistics(self) -> Iterator[None]:
+    def _statistics(self) -> AbstractContextManager[None]:
         """Within a pass for gradients of the parameters, batch norms take the statistics of this batch."""
         learns = self._slot is not None and not self._reads_back
-        for one in self._norms.values() if learns else ():
+        return self._taking_statistics() if learns and self._norms else nullcontext()
+
+    @contextmanager
+    def _taking_statistics(self) -> Iterator[None]:
+        for one in self._norms.values():
             one.train()
         try:
             yield
         finally:
-            self._hold_statistics()
-
-    def _hold_statistics(self) -> None:
-        for one in self._norms.values():
-            one.eval()
+            for one in self._norms.values():
+                one.eval()
 
     def _keep(self, outputs: Tensor) -> Tensor:
         if self._slot is not None:
