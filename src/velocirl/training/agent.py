@@ -337,15 +337,20 @@ class Agent(Changing, metaclass=Documented):
             arrays[ROWS] = np.array(arrays[ROWS][:])
         return State(arrays, document)
 
-    def save(self, path: str | Path, *, memory: bool = True) -> Path:
+    def save(self, path: str | Path, *, memory: bool = True, training: bool = True) -> Path:
         """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it.
 
         Without its `memory`, where it has one, the file is small; an agent loaded from it begins with an empty one.
+        Without what `training` needs it is smallest: what was learnt, and nothing of optimisers and copies.
         """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".safetensors")
         state = self.state(live=True)
-        write_state(path, whole(state.arrays if memory else forget(state.arrays)), state.document)
+        arrays = state.arrays if memory else forget(state.arrays)
+        if not training:
+            kept = self.specs({}).keys() | {name for name in arrays if name.startswith(("recent.", "reported."))}
+            arrays = {name: array for name, array in arrays.items() if name in kept}
+        write_state(path, whole(arrays), state.document)
         return path
 
     @classmethod
