@@ -4,6 +4,7 @@ import importlib.util
 from types import SimpleNamespace
 
 import numpy as np
+import pictures
 import pytest
 from hybrid import aiming, forbidding, noting
 
@@ -37,7 +38,12 @@ def found(module):
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"needs the wheels {', '.join(missing())}, but no GPU")
 
 CAPABILITY = 9, 0
-ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1", aiming, noting, forbidding]
+FRAMES = [
+    pictures.define("Rows-v0", observe_row=pictures.observe_row),
+    pictures.define("Coloured-v0", stack=2, skip=2, **pictures.COLOURED),
+    pictures.define("Whole-v0", stack=3, observe=pictures.observe),
+]
+ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1", aiming, noting, forbidding, *FRAMES]
 
 
 @pytest.fixture
