@@ -189,3 +189,18 @@ def test_the_work_that_threads_of_a_gpu_share_is_that_of_one(kind, draws):
 
 def test_frames_are_moved_in_the_widest_words():
     assert [words_of(size) for size in (7056, 12, 6, 5)] == [(882, "u8"), (3, "u4"), (3, "u2"), (5, "u1")]
+
+
+def observe_row_until_step_40(state, params, y, row):
+    for x in range(WIDTH):
+        row[x if state.count < 40 else 99] = 1
+
+
+def test_a_wrong_index_in_a_row_is_told_with_its_copy_where_indices_are_tested():
+    environment = define("Frames-v0", observe_row=observe_row_until_step_40, stack=2, max_steps=None)
+    fleet = velocirl.make_vec(environment, 3, params={"length": 99}, seed=0, check=True)
+    fleet.reset()
+    for _ in range(39):
+        fleet.step(np.zeros(3, np.int64))
+    with pytest.raises(DefinitionError, match=r"observe_row fails with IndexError(.|\n)*step 40 of its episode"):
+        fleet.step(np.zeros(3, np.int64))

@@ -28,8 +28,8 @@ def drawing_in_tiles(environment: Environment) -> Callable[..., Any] | None:
     if environment.observe_row is None:
         return None
     observe_row: Any = environment.observe_row
-    shape, kind = environment.frame.shape or (), np.dtype(environment.frame.dtype)
-    height, width = int(shape[0]), int(shape[1])
+    shape: Any = environment.frame.shape
+    height, width, kind = int(shape[0]), int(shape[1]), np.dtype(environment.frame.dtype)
     room = width_of_tile(width, int(np.prod(shape[2:])) * kind.itemsize)
     if room is None:
         return None
