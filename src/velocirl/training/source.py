@@ -7,13 +7,16 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from math import prod
 from statistics import median
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from velocirl.buffers.records import Frames
 from velocirl.engine import registry
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
@@ -111,6 +114,14 @@ class Source:
     def tensors_on(self) -> str | None:
         """The kind of device where the observations of copies that were given are tensors: "cpu" or "cuda"."""
         return getattr(self.ready, "tensors_on", None)
+
+    @property
+    def frames(self) -> Frames | None:
+        """What observations are made of that are pictures: bytes, of which each step adds a frame."""
+        space = self.observation_space
+        if not isinstance(space, Box) or space.dtype != np.uint8:
+            return None
+        return Frames(1, prod(space.shape))
 
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
         """Copies to learn from."""

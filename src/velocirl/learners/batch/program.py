@@ -39,6 +39,7 @@ from velocirl.learners.batch.networks import (
     BatchNetworks,
 )  # fmt: skip
 from velocirl.learners.batch.sequence import Sequence
+from velocirl.learners.frames import Stacks, load_pixel
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
@@ -51,10 +52,10 @@ class Rows(NamedTuple):
     """The rows that go through a program, as columns (see `engine.columns`), all agents' one after the other."""
 
     row: Any  # of records
-    fields: Mapping[str, Any]  # of float32 (rows, numbers): what networks may read
+    fields: Mapping[str, Any]  # of float32 (rows, numbers), or Stacks: what networks may read
     widths: Mapping[str, int]  # of those fields
     rng: Any  # of streams
-    fetch: Work | None = None  # what finds the rows first
+    fetch: tuple[Work, ...] = ()  # what finds the rows first
     memory: Memory | None = None  # what a recurrent network needs beside them
 
 
@@ -154,8 +155,8 @@ class BatchProgram:
     def _fetch(self) -> None:
         """Find the rows, and load of them what no function changes."""
         sequence, memory = self._sequence, self._rows.memory
-        if self._rows.fetch is not None:
-            sequence.for_rows(self._rows.fetch)
+        if self._rows.fetch:
+            sequence.for_rows(*self._rows.fetch)
         for part in self.program.passes:
             for one in part.stages:
                 if isinstance(one, Forward) and part.every is None and self._per[one.name] == 1:
@@ -184,7 +185,9 @@ class BatchProgram:
         for name in one.reads:
             source, width = self._rows.fields[name], self._rows.widths[name]
             if name in names and (one.name, name) not in self._loaded:
-                if per > 1:
+                if isinstance(source, Stacks):
+                    wide.append((Work(load_pixel, (source, inputs, start, per)), rows * per * width))
+                elif per > 1:
                     several = inputs.reshape(rows, per, -1)
                     self._sequence.for_rows(Work(load_several, (_several(source), several, start)))
                 elif width > WIDE:
