@@ -62,18 +62,16 @@ def step(state, params, action, rng):
     return float(action) + 0.1 * state.step, state.step >= state.length
 
 
-def observe(state, params, observation):
-    for k in range(STACK):
-        seen = max(state.step - (STACK - 1 - k), 0)
-        observation[k, 0, 0] = state.number // 256
-        observation[k, 0, 1] = state.number % 256
-        observation[k, 1, 0] = seen
-        observation[k, 1, 1] = 255 - seen
+def observe(state, params, frame):
+    frame[0, 0] = state.number // 256
+    frame[0, 1] = state.number % 256
+    frame[1, 0] = state.step
+    frame[1, 1] = 255 - state.step
 
 
 filmed = Environment(
-    "Filmed-v0", state=State, params=Params, observation=SPACE, action=Discrete(2), max_steps=LIMIT,
-    reset=reset, step=step, observe=observe,
+    "Filmed-v0", state=State, params=Params, observation=Box(0, 255, (2, 2), np.uint8), action=Discrete(2), stack=STACK,
+    max_steps=LIMIT, reset=reset, step=step, observe=observe,
 )  # fmt: skip
 
 
@@ -104,7 +102,7 @@ class HostFilmed(gymnasium.Env):
 
 def store(monkeypatch, frames):
     """Let agents made from now on store their observations so: frame by frame, or as networks read them (None)."""
-    monkeypatch.setattr(Source, "frames", property(lambda self: frames))
+    monkeypatch.setattr(Source, "stored", property(lambda self: frames))
 
 
 class Step(NamedTuple):

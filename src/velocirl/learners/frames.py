@@ -1,7 +1,8 @@
 """What is recorded and read of observations that are stored frame by frame; see `buffers.frames`.
 
-As in `recording`, functions are for one index and written once for every device. Where pixels are moved the index is
-that of a single one among those of all copies or rows, so that a GPU shares them out; `n` counts them.
+As in `recording`, functions are for one index, written once for every device. Where pixels are moved, an index `n` is
+that of a strip of `strip` pixels, among those of all frames of all copies or rows: on a CPU a whole frame, and single
+pixels on a GPU, so that it shares them out.
 """
 
 from __future__ import annotations
@@ -56,25 +57,44 @@ class Stacks(NamedTuple):
     around: int  # the frames of a ring, where places go around
 
 
-def load_pixel(n, r, t, stacks, into, start, per):  # noqa: ARG001 - every function of an index has the same first arguments
-    """Write number n of the observations of all rows to where a network reads it, `per` times for each row."""
+def strips_of(size: int, strip: int) -> int:
+    """How many strips a frame of so many pixels has."""
+    return -(-size // strip)
+
+
+def strip_at(n, size, strip):
+    """The frame to which a strip belongs, its first pixel, and the one after its last."""
+    strips = (size + strip - 1) // strip
+    frame = n // strips
+    begin = (n - frame * strips) * strip
+    return frame, begin, min(begin + strip, size)
+
+
+def load_strip(n, r, t, stacks, into, start, per, strip):  # noqa: ARG001 - every function of an index has the same first arguments
+    """Write a strip of the observations of all rows to where a network reads it, `per` times for each row."""
     size = stacks.frames.shape[1]
-    width = stacks.stack * size
-    q = n // width
-    j = n - q * width
-    k = j // size
+    number, begin, stop = strip_at(n, size, strip)
+    q = number // stacks.stack
+    k = number - q * stacks.stack
     i = q // per
-    row = frame_of(
-        stacks.newest[i], stacks.before[i], stacks.age[i], stacks.stack - 1 - k, stacks.copies, stacks.around
-    )
-    into[q, start + j] = np.float32(stacks.frames[row, j - k * size]) * stacks.table[0].factor
+    newest, before, age = stacks.newest[i], stacks.before[i], stacks.age[i]
+    frame = stacks.frames[frame_of(newest, before, age, stacks.stack - 1 - k, stacks.copies, stacks.around)]
+    read, at, factor = into[q], start + k * size, stacks.table[0].factor
+    for p in range(begin, stop):
+        read[at + p] = np.float32(frame[p]) * factor
 
 
-def show(shown, i, j):
-    """Let the network read number j of what copy i sees; gives the byte."""
-    pixel = shown.observation[i, j]
-    shown.inputs[i, j] = np.float32(pixel) * shown.table[0].factor
-    return pixel
+def show(shown, i, at, begin, stop):
+    """Let the network read what copy i sees, of the frame that begins at a place."""
+    seen, read, factor = shown.observation[i], shown.inputs[i], shown.table[0].factor
+    for p in range(at + begin, at + stop):
+        read[p] = np.float32(seen[p]) * factor
+
+
+def keep(seen, at, frame, begin, stop):
+    """Keep a strip of the frame that begins at a place of what is seen."""
+    for p in range(begin, stop):
+        frame[p] = seen[at + p]
 
 
 # Rollouts -------------------------------------------------------------------------------------------------------------
@@ -89,25 +109,29 @@ class Film(NamedTuple):
     cuts_from: int  # the first place behind those of the steps
 
 
-def see_first(n, r, t, shown, film):  # noqa: ARG001
+def see_first(n, r, t, shown, film, strip):  # noqa: ARG001
     """What a copy sees before the first step, with the frames before: as a new episode, which nothing came before."""
-    width, size = shown.observation.shape[1], film.frames.shape[1]
-    i = n // width
-    j = n - i * width
-    k = j // size
-    film.frames[k * film.copies + i, j - k * size] = show(shown, i, j)
+    size = film.frames.shape[1]
+    number, begin, stop = strip_at(n, size, strip)
+    i = number // film.stack
+    k = number - i * film.stack
+    show(shown, i, k * size, begin, stop)
+    keep(shown.observation[i], k * size, film.frames[k * film.copies + i], begin, stop)
 
 
-def see_next_frame(n, r, t, shown, rollout, cuts, film):  # noqa: ARG001
+def see_next_frame(n, r, t, shown, rollout, cuts, film, strip):  # noqa: ARG001
     """What a copy sees after step t: its newest frame, and the last of an episode that was cut off."""
-    width, size = shown.observation.shape[1], film.frames.shape[1]
-    i = n // width
-    j = n - i * width
-    pixel, p = show(shown, i, j), j - (film.stack - 1) * size
-    if p >= 0:
-        film.frames[(film.stack + t) * film.copies + i, p] = pixel
+    size = film.frames.shape[1]
+    number, begin, stop = strip_at(n, size, strip)
+    i = number // film.stack
+    k = number - i * film.stack
+    at = k * size
+    show(shown, i, at, begin, stop)
+    if k == film.stack - 1:
+        keep(shown.observation[i], at, film.frames[(film.stack + t) * film.copies + i], begin, stop)
         if rollout.rows[i, t].ended == TRUNCATED:
-            film.frames[film.cuts_from + i * cuts.time.shape[1] + cuts.count[i] - 1, p] = shown.final[i, j]
+            place = film.cuts_from + i * cuts.time.shape[1] + cuts.count[i] - 1
+            keep(shown.final[i], at, film.frames[place], begin, stop)
 
 
 def begin_age(i, r, t, rollout, film):  # noqa: ARG001
@@ -174,16 +198,15 @@ def remember_frame(i, r, t, sight, told, ring, log):  # noqa: ARG001 - as `recor
     complete(i, t, told, ring, log)
 
 
-def see_now(n, r, t, shown, ring, store, room):  # noqa: ARG001
+def see_now(n, r, t, shown, ring, store, room, strip):  # noqa: ARG001
     """What a copy sees before the first step of an iteration; where nothing is remembered, with the frames before."""
-    width = shown.observation.shape[1]
-    i = n // width
-    j = n - i * width
-    k = j // room.size
-    pixel, back = show(shown, i, j), room.stack - 1 - k
-    if back == 0 or ring.counts[TOTAL] == 0:
-        step = ring.counts[TOTAL] // room.copies
-        store.frames[frame_at(room, step - back, i), j - k * room.size] = pixel
+    number, begin, stop = strip_at(n, room.size, strip)
+    i = number // room.stack
+    k = number - i * room.stack
+    at, back, total = k * room.size, room.stack - 1 - k, ring.counts[TOTAL]
+    show(shown, i, at, begin, stop)
+    if back == 0 or total == 0:
+        keep(shown.observation[i], at, store.frames[frame_at(room, total // room.copies - back, i)], begin, stop)
 
 
 def place_frames(i, r, t, ring, store, room):  # noqa: ARG001
@@ -213,16 +236,17 @@ def place_frames(i, r, t, ring, store, room):  # noqa: ARG001
         store.ending[i] = final_at(room, i, final)
 
 
-def see_ahead(n, r, t, shown, store, room):  # noqa: ARG001
+def see_ahead(n, r, t, shown, store, room, strip):  # noqa: ARG001
     """What a copy sees after a step: its newest frame, and the last of an episode that was cut off."""
-    width = shown.observation.shape[1]
-    i = n // width
-    j = n - i * width
-    pixel, p = show(shown, i, j), j - (room.stack - 1) * room.size
-    if p >= 0:
-        store.frames[store.into[i], p] = pixel
+    number, begin, stop = strip_at(n, room.size, strip)
+    i = number // room.stack
+    k = number - i * room.stack
+    at = k * room.size
+    show(shown, i, at, begin, stop)
+    if k == room.stack - 1:
+        keep(shown.observation[i], at, store.frames[store.into[i]], begin, stop)
         if store.ending[i] != NONE:
-            store.frames[store.ending[i], p] = shown.final[i, j]
+            keep(shown.final[i], at, store.frames[store.ending[i]], begin, stop)
 
 
 def drop(i, r, t, ring, store):  # noqa: ARG001

@@ -84,7 +84,7 @@ def _changing(held: Any) -> bool:
 def _rollout(task: Task, arrays: Mapping[str, Any]) -> Specs:
     """Of learning from rollouts, where one may wait to be learnt from; of another length, it is left aside."""
     copies, inputs = task.config.num_envs, task.encoding.inputs
-    frames = task.source.frames if "waiting.frames" in arrays else None
+    frames = task.source.stored if "waiting.frames" in arrays else None
     kind = rollout_type(inputs, task.action, task.fields, task.values, frames)
     fields, size = records(kind, (None,), _bounds(task, frames)).fields, kind.itemsize
     log = {
@@ -118,7 +118,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
     """Of learning from a memory; how its arrays belong together is the buffer's own to say."""
     config, copies = task.config, task.config.num_envs
     capacity = max(config.buffer_size // copies, 1) * copies
-    frames = task.source.frames if "memory.edges" in arrays else None
+    frames = task.source.stored if "memory.edges" in arrays else None
     kind = transition_type(task.encoding.inputs, task.action, frames=frames)
     last = capacity - 1
     prioritised = {

@@ -249,7 +249,7 @@ class DeepAgent(Agent):
     def frames(self) -> Frames | None:
         """How observations are stored that are bytes; the learner of CPU threads stores what its networks read."""
         in_blocks = self.is_native and self.config.device == "cpu"
-        return None if in_blocks or self.encoding.normalises else self.source.frames
+        return None if in_blocks or self.encoding.normalises else self.source.stored
 
     def resolver(self, fields: Sequence[str]) -> Resolver:
         """What resolves the names in this algorithm's stages."""

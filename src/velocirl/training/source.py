@@ -125,12 +125,17 @@ class Source:
         return getattr(self.ready, "tensors_on", None)
 
     @property
-    def frames(self) -> Frames | None:
-        """What observations are made of that are pictures: bytes, of which each step adds a frame."""
+    def stack(self) -> int:
+        """The frames of an observation."""
+        return 1 if self.native is None else self.native.stack
+
+    @property
+    def stored(self) -> Frames | None:
+        """How observations of bytes are stored, frame by frame; None where they are no bytes."""
         space = self.observation_space
         if not isinstance(space, Box) or space.dtype != np.uint8:
             return None
-        return Frames(1, prod(space.shape))
+        return Frames(self.stack, prod(space.shape) // self.stack)
 
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
         """Copies to learn from."""

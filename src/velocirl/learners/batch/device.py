@@ -70,6 +70,10 @@ class PythonDevice:
         """What an array holds, as a copy on the host."""
         return np.array(array)
 
+    def strip(self, size: int) -> int:
+        """How many pixels of a frame of this size an index moves, see `learners.frames`."""
+        return size
+
     def fetch_rows(self, array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Some rows of an array, as a copy on the host."""
         return array[rows]

@@ -18,9 +18,10 @@ from velocirl.learners.frames import (
     cut_film,
     find_cut,
     grow_older,
-    load_pixel,
+    load_strip,
     see_first,
     see_next_frame,
+    strips_of,
 )  # fmt: skip
 from velocirl.learners.recording import Cuts, Rollout
 from velocirl.learners.task import Task
@@ -38,13 +39,14 @@ class Filming:
     def __init__(self, task: Task, device: Any, film: Film, shown: Shown, rollout: Rollout, cuts: Cuts) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self._device, self._film, self._factor = device, film, float(task.encoding.table[0]["factor"])
-        places, width = cuts.time.shape[0] * cuts.time.shape[1], shown.inputs.shape[1]
-        pixels = shown.inputs.shape[0] * width
+        places = cuts.time.shape[0] * cuts.time.shape[1]
+        strip = device.strip(task.frames.size)
+        strips = task.frames.stack * strips_of(task.frames.size, strip)  # of an observation
         self.at_first = [Work(begin_age, (rollout, film))]
         self.at_the_end = [Work(cut_film, (rollout, cuts))] if places else []
         self.after_a_step = [Work(grow_older, (rollout, film))]
-        self.see_first = device.launch([Work(see_first, (shown, film))], pixels)
-        self.see_next = device.launch([Work(see_next_frame, (shown, rollout, cuts, film))], pixels)
+        self.see_first = device.launch([Work(see_first, (shown, film, strip))], film.copies * strips)
+        self.see_next = device.launch([Work(see_next_frame, (shown, rollout, cuts, film, strip))], film.copies * strips)
         if places:
             table = task.encoding.table
             self._stacks = stacks = make_stacks(
@@ -52,8 +54,8 @@ class Filming:
             )
             self._find_cuts = device.launch([Work(find_cut, (rollout, cuts, film, stacks))], places)
             if len(cuts.inputs) > 0:
-                load = Work(load_pixel, (stacks, cuts.inputs, 0, 1))
-                self._load_cuts = device.launch([load], places * width)
+                load = Work(load_strip, (stacks, cuts.inputs, 0, 1, strip))
+                self._load_cuts = device.launch([load], places * strips)
 
     def load_cuts(self) -> None:
         """Let the network read the last observations of all episodes that may have been cut off."""

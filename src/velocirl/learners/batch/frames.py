@@ -25,6 +25,7 @@ from velocirl.learners.frames import (
     room_of,
     see_ahead,
     see_now,
+    strips_of,
     sum_dropped,
 )  # fmt: skip
 from velocirl.learners.task import Task
@@ -70,10 +71,11 @@ class FrameMemory:
             observation, final = (self.device.zeros(*shape, dtype=np.uint8) for _ in range(2))
         self._shown = shown = Shown(observation, final, self.device.put(self._table), self.inputs)
         room, store, launch = self.room, self._store, self.device.launch
-        pixels = room.copies * room.stack * room.size
-        self._see_now = launch([Work(see_now, (shown, places, store, room))], pixels)
+        strip = self.device.strip(room.size)
+        strips = room.copies * room.stack * strips_of(room.size, strip)
+        self._see_now = launch([Work(see_now, (shown, places, store, room, strip))], strips)
         self._place = launch([Work(place_frames, (places, store, room))], room.copies)
-        self._see_ahead = launch([Work(see_ahead, (shown, store, room))], pixels)
+        self._see_ahead = launch([Work(see_ahead, (shown, store, room, strip))], strips)
         self._drop = []
         if not self._always_whole and len(levels) > 0:
             works = [(0, drop), *((level, sum_dropped) for level in levels)]

@@ -39,7 +39,7 @@ from velocirl.learners.batch.networks import (
     BatchNetworks,
 )  # fmt: skip
 from velocirl.learners.batch.sequence import Sequence
-from velocirl.learners.frames import Stacks, load_pixel
+from velocirl.learners.frames import Stacks, load_strip, strips_of
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
@@ -186,7 +186,9 @@ class BatchProgram:
             source, width = self._rows.fields[name], self._rows.widths[name]
             if name in names and (one.name, name) not in self._loaded:
                 if isinstance(source, Stacks):
-                    wide.append((Work(load_pixel, (source, inputs, start, per)), rows * per * width))
+                    strip = self.device.strip(source.frames.shape[1])
+                    strips = source.stack * strips_of(source.frames.shape[1], strip)
+                    wide.append((Work(load_strip, (source, inputs, start, per, strip)), rows * per * strips))
                 elif per > 1:
                     several = inputs.reshape(rows, per, -1)
                     self._sequence.for_rows(Work(load_several, (_several(source), several, start)))

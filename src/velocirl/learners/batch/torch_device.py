@@ -265,6 +265,10 @@ class CUDADevice(TorchCPUDevice):
         else:
             target.bytes().copy_(source.bytes())
 
+    def strip(self, size: int) -> int:  # noqa: ARG002 - as the CPU's
+        """How many pixels of a frame an index moves: neighbouring threads move neighbouring ones."""
+        return 1
+
     def summing(self, rows: int) -> tuple[int, Callable[..., None]]:
         """How many of an agent's rows our own functions sum up, and `keep(sums, i, record)` for that of row i."""
         return (WARP, keep_sum) if rows % WARP == 0 else super().summing(rows)

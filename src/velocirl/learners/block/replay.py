@@ -199,7 +199,7 @@ class BlockReplay:
     def _memory_of(self, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The memory of a state; what another learner has stored frame by frame, as networks here read it."""
         memory, task, buffer = within("memory", state), self.task, self.buffer
-        if (frames := task.source.frames) is None or "edges" not in memory:
+        if (frames := task.source.stored) is None or "edges" not in memory:
             return memory
         room, factor = room_of(frames, task.source, task.config), np.float32(task.encoding.table[0]["factor"])
         own = {name: memory[name] for name in buffer.bookkeeping() if name in memory}
