@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl import DQN, Box, Discrete, Environment, int32, random, record
-from velocirl.buffers.records import GOES_ON, Frames
+from velocirl.buffers.records import GOES_ON, TERMINATED, Frames
 from velocirl.buffers.replay import PLACE
 from velocirl.learners.batch.frames import FrameMemory
 from velocirl.training.agent import Goal
@@ -155,8 +155,9 @@ def remembering(source, steps, **config):
 def read_back(agent):
     """What networks read of a batch: observations, and those after it, as bytes; with what was drawn."""
     learner, fetch = agent.learner, agent.learner.device.fetch
-    learner.ring.draw()
-    learner.program.run(stepping=False)
+    with learner.device.at_work():
+        learner.ring.draw()
+        learner.program.run(stepping=False)
     now, after = (
         np.rint(fetch(learner.program._inputs[name]) * 255).astype(np.uint8) for name in ("values", "target_values")
     )
@@ -168,3 +169,27 @@ def number_of(steps, groups, place, copies=3):
     """The number of the newest step whose record is at a place."""
     newest = steps - 1
     return newest - (newest - place // copies) % groups
+
+
+def check_what_is_drawn(agent, steps):
+    """Let an agent go on until it has taken so many steps; what it draws then is what was seen. Gives what was met:
+    how steps ended, whether after others, and how many different frames there were in a stack.
+    """
+    met, copies = set(), agent.config.num_envs
+    while agent.steps < steps:
+        agent.begin_iteration(agent.pace(4), agent.steps + 4 * copies)
+        agent.drain()
+    ring = agent.learner.ring
+    log, groups = ring.frames.log, ring.capacity // copies
+    assert len(log) * copies == steps
+    for _ in range(12):
+        now, after, places, lasts = read_back(agent)
+        for b, (place, last) in enumerate(zip(places, lasts, strict=True)):
+            copy, first = place % copies, log[number_of(len(log), groups, place)]
+            end = log[number_of(len(log), groups, last)]
+            np.testing.assert_array_equal(now[b], first.observation[copy])
+            if end.ended[copy] != TERMINATED:  # what comes after a termination is worth nothing
+                np.testing.assert_array_equal(after[b], end.following[copy])
+            stack = first.observation[copy].reshape(STACK, SIZE)
+            met.add((int(end.ended[copy]), bool(last != place), len(np.unique(stack, axis=0))))
+    return met

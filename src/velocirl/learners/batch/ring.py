@@ -24,6 +24,7 @@ from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.frames import FrameMemory
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
+from velocirl.learners.batch.stored_rows import StoredRows, without_frames
 from velocirl.learners.faults import SAID, DeviceMemoryError
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at
@@ -313,7 +314,7 @@ class BatchRing:
             self.frames.load(rows, counts, within("memory", state), episodes_begin=episodes_begin)
         elif episodes_begin:
             cut_off(rows, counts, self._config.num_envs)
-        self.device.store(self.rows, rows if self.frames is None else _without_frames(rows, self.rows.dtype))
+        self.device.store(self.rows, rows if self.frames is None else without_frames(rows, self.rows.dtype))
         self.device.store(self.counts, counts)
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
@@ -345,41 +346,6 @@ class BatchRing:
         self.device.store(self.greatest, greatest)
         for level, add_up in self._sum_all:
             add_up(level)
-
-
-class StoredRows:
-    """The first rows of a ring, whole, of which stretches can be had as arrays; see `buffers.segments.Rows`."""
-
-    def __init__(self, ring: BatchRing, counts: NDArray[np.int64], filled: int) -> None:
-        self._ring, self._counts, self._filled = ring, counts, filled
-        self.dtype: np.dtype[Any] = ring.kind
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As that of an array."""
-        return (self._filled,)
-
-    def __len__(self) -> int:
-        return self._filled
-
-    def __getitem__(self, stretch: slice, /) -> NDArray[Any]:
-        first, stop, _ = stretch.indices(self._filled)
-        rows, ring = np.zeros(max(stop - first, 0), self.dtype), self._ring
-        if len(rows) > 0:
-            stored = ring.device.fetch(ring.rows[first:stop])
-            for name in stored.dtype.names or ():
-                rows[name] = stored[name]
-            if ring.frames is not None:
-                rows["observation"] = ring.frames.observations(self._counts, first, stop)
-        return rows
-
-
-def _without_frames(rows: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
-    """The same records without their frames."""
-    narrowed = np.zeros(len(rows), kind)
-    for name in kind.names or ():
-        narrowed[name] = rows[name]
-    return narrowed
 
 
 @contextmanager
