@@ -64,6 +64,21 @@ def test_a_rollout_that_waits_is_saved_with_its_frames(monkeypatch, tmp_path):
                                   arrays["waiting.frames"])  # fmt: skip
 
 
+def test_a_rollout_that_waits_as_numbers_is_left_aside(monkeypatch, tmp_path):
+    """As runs from before have it: another is collected."""
+    settings = {**ON, "network": "mlp(8)", "overlap": True, "estimator": "vtrace", "num_envs": 2}
+    store(monkeypatch, None)
+    agent = PPO(HostFilmed, **settings).learn(160)
+    assert "waiting.records" in agent.arrays()
+    assert "waiting.frames" not in agent.arrays()
+    path = agent.save(tmp_path / "numbers")
+    store(monkeypatch, FRAMES)
+    loaded = PPO.load(path, HostFilmed)
+    loaded.prepare()
+    assert not loaded.learner._background.full
+    assert loaded.learn(32).steps == 192
+
+
 def test_segments_hold_the_frames(monkeypatch, tmp_path):
     store(monkeypatch, FRAMES)
     monkeypatch.setattr(memory_files, "LARGE", 1)

@@ -97,8 +97,10 @@ class Recorded:
     def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
         """Take what `contents` gave from a saved state; says whether it was there, and of this size."""
         given, own = within(WAITING, state), self._arrays()
-        if "records" in given:  # as wide as a record, which was declared
-            given["records"] = given["records"].view(self.memory.dtype)
+        width = self.memory.shape[1] * self.memory.dtype.itemsize
+        if "records" not in given or given["records"].shape[1] != width:  # none, or of another learner's records
+            return False
+        given["records"] = given["records"].view(self.memory.dtype)
         if not all(name in given and given[name].shape == array.shape for name, array in own.items()):
             return False
         for name, array in own.items():
