@@ -104,7 +104,7 @@ def test_going_on_from_a_file_is_going_on_bit_for_bit(changes, tmp_path):
 
 
 def test_choices_of_a_saved_rollout_become_indices_and_have_bounds():
-    specs = training_specs(PPO(aiming, **SMALL).task())
+    specs = training_specs(PPO(aiming, **SMALL).task(), {})
     action = specs["waiting.records"].fields["action"]
     assert action.minimum.tolist() == [0, -np.inf]
     assert action.maximum.tolist() == [2, np.inf]

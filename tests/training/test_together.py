@@ -5,6 +5,7 @@ They do so on a GPU only; what they share works with torch on a CPU too, where i
 
 import numpy as np
 import pytest
+from filmed import FRAMES, filmed
 
 from velocirl import A2C, DQN, PPO, Checkpoint
 from velocirl.runs.checkpoints import Checkpoints
@@ -58,6 +59,15 @@ def test_each_learns_what_it_would_have_learnt_alone(on_cpu):
             assert {name: found[name] for name in timeless} == pytest.approx(timeless, rel=1e-3, abs=1e-5)
     first, second, _ = agents
     assert np.abs(first.parameters - second.parameters).max() > 1e-3
+
+
+def test_each_sees_its_own_frames(on_cpu):
+    """Stacks, of episodes that end in every way within a rollout."""
+    agents = [PPO(filmed, **SMALL, seed=seed) for seed in SEEDS]
+    assert agents[0].task().frames == FRAMES
+    learn_together(agents, 3 * BATCH)
+    for agent in agents:
+        assert_alike(agent, PPO(filmed, **SMALL, seed=agent.seed).learn(3 * BATCH))
 
 
 def test_one_of_them_goes_on_alone(on_cpu, tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
+from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, TRUNCATED
 from velocirl.buffers.replay import FILLED, PLACE
 
 
@@ -30,7 +30,10 @@ def follow(rows, counts, copies, place, n, gamma):
     for _ in range(min(n - 1, newer)):
         if rows[last].ended != GOES_ON:
             break
-        last = last + copies if last + copies < capacity else last + copies - capacity
+        following = last + copies if last + copies < capacity else last + copies - capacity
+        if rows[following].ended == LOST:  # what comes after that step is not known, but what it began with is
+            break
+        last = following
         reward += discount * np.float64(rows[last].reward)
         discount *= gamma
     if rows[last].ended == TERMINATED:

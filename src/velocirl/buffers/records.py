@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from velocirl.engine.allowance import claim
 from velocirl.engine.errors import DefinitionError
 
-GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # what `ended` says of a step
+# What `ended` says of a step; of one that is lost, the frame with which its episode was cut off is no longer there.
+GOES_ON, TERMINATED, TRUNCATED, LOST = 0, 1, 2, 3
 LINE = 64  # bytes of a line of the cache
 WIDE = ("observation", "next_observation")  # flat, encoded and, where that is asked for, normalised
 
@@ -30,6 +31,18 @@ class Field(NamedTuple):
     shape: tuple[int, ...] = ()
 
 
+# Of steps whose frames are stored: how many frames of its stack lie before the newest, and where the last frame lies of
+# an episode that was cut off, counted among those of the copy, else -1.
+AGE, FINAL = Field("age", np.int32), Field("final", np.int32)
+
+
+class Frames(NamedTuple):
+    """What observations are made of that are stored as bytes, frame by frame; see `buffers.frames`."""
+
+    stack: int  # frames of an observation, the oldest first
+    size: int  # bytes of one
+
+
 class Act(NamedTuple):
     """What an action is made of."""
 
@@ -38,8 +51,10 @@ class Act(NamedTuple):
     choices: int  # the width of its mask, 0 where there is none
 
 
-def rollout_type(inputs: int, act: Act, own: Sequence[Field], values: Sequence[str]) -> np.dtype[Any]:
-    """The record of one step in a rollout, with an algorithm's own fields.
+def rollout_type(
+    inputs: int, act: Act, own: Sequence[Field], values: Sequence[str], frames: Frames | None = None
+) -> np.dtype[Any]:
+    """The record of one step in a rollout, with an algorithm's own fields; frames lie elsewhere.
 
     Of each of the `values` there is also that of the last observation of an episode that was cut off, else 0.
     """
@@ -47,12 +62,16 @@ def rollout_type(inputs: int, act: Act, own: Sequence[Field], values: Sequence[s
     finals = [Field(f"final_{name}", np.float32) for name in values]
     rest = [one for one in own if one.name not in values]
     fields = [Field("reward", np.float32), *first, *finals, *rest, *_chosen(act, "mask"), Field("ended", np.int8)]
+    if frames is not None:
+        return _in_lines(_record([*fields, AGE]))
     return _in_lines(_record([*fields, Field("observation", np.float32, (inputs,))]))
 
 
-def transition_type(inputs: int, act: Act, own: Sequence[Field] = ()) -> np.dtype[Any]:
-    """The record of one step in a memory; zeros of a mask forbid nothing."""
+def transition_type(inputs: int, act: Act, own: Sequence[Field] = (), frames: Frames | None = None) -> np.dtype[Any]:
+    """The record of one step in a memory; zeros of a mask forbid nothing. Of frames, it has the newest one."""
     fields = [Field("reward", np.float32), *own, *_chosen(act, "mask", "next_mask"), Field("ended", np.int8)]
+    if frames is not None:
+        return _record([*fields, AGE, FINAL, Field("observation", np.uint8, (frames.size,))])
     return _record([*fields, *(Field(name, np.float32, (inputs,)) for name in WIDE)])
 
 

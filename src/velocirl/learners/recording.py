@@ -172,14 +172,19 @@ def settle(i, r, t, told, rollout, log):  # noqa: ARG001
 def cut(i, r, t, sight, rollout, cuts, log):  # noqa: ARG001
     """Keep the last observation of an episode that was cut off."""
     if rollout.rows[i, t].ended == TRUNCATED:
-        place = i * cuts.time.shape[1] + cuts.count[i]
-        cuts.time[i, cuts.count[i]] = t
-        cuts.count[i] += 1
-        into = cuts.inputs[place]
-        if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, into) != 0:
+        place = note_cut(i, t, rollout, cuts)
+        if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, cuts.inputs[place]) != 0:
             tell(log, FAULT_IN_OBSERVATION, i, t)
-        for k in range(rollout.state.shape[1]):
-            cuts.state[place, k] = rollout.state[i, k]
+
+
+def note_cut(i, t, rollout, cuts):
+    """Keep when an episode was cut off, and what a recurrent network remembered then; gives the place of the cut."""
+    place = i * cuts.time.shape[1] + cuts.count[i]
+    cuts.time[i, cuts.count[i]] = t
+    cuts.count[i] += 1
+    for k in range(rollout.state.shape[1]):
+        cuts.state[place, k] = rollout.state[i, k]
+    return place
 
 
 def forget(i, r, t, rollout):  # noqa: ARG001
@@ -204,27 +209,38 @@ def look_ahead(i, r, t, sight, inputs, ring, log):
         tell(log, FAULT_IN_OBSERVATION, i, t + ring.clock[STEP])
 
 
-def note(i, r, t, inputs, ring):  # noqa: ARG001
+def note(i, r, t, inputs, ring):
     """Begin the record of a copy's step, with what the network read."""
     place = ring.counts[PLACE] + i
-    into, kept, row = inputs[r], ring.observations[place], ring.rows[place]
+    into, kept = inputs[r], ring.observations[place]
     for j in range(len(kept)):
         kept[j] = into[j]
+    note_mask(i, r, t, ring)
+
+
+def note_mask(i, r, t, ring):  # noqa: ARG001
+    """What was legal is kept with the step, for the update."""
+    row = ring.rows[ring.counts[PLACE] + i]
     for k in range(len(row.mask)):
         row.mask[k] = ring.mask[i, k]
 
 
 def remember(i, r, t, sight, told, ring, log):  # noqa: ARG001
     """Complete the record of a copy's step."""
-    place, now = ring.counts[PLACE] + i, t + ring.clock[STEP]
-    row = ring.rows[place]
+    complete(i, t, told, ring, log)
+    place = ring.counts[PLACE] + i
+    seen = sight.final[i] if ring.rows[place].ended != GOES_ON else sight.observation[i]
+    if encode(seen, sight.table, sight.centre, sight.inverse_scale, ring.next_observations[place]) != 0:
+        tell(log, FAULT_IN_OBSERVATION, i, t + ring.clock[STEP])
+
+
+def complete(i, t, told, ring, log):
+    """Complete the record of a copy's step, but for its observations."""
+    now, row = t + ring.clock[STEP], ring.rows[ring.counts[PLACE] + i]
     outcome(row, told.reward[i], told.terminated[i], told.truncated[i])
     if row.reward * 0 != 0:
         tell(log, FAULT_IN_REWARD, i, now)
     over = row.ended != GOES_ON
-    seen = sight.final[i] if over else sight.observation[i]
-    if encode(seen, sight.table, sight.centre, sight.inverse_scale, ring.next_observations[place]) != 0:
-        tell(log, FAULT_IN_OBSERVATION, i, now)
     for k in range(len(row.next_mask)):
         # That of a final observation is not known: by now it is the next episode's. Zeros forbid nothing.
         row.next_mask[k] = 0 if over else ring.mask[i, k]

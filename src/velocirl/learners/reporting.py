@@ -70,14 +70,14 @@ def settling(fields: Sequence[str], endings: Endings) -> Recording:
     return settle_and_report, (endings,)
 
 
-def remembering(fields: Sequence[str], endings: Endings) -> Recording:
+def remembering(fields: Sequence[str], endings: Endings, record: Callable[..., Any] = remember) -> Recording:
     """What records a step into a memory, see `recording.remember`."""
     if not fields:
-        return remember, ()
+        return record, ()
     report = reporting(fields)
 
     def remember_and_report(i, r, t, sight, told, ring, log, endings):
-        remember(i, r, t, sight, told, ring, log)
+        record(i, r, t, sight, told, ring, log)
         report(told, endings, i, t + ring.clock[STEP])
 
     return remember_and_report, (endings,)

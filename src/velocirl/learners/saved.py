@@ -6,13 +6,14 @@ many random streams a learner has) may be of any length here, and is made anew w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.records import TRUNCATED, rollout_type, transition_type
+from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
 from velocirl.engine.fleet_state import fleet_specs
 from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
 from velocirl.learners.task import Task
@@ -21,12 +22,15 @@ from velocirl.optim.optimisers import optimiser_from
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
 
 
-def training_specs(task: Task) -> Specs:
-    """All that a learner saves, besides what the agent has of its own."""
+def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
+    """All that a learner saves, besides what the agent has of its own.
+
+    Observations of bytes may be frames or what networks read, as `arrays` have them: a learner takes in both.
+    """
     copies, common = task.config.num_envs, _common(task)
     native = task.source.native
     fleet = {} if native is None else fleet_specs(native, copies)
-    kind = _rollout(task) if task.value is not None else _memory(task)
+    kind = _rollout(task, arrays) if task.value is not None else _memory(task, arrays)
     return {**common, **_networks(task), **named("fleet", fleet), **kind}
 
 
@@ -79,11 +83,12 @@ def _changing(held: Any) -> bool:
     return held is not None and held.takes_statistics
 
 
-def _rollout(task: Task) -> Specs:
+def _rollout(task: Task, arrays: Mapping[str, Any]) -> Specs:
     """Of learning from rollouts, where one may wait to be learnt from; of another length, it is left aside."""
     copies, inputs = task.config.num_envs, task.encoding.inputs
-    kind = rollout_type(inputs, task.action, task.fields, task.values)
-    fields, size = records(kind, (None,), _bounds(task)).fields, kind.itemsize
+    frames = task.source.stored if "waiting.frames" in arrays else None
+    kind = rollout_type(inputs, task.action, task.fields, task.values, frames)
+    fields, size = records(kind, (None,), _bounds(task, frames)).fields, kind.itemsize
     log = {
         "ends": ArraySpec(np.int32, (1, None, copies), -1),
         "returns": _numbers(1, None, copies),
@@ -100,6 +105,8 @@ def _rollout(task: Task) -> Specs:
         "fault": ArraySpec(np.int32, (copies,), 0),
         "start_state": _numbers(copies, None),
     }
+    if frames is not None:
+        waiting["frames"] = ArraySpec(np.uint8, (None, frames.size))
     optional = {**named("pending", pending), **named("waiting", waiting)}
     return {
         "learner.minibatches": _counts(2),
@@ -108,11 +115,12 @@ def _rollout(task: Task) -> Specs:
     }
 
 
-def _memory(task: Task) -> Specs:
+def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
     """Of learning from a memory; how its arrays belong together is the buffer's own to say."""
     config, copies = task.config, task.config.num_envs
     capacity = max(config.buffer_size // copies, 1) * copies
-    kind = transition_type(task.encoding.inputs, task.action)
+    frames = task.source.stored if "memory.edges" in arrays else None
+    kind = transition_type(task.encoding.inputs, task.action, frames=frames)
     last = capacity - 1
     prioritised = {
         "memory.priorities": ArraySpec(np.float32, (capacity,), 0),
@@ -123,16 +131,28 @@ def _memory(task: Task) -> Specs:
     return {
         "learner.updates": _counts(1),
         "policy.noise": _numbers(copies, task.head.action_size),
-        "memory.rows": records(kind, (None,), _bounds(task)),
+        "memory.rows": records(kind, (None,), _bounds(task, frames)),
         "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
         "memory.rng": ArraySpec(np.uint64, (2,)),
+        **named("memory", {} if frames is None else _frames(frames, copies)),
         **{name: replace(one, optional=True) for name, one in prioritised.items()},
     }
 
 
-def _bounds(task: Task) -> dict[str, tuple[Any, Any]]:
+def _frames(frames: Frames, copies: int) -> Specs:
+    """Of a memory of frames: those that no record has, and how many episodes of each copy were cut off."""
+    return {
+        "edges": ArraySpec(np.uint8, (frames.stack * copies, frames.size)),
+        "finals": ArraySpec(np.uint8, (None, frames.size)),
+        "cuts": ArraySpec(np.int64, (copies,), 0, 2**62),
+    }
+
+
+def _bounds(task: Task, frames: Frames | None) -> dict[str, tuple[Any, Any]]:
     """Of the fields of a step that become an index, or say what happened."""
     bounds: dict[str, tuple[Any, Any]] = {"ended": (0, TRUNCATED), "mask": (0, 1), "next_mask": (0, 1)}
+    if frames is not None:
+        bounds |= {"ended": (0, LOST), "age": (0, frames.stack - 1), "final": (-1, 2**31 - 1)}
     head = task.head
     choices = head.action_size - head.numbers
     if choices:

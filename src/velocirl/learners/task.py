@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.records import Act, Field
+from velocirl.buffers.records import Act, Field, Frames
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
 from velocirl.learners.seeding import Seeds
@@ -40,6 +40,7 @@ class Task:
     observation_moments: RunningMoments
     recent: int  # episodes that a report tells of at most
     phases: dict[str, float]
+    frames: Frames | None = None  # where observations are stored frame by frame
     # Of algorithms that learn from rollouts:
     value: Call | None = None  # what is told of an observation besides an action
     values: Sequence[str] = ()  # the fields that this writes

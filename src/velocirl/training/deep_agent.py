@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.saved import Specs, check_arrays, streams
@@ -241,7 +242,14 @@ class DeepAgent(Agent):
             observation_moments=self.observation_moments,
             recent=self.recent_returns.maxlen or 0,
             phases=self.phases,
+            frames=self.frames,
         )
+
+    @property
+    def frames(self) -> Frames | None:
+        """How observations are stored that are bytes; the learner of CPU threads stores what its networks read."""
+        in_blocks = self.is_native and self.config.device == "cpu"
+        return None if in_blocks or self.encoding.normalises else self.source.stored
 
     def resolver(self, fields: Sequence[str]) -> Resolver:
         """What resolves the names in this algorithm's stages."""
@@ -277,7 +285,7 @@ class DeepAgent(Agent):
     def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
         """What the arrays of such an agent must be; those of a learner are there where it has learnt."""
         own = {name: normaliser(array) for name, array in self.own_arrays().items() if name.endswith(".moments")}
-        training = training_specs(self.task()) if TRAINED in arrays else {}
+        training = training_specs(self.task(), arrays) if TRAINED in arrays else {}
         return {**self._policy_specs(), "acting.rng": streams(1), **own, **training}
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -7,13 +7,16 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from math import prod
 from statistics import median
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from velocirl.buffers.records import Frames
 from velocirl.engine import registry
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
@@ -120,6 +123,19 @@ class Source:
     def tensors_on(self) -> str | None:
         """The kind of device where the observations of copies that were given are tensors: "cpu" or "cuda"."""
         return getattr(self.ready, "tensors_on", None)
+
+    @property
+    def stack(self) -> int:
+        """The frames of an observation."""
+        return 1 if self.native is None else self.native.stack
+
+    @property
+    def stored(self) -> Frames | None:
+        """How observations of bytes are stored, frame by frame; None where they are no bytes."""
+        space = self.observation_space
+        if not isinstance(space, Box) or space.dtype != np.uint8:
+            return None
+        return Frames(self.stack, prod(space.shape) // self.stack)
 
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
         """Copies to learn from."""

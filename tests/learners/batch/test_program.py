@@ -158,7 +158,7 @@ class Update:
         streams = Indexed(device.put(np.zeros((1, 2), np.uint64)), index)
         rows = Rows(
             Indexed(flat, index), {"observation": Indexed(observations, index)}, {"observation": 1}, streams,
-            self.drawing.drawn,
+            (self.drawing.drawn,),
         )  # fmt: skip
         self.program = BatchProgram(program_of(config), networks, rows, ROWS)
         device.store(self.drawing._order, np.stack([generator.permutation(COPIES * HORIZON) for _ in range(AGENTS)]))

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side, without_gaps
 from velocirl.engine import random
+from velocirl.engine.allowance import claim
 from velocirl.engine.compiler.columns import Shared, Timed
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, keep_mask
+from velocirl.learners.batch.film import Filming, make_film
 from velocirl.learners.commands import command_for
 from velocirl.learners.experience import Experience
+from velocirl.learners.frames import Shown
 from velocirl.learners.host import HostExperience
 from velocirl.learners.recording import (
     Cuts,
@@ -57,12 +60,18 @@ def keep_final(p, r, t, cuts, values, finals):  # noqa: ARG001 - every function 
 class Recorded:
     """What is learnt from: the records of a rollout in the memory of one device, and what was summed up and logged."""
 
-    def __init__(self, task: Task, device: Any, agents: int, state_size: int) -> None:
+    def __init__(self, task: Task, device: Any, agents: int, state_size: int, cuts: int = 0) -> None:
+        """With room for the last frames of so many episodes that are cut off in it."""
         config, inputs, zeros = task.config, task.encoding.inputs, device.zeros
         copies = agents * config.num_envs
-        kind = rollout_type(inputs, task.action, task.fields, task.values)
+        kind = rollout_type(inputs, task.action, task.fields, task.values, task.frames)
+        if device.name != "cuda":
+            rows, frames = (config.horizon + 1) * copies, task.frames
+            pixels = 0 if frames is None else (rows + (frames.stack - 1) * copies + cuts) * frames.size
+            claim(rows * kind.itemsize + pixels, f"a rollout of {rows - copies:,} steps (num_envs, horizon)")
         # Neighbouring copies lie side by side, as a GPU writes them.
         self.memory = device.records((config.horizon + 1, copies), kind)
+        self.film = None if task.frames is None else make_film(device, task.frames, config.horizon, copies, cuts)
         self.records = self.memory.transpose(1, 0)  # (copies, horizon + 1)
         ends = agents, config.horizon, config.num_envs
         self.log = Log(
@@ -88,8 +97,10 @@ class Recorded:
     def load_contents(self, state: Mapping[str, NDArray[Any]]) -> bool:
         """Take what `contents` gave from a saved state; says whether it was there, and of this size."""
         given, own = within(WAITING, state), self._arrays()
-        if "records" in given:  # as wide as a record, which was declared
-            given["records"] = given["records"].view(self.memory.dtype)
+        width = self.memory.shape[1] * self.memory.dtype.itemsize
+        if "records" not in given or given["records"].shape[1] != width:  # none, or of another learner's records
+            return False
+        given["records"] = given["records"].view(self.memory.dtype)
         if not all(name in given and given[name].shape == array.shape for name, array in own.items()):
             return False
         for name, array in own.items():
@@ -102,6 +113,7 @@ class Recorded:
             "records": self.memory, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
             "fault": log.fault, "reward_sums": self.reward_sums, "observation_sums": self.observation_sums,
             "start_state": self.start_state, **({"reported": self.reported} if self.report else {}),
+            **({} if self.film is None else {"frames": self.film.frames[: self.film.cuts_from]}),
         }  # fmt: skip
 
 
@@ -116,7 +128,9 @@ class BatchCollector:
         self.on_host = not (self.in_kernels or self._itself)
         here = self._here = device.on_host() if self.on_host else device  # where copies step
         self._agents, copies, inputs = len(seeds), len(seeds) * config.num_envs, task.encoding.inputs
-        self.recorded = Recorded(task, here, len(seeds), network.state_size)
+        most = self._most_cuts()
+        places = copies * most
+        self.recorded = Recorded(task, here, len(seeds), network.state_size, places)
         self._host: Any = None  # of environments that Python steps: a HostExperience, or of tensors
         self.fleet: Any = None  # the copies, where they are compiled
         experience = self._make_copies(seeds)
@@ -124,15 +138,16 @@ class BatchCollector:
         self._rng = here.put(np.concatenate([random.streams(one.policy, config.num_envs) for one in seeds]))
         self._inputs, self._outputs = here.zeros(copies, inputs), here.zeros(copies, network.outputs)
         self._state, self._discounted = here.zeros(copies, network.state_size), here.zeros(copies)
-        most = self._most_cuts()
-        places = copies * most
+        # Where only those are valued that there are, frames become what the network reads when that is done.
+        self._values_all = len(seeds) > 1 or (self.in_kernels and here.captures)
         self._cuts = Cuts(
             count=here.zeros(copies, dtype=np.int32),
             time=here.zeros(copies, most, dtype=np.int32),
-            inputs=here.zeros(places, inputs),
+            inputs=here.zeros(places if task.frames is None or self._values_all else 0, inputs),
             state=here.zeros(places, network.state_size),
         )
         self._cut_outputs = here.zeros(places, network.outputs)
+        self._filming: Filming | None = None  # where observations are stored frame by frame
         self._bind(experience, copies, places)
 
     def collect(self) -> None:
@@ -140,6 +155,8 @@ class BatchCollector:
         if self._host is not None:
             self._host.begin()  # by the thread that will step them
         self._begin(0)
+        if self._filming is not None:
+            self._filming.see_first(0)
         self._here.copy(self.recorded.start_state, self._state)
         for t in range(self._horizon):
             self._forward(self._inputs, self._state, self._outputs, remember=True)
@@ -149,6 +166,8 @@ class BatchCollector:
                 self._decide(t)
                 self._host.step()
                 self._record(t)
+            if self._filming is not None:
+                self._filming.see_next(t)
         self._forward(self._inputs, self._state, self._outputs, remember=False)
         self._finish(self._horizon)
         self._value_cuts()
@@ -211,9 +230,10 @@ class BatchCollector:
         sight = Sight(
             experience.observation, experience.final, here.put(task.encoding.table), self.centre, self.inverse_scale
         )
+        film = recorded.film
         rollout = Rollout(
             rows=narrow(records),
-            observations=records["observation"],
+            observations=records["observation"] if film is None else film.frames,
             values=side_by_side(records, task.values),
             finals=side_by_side(records, [f"final_{name}" for name in task.values]),
             gamma=here.put(np.full(1, task.config.gamma, np.float32)),
@@ -243,13 +263,20 @@ class BatchCollector:
             Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
         ]
         record_step, more = settling(task.report, Endings(experience.final_state, recorded.reported))
+        ends = [Work(cut, (sight, rollout, cuts, log))] if places else []
+        looks = [Work(see_next, (sight, self._inputs, rollout, log))]
+        first = [Work(see, (sight, self._inputs, rollout, log))]
+        if film is not None:
+            shown = Shown(experience.observation, experience.final, sight.table, self._inputs)
+            self._filming = filming = Filming(task, here, film, shown, rollout, cuts)
+            first, ends, looks = filming.at_first, filming.at_the_end, filming.after_a_step
         after = [
             Work(record_step, (experience.told, rollout, log, *more)),
-            *([Work(cut, (sight, rollout, cuts, log))] if places else []),
+            *ends,
             *([Work(forget, (rollout,))] if self.network.state_size else []),
-            Work(see_next, (sight, self._inputs, rollout, log)),
+            *looks,
         ]
-        begin = [Work(begin_rollout, (rollout, cuts, log)), Work(see, (sight, self._inputs, rollout, log))]
+        begin = [Work(begin_rollout, (rollout, cuts, log)), *first]
         self._begin = here.launch(begin, copies)
         if self._host is None:
             self._step = here.launch([*before, *here.stepping(self.fleet), *after], copies)
@@ -279,7 +306,9 @@ class BatchCollector:
         cuts, outputs = self._cuts, self._cut_outputs
         if len(outputs) == 0:
             return
-        if self._agents > 1 or (self.in_kernels and self._here.captures):
+        if self._values_all:
+            if self._filming is not None:
+                self._filming.load_cuts()
             self._forward(cuts.inputs, cuts.state, outputs, remember=False)
         else:  # those that there are
             there_are = np.arange(cuts.time.shape[1]) < self._here.fetch(cuts.count)[:, None]
@@ -287,6 +316,7 @@ class BatchCollector:
             if len(places) == 0:
                 return
             made = self._here.zeros(len(places), outputs.shape[1])
-            self._forward(cuts.inputs[places], cuts.state[places], made, remember=False)
+            read = cuts.inputs[places] if self._filming is None else self._filming.read_cuts(places)
+            self._forward(read, cuts.state[places], made, remember=False)
             outputs[places] = made
         self._value(0)

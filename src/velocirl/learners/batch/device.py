@@ -70,6 +70,22 @@ class PythonDevice:
         """What an array holds, as a copy on the host."""
         return np.array(array)
 
+    def strip(self, size: int) -> int:
+        """How many pixels of a frame of this size an index moves, see `learners.frames`."""
+        return size
+
+    def fetch_rows(self, array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows of an array, as a copy on the host."""
+        return array[rows]
+
+    def store_rows(self, array: Any, rows: NDArray[np.int64], host: NDArray[Any]) -> None:
+        """Replace some rows of an array."""
+        array[rows] = host
+
+    def numbers(self, array: Any, rows: NDArray[np.int64], factor: float) -> Any:
+        """Some rows of bytes as single precision, multiplied, for networks."""
+        return array[rows].astype(np.float32) * np.float32(factor)
+
     def copy(self, target: Any, source: Any) -> None:
         """Copy an array of this device, or of the host, into another of this device."""
         target[...] = source

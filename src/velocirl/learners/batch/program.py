@@ -39,6 +39,7 @@ from velocirl.learners.batch.networks import (
     BatchNetworks,
 )  # fmt: skip
 from velocirl.learners.batch.sequence import Sequence
+from velocirl.learners.frames import Stacks, load_strip, strips_of
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
@@ -51,10 +52,10 @@ class Rows(NamedTuple):
     """The rows that go through a program, as columns (see `engine.columns`), all agents' one after the other."""
 
     row: Any  # of records
-    fields: Mapping[str, Any]  # of float32 (rows, numbers): what networks may read
+    fields: Mapping[str, Any]  # of float32 (rows, numbers), or Stacks: what networks may read
     widths: Mapping[str, int]  # of those fields
     rng: Any  # of streams
-    fetch: Work | None = None  # what finds the rows first
+    fetch: tuple[Work, ...] = ()  # what finds the rows first
     memory: Memory | None = None  # what a recurrent network needs beside them
 
     def part(self, some: slice) -> Rows:
@@ -95,7 +96,7 @@ class BatchProgram:
                 continue
             width = sum(rows.widths[field] for field in one.reads)
             many, outputs = total * self._per[name], networks.networks[one.network].outputs
-            self._inputs[name] = zeros(many, width)
+            self._inputs[name] = zeros(many // parts, width)  # of one part; what comes out is kept of all
             self._outputs[name], self._gradients[name] = zeros(many, outputs), zeros(many, outputs)
         slots = [(call, name) for call in program.calls for name in call.metrics]
         names = program.metrics
@@ -188,8 +189,8 @@ class BatchProgram:
     def _fetch(self) -> None:
         """Find the rows, and load of them what no function changes."""
         sequence, memory = self._sequence, self._rows.memory
-        if self._rows.fetch is not None:
-            sequence.for_rows(self._rows.fetch)
+        if self._rows.fetch:
+            sequence.for_rows(*self._rows.fetch)
         for part in self.program.passes if len(self._parts) == 1 else ():
             for one in part.stages:
                 if isinstance(one, Forward) and part.every is None and self._per[one.name] == 1:
@@ -212,13 +213,17 @@ class BatchProgram:
 
     def _load(self, one: Forward, names: Iterable[str]) -> None:
         """Copy fields to where a network reads them, unless that was done."""
-        inputs, per, start = self._of(self._inputs, one.name), self._per[one.name], 0
+        inputs, per, start = self._inputs[one.name], self._per[one.name], 0
         rows = len(inputs) // per
         wide = []
         for name in one.reads:
             source, width = self._rows.fields[name], self._rows.widths[name]
             if name in names and (one.name, name) not in self._loaded:
-                if per > 1:
+                if isinstance(source, Stacks):
+                    strip = self.device.strip(source.frames.shape[1])
+                    strips = source.stack * strips_of(source.frames.shape[1], strip)
+                    wide.append((Work(load_strip, (source, inputs, start, per, strip)), rows * per * strips))
+                elif per > 1:
                     several = inputs.reshape(rows, per, -1)
                     self._sequence.for_rows(Work(load_several, (_several(source), several, start)))
                 elif width > WIDE:
@@ -232,7 +237,7 @@ class BatchProgram:
 
     def _add_forward(self, one: Forward) -> None:
         self._load(one, one.reads)
-        inputs = self._of(self._inputs, one.name)
+        inputs = self._inputs[one.name]
         network, outputs = self.networks.networks[one.network], self._of(self._outputs, one.name)
         learns = [part for part in self._later(one) if isinstance(part, Backward) and part.name == one.name]
         reading = network.reading_back if any(part.into for part in learns) else network.learning
@@ -271,7 +276,8 @@ class BatchProgram:
             self._sequence.call_with(lambda accumulate: network.backward(given, accumulate or again, one.name))
         else:
             if one.into not in self._slopes:
-                self._slopes[one.into] = {one.name: self.device.zeros(*self._inputs[one.name].shape)}
+                rows, width = len(self._outputs[one.name]), self._inputs[one.name].shape[-1]
+                self._slopes[one.into] = {one.name: self.device.zeros(rows, width)}
             slopes = self._of(self._slopes[one.into], one.name)
             self._sequence.call(
                 lambda: self.device.copy(slopes, network.input_gradient(given, one.name).reshape(slopes.shape))
@@ -405,6 +411,9 @@ def _numbers_type(width: int) -> np.dtype[Any]:
 
 def _cut(column: Any, some: slice) -> Any:
     """Some of a column, of which an index may say where they are."""
+    if isinstance(column, Stacks):
+        places = {name: getattr(column, name)[some] for name in ("newest", "before", "age")}
+        return column._replace(**places)
     return column._replace(index=column.index[some]) if isinstance(column, Indexed) else column[some]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.records import drawn_type, transition_type
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
 from velocirl.learners.batch.learner import BatchLearner
@@ -35,12 +34,9 @@ class BatchReplay(BatchLearner):
     def __init__(self, task: Task, device: Any, most_steps: int) -> None:
         config = task.config
         super().__init__(task, device, agents=1, scaling=config.precision == "fp16")
-        kind = transition_type(task.encoding.inputs, task.action)
-        drawn = drawn_type(task.action, task.fields)
-        self.ring = BatchRing(device, config, kind, drawn, self.clock, task.seeds.learner)
-        batch = config.effective_batch_size
+        batch, parts = config.effective_batch_size, config.gradient_accumulation
+        self.ring = BatchRing(device, task, self.clock)
         self._streams = device.put(random.streams(task.seeds.learner + 1, batch))
-        parts = config.gradient_accumulation
         self.program = BatchProgram(task.program, self.networks, self._rows(), batch, parts=parts)
         self.steps = make_steps(task, device, self.networks, self.ring, most_steps)
         self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
@@ -144,8 +140,11 @@ class BatchReplay(BatchLearner):
         for name in names:
             array = drawn.rows[name]
             fields[name] = array if len(array.shape) > 1 else array[:, None]
-        fields["observation"] = Indexed(ring.rows["observation"], drawn.places)
-        fields["next_observation"] = Indexed(ring.rows["next_observation"], drawn.lasts)
+        if ring.frames is not None:
+            fields["observation"], fields["next_observation"] = ring.frames.now, ring.frames.after
+        else:
+            fields["observation"] = Indexed(ring.rows["observation"], drawn.places)
+            fields["next_observation"] = Indexed(ring.rows["next_observation"], drawn.lasts)
         inputs = self.task.encoding.inputs
         widths = {name: array.shape[-1] for name, array in fields.items() if name in names}
         return Rows(drawn.rows, fields, {**widths, "observation": inputs, "next_observation": inputs}, self._streams)

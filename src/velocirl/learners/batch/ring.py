@@ -15,14 +15,20 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.n_step import cut_off, follow
 from velocirl.buffers.prioritised import fraction, power
-from velocirl.buffers.records import narrow
+from velocirl.buffers.records import LOST, drawn_type, narrow, narrow_type, transition_type
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
 from velocirl.buffers.sum_tree import CHILDREN, allocate_tree, find, leaf_of, sum_up, total_of
 from velocirl.engine import random
+from velocirl.engine.allowance import claim
+from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work
+from velocirl.learners.batch.frames import FrameMemory
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
+from velocirl.learners.batch.stored_rows import StoredRows, without_frames
 from velocirl.learners.faults import SAID, DeviceMemoryError
+from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at
+from velocirl.learners.task import Task
 
 EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
 
@@ -115,7 +121,10 @@ def sum_all(node, r, level, ring):  # noqa: ARG001
 def draw(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
     """Draw a record, each as probable as any other."""
     drawn.rows[b].weight = 1.0
-    note(b, random.integer(rng[b], 0, ring.counts[FILLED]), ring, drawn, extent)
+    place = random.integer(rng[b], 0, ring.counts[FILLED])
+    while ring.rows[place].ended == LOST:  # the newest never is
+        place = random.integer(rng[b], 0, ring.counts[FILLED])
+    note(b, place, ring, drawn, extent)
 
 
 def draw_by_share(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
@@ -164,24 +173,33 @@ def revise(b, r, t, ring, drawn, clock):  # noqa: ARG001
 class BatchRing:
     """Records of single steps in groups, one for each step of the fleet."""
 
-    def __init__(
-        self, device: Any, config: Any, kind: np.dtype[Any], drawn: np.dtype[Any], clock: Clock, seed: int
-    ) -> None:
+    def __init__(self, device: Any, task: Task, clock: Clock) -> None:
+        config = task.config
         self.device, self._config = device, config
         copies, batch, zeros = config.num_envs, config.effective_batch_size, device.zeros
         self.capacity = max(config.buffer_size // copies, 1) * copies
         if self.capacity > MOST_ROWS:
             raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {config.buffer_size:,}")
         self.prioritised = config.priority == "proportional"
-        with tells_of_ring(device.name, self.capacity, kind.itemsize):
+        # The record of a step; where frames lie elsewhere, the rows have all of it but the frame.
+        self.kind = transition_type(task.encoding.inputs, task.action, frames=task.frames)
+        kind = self.kind if task.frames is None else narrow_type(self.kind)
+        room = None if task.frames is None else room_of(task.frames, task.source, config)
+        pixels = 0 if room is None else room.rows * room.size
+        size = self.capacity * kind.itemsize + pixels
+        if device.name != "cuda":
+            claim(size, f"a memory of {self.capacity:,} transitions (buffer_size)")
+        with tells_of_ring(device.name, self.capacity, size // self.capacity):
             self.rows = device.records((self.capacity,), kind)
+            self.frames = None if task.frames is None else FrameMemory(device, task)
         tree, starts = allocate_tree(self.capacity if self.prioritised else 1)
         self._starts = starts
         self.tree, self.counts, self.greatest = zeros(*tree.shape), zeros(3, dtype=np.int64), zeros(1)
         device.fill(self.greatest, 1.0)
         self.places = Places(narrow(self.rows), self.counts, self.tree, device.put(starts), self.greatest)
         numbers = zeros(batch, dtype=np.int64), zeros(batch, dtype=np.int64), zeros(batch), zeros(1)
-        self.drawn = Drawn(*numbers, device.records((batch,), drawn))
+        self.drawn = Drawn(*numbers, device.records((batch,), drawn_type(task.action, task.fields)))
+        seed = task.seeds.learner
         self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
         # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
@@ -198,10 +216,11 @@ class BatchRing:
         self._begin = launch([Work(begin_iteration, (timing,))], 1)
         self._advance = launch([Work(advance, (places, timing, extent))], 1)
         choose = draw_by_share if self.prioritised else draw
-        self._draw = launch([Work(choose, (places, drawn, self.streams, extent))], batch)
+        finds = [] if self.frames is None else [self.frames.finds(places, drawn)]
+        self._draw = launch([Work(choose, (places, drawn, self.streams, extent)), *finds], batch)
         if not self.prioritised:
             return
-        levels = range(1, len(self._starts))
+        levels = self._levels
         self._admit = launch([Work(admit, (places,))], copies)
         self._weigh = launch([Work(weigh, (drawn, timing))], batch)
         self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
@@ -213,6 +232,16 @@ class BatchRing:
         self._sum_newest = [(level, launch([Work(sum_newest, (places, extent))], count)) for level, count in near]
         self._sum_all = [(level, launch([Work(sum_all, (places,))], count)) for level, count in every]
 
+    @property
+    def _levels(self) -> range:
+        """Those of the tree of priorities, but for its leaves."""
+        return range(1, len(self._starts) if self.prioritised else 1)
+
+    def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:
+        """Let frames come from these arrays of what copies see."""
+        assert self.frames is not None  # noqa: S101 - only then it is called
+        self.frames.bind(self.places, self._levels, observation, final, on_host=on_host)
+
     def begin(self, pace: Any) -> None:
         """At the beginning of an iteration."""
         self.device.write(self.pace, np.array([tuple(pace)], PACE))
@@ -220,6 +249,8 @@ class BatchRing:
 
     def advance(self) -> None:
         """After a group was written."""
+        if self.frames is not None:
+            self.frames.keep()
         if self.prioritised:
             self._admit(0)
             for level, add_up in self._sum_newest:
@@ -245,17 +276,19 @@ class BatchRing:
         self._rate(0)
         self.device.find_greatest(self.drawn.leaves, self.greatest)
         self._revise(0)
-        for level in range(1, len(self._starts)):
+        for level in self._levels:
             self._sum_drawn(level)
 
     def state(self) -> dict[str, Any]:
         """What a native buffer's state has, and the streams of a batch's rows."""
         counts = self.device.fetch(self.counts)
         state = {
-            "memory.rows": self._written(int(counts[FILLED])),
+            "memory.rows": self._written(counts),
             "memory.counts": counts,
             "memory.rng": self._own_stream.copy(),
         }
+        if self.frames is not None:
+            state |= named("memory", self.frames.state(counts))
         if not self.device.sequential:
             state["learner.draws"] = self.device.fetch(self.streams)
         if self.prioritised:
@@ -265,18 +298,23 @@ class BatchRing:
 
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
         """Go on from a state; where new episodes begin, those of before are cut off."""
-        counts, rows = state["memory.counts"].copy(), np.zeros(self.capacity, self.rows.dtype)
+        if self.frames is not None:
+            state = self.frames.converted(state, self.kind)
+        counts, rows = state["memory.counts"].copy(), np.zeros(self.capacity, self.kind)
         if len(state["memory.rows"]) != counts[FILLED] or state["memory.rows"].dtype != rows.dtype:
             raise ValueError("memory.rows of the state are not of such an agent: load one of the same environment")
-        if counts[FILLED] > self.capacity or (counts[FILLED] < self.capacity) != (counts[PLACE] == counts[FILLED]):
+        total, copies = int(counts[TOTAL]), self._config.num_envs
+        if counts[:TOTAL].tolist() != [total % self.capacity, min(total, self.capacity)] or total % copies:
             raise ValueError(
                 f"the memory of the state is not one of {self.capacity} transitions: give the same buffer_size and"
                 " num_envs"
             )
         rows[: counts[FILLED]] = state["memory.rows"][:]
-        if episodes_begin:
+        if self.frames is not None:
+            self.frames.load(rows, counts, within("memory", state), episodes_begin=episodes_begin)
+        elif episodes_begin:
             cut_off(rows, counts, self._config.num_envs)
-        self.device.store(self.rows, rows)
+        self.device.store(self.rows, rows if self.frames is None else without_frames(rows, self.rows.dtype))
         self.device.store(self.counts, counts)
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
@@ -286,18 +324,22 @@ class BatchRing:
                 streams = random.streams(int(self._own_stream[0]), batch)
             self.device.store(self.streams, streams)
         if self.prioritised:
-            self._load_priorities(state, int(counts[FILLED]))
+            self._load_priorities(state, rows["ended"][: counts[FILLED]])
         self.device.synchronise()
 
-    def _written(self, filled: int) -> Any:
+    def _written(self, counts: NDArray[np.int64]) -> Any:
         """The rows that are written, where they lie; those of a GPU come to this machine piece by piece."""
-        return self.rows[:filled] if isinstance(self.rows, np.ndarray) else DeviceRows(self.device, self.rows, filled)
+        filled = int(counts[FILLED])
+        if self.frames is None and isinstance(self.rows, np.ndarray):
+            return self.rows[:filled]
+        return StoredRows(self, counts, filled)
 
-    def _load_priorities(self, state: Mapping[str, NDArray[Any]], filled: int) -> None:
-        """Those of the state, or where it has none, all alike."""
+    def _load_priorities(self, state: Mapping[str, NDArray[Any]], ended: NDArray[np.int8]) -> None:
+        """Those of the state, or where it has none, all alike; steps that are lost are not drawn."""
         leaves = state.get("memory.priorities")
         if leaves is None or leaves.shape != (self.capacity,):
-            leaves = (np.arange(self.capacity) < filled).astype(np.float32)
+            leaves = (np.arange(self.capacity) < len(ended)).astype(np.float32)
+        leaves = np.where(np.isin(np.arange(self.capacity), np.flatnonzero(ended == LOST)), np.float32(0), leaves)
         tree = np.zeros(self.tree.shape, np.float32)
         tree.reshape(-1)[: self.capacity] = leaves
         self.device.store(self.tree, tree)
@@ -305,21 +347,6 @@ class BatchRing:
         self.device.store(self.greatest, greatest)
         for level, add_up in self._sum_all:
             add_up(level)
-
-
-class DeviceRows:
-    """The first rows of a ring on a device, of which stretches can be had as arrays; see `buffers.segments.Rows`."""
-
-    def __init__(self, device: Any, rows: Any, filled: int) -> None:
-        self._device, self._rows, self._filled = device, rows, filled
-        self.dtype: np.dtype[Any] = rows.dtype
-
-    def __len__(self) -> int:
-        return self._filled
-
-    def __getitem__(self, stretch: slice, /) -> NDArray[Any]:
-        first, stop, _ = stretch.indices(self._filled)
-        return self._device.fetch(self._rows[first:stop]) if stop > first else np.zeros(0, self.dtype)
 
 
 @contextmanager

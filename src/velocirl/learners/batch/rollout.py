@@ -19,11 +19,13 @@ from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.background import Background
 from velocirl.learners.batch.collector import BatchCollector, Recorded
+from velocirl.learners.batch.frames import make_stacks
 from velocirl.learners.batch.learner import BatchLearner
 from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
+from velocirl.learners.frames import find_sample
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
 from velocirl.learners.phases import add
 from velocirl.learners.schedule import Schedule
@@ -286,11 +288,20 @@ class BatchRollout(BatchLearner):
             if flat.dtype[name].base == np.float32:
                 array = flat[name]
                 fields[name] = array if len(array.shape) > 1 else array[:, None]
-        fields["observation"] = records.reshape(-1)["observation"]
+        film, works = self.recorded.film, (fetch,)
+        if film is None:
+            fields["observation"] = records.reshape(-1)["observation"]
         widths = {name: array.shape[-1] for name, array in fields.items()}
         memory = self._drawing.memory(flat, self.recorded.start_state) if state_size else None
-        columns = {name: Indexed(array, index) for name, array in fields.items()}
-        return Rows(Indexed(flat, index), columns, widths, Indexed(self._streams, index), fetch, memory)
+        columns: dict[str, Any] = {name: Indexed(array, index) for name, array in fields.items()}
+        if film is not None and self.task.frames is not None:
+            stacks = make_stacks(
+                self.device, film.frames, self.task.frames, self.task.encoding.table, len(index), film.copies,
+                film.cuts_from,
+            )  # fmt: skip
+            columns["observation"], widths["observation"] = stacks, self.task.encoding.inputs
+            works = fetch, Work(find_sample, (index, flat, stacks))
+        return Rows(Indexed(flat, index), columns, widths, Indexed(self._streams, index), works, memory)
 
     @property
     def _draws(self) -> bool:

@@ -18,9 +18,10 @@ from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.commands import command_for
 from velocirl.learners.experience import Experience
+from velocirl.learners.frames import Steps, remember_frame
 from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import Pace, exploration_at
-from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note
+from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note, note_mask, remember
 from velocirl.learners.reporting import Endings, remembering
 from velocirl.learners.task import Task
 
@@ -33,7 +34,8 @@ class Stepping:
         clock: Any, exploration: Any,
     ) -> None:  # fmt: skip
         copies, zeros, head = task.config.num_envs, device.zeros, task.head
-        self.inputs, self.outputs = zeros(copies, task.encoding.inputs), zeros(copies, outputs)
+        self.inputs = zeros(copies if task.frames is None else 0, task.encoding.inputs)
+        self.outputs = zeros(copies, outputs)
         self.noise = zeros(copies, head.action_size)
         ends = 1, most_steps, copies
         self.log = Log(
@@ -44,8 +46,17 @@ class Stepping:
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
         sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
         rows = narrow(records)
-        seen, following = records["observation"], records["next_observation"]
-        ring = Ring(rows, seen, following, counts, self.noise, experience.mask, clock)
+        common = counts, self.noise, experience.mask, clock
+        if task.frames is None:
+            ring = Ring(rows, records["observation"], records["next_observation"], *common)
+            record = remember
+            self.look = [Work(look, (sight, self.inputs, ring, self.log))]
+            self.look_ahead = [Work(look_ahead, (sight, self.inputs, ring, self.log))]
+            self.note = [Work(note, (self.inputs, ring))]
+        else:  # what is seen is the ring's to keep, for the network too
+            ring, record = Steps(rows, *common), remember_frame
+            self.look = self.note = [Work(note_mask, (ring,))]
+            self.look_ahead = []
         known = {
             task.acting: self.outputs,
             "row": Ringed(rows, counts),
@@ -57,14 +68,11 @@ class Stepping:
         }
         columns = tuple(known[name] for name in task.act.arguments)
         command, table = command_for(task.source.action_space)
-        self.look = Work(look, (sight, self.inputs, ring, self.log))
-        self.look_ahead = Work(look_ahead, (sight, self.inputs, ring, self.log))
-        self.note = Work(note, (self.inputs, ring))
         self.check = Work(check_output, (self.outputs, self.log, clock))
         self.act = Work(by_row(task.act.function, head if task.act.takes_head else None), columns)
         self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
         self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
-        record_step, more = remembering(task.report, Endings(experience.final_state, self.reported))
+        record_step, more = remembering(task.report, Endings(experience.final_state, self.reported), record)
         self.remember = Work(record_step, (sight, experience.told, ring, self.log, *more))
 
 
@@ -78,14 +86,21 @@ class FleetSteps:
         self.device, self._ring, self._copies = device, ring, task.config.num_envs
         self._network = networks.networks[task.acting]
         timing = ring.timing
+        experience = self._make_copies(task)
         self._parts = parts = Stepping(
-            task, device, self._make_copies(task), self._network.outputs, most_steps, ring.rows, ring.counts,
-            timing.clock.step, timing.exploration,
+            task, device, experience, self._network.outputs, most_steps, ring.rows, ring.counts, timing.clock.step,
+            timing.exploration,
         )  # fmt: skip
         self.log, self.reported = parts.log, parts.reported
-        self._look = device.launch([parts.look_ahead], self._copies)
-        self._warm_up = self._around_a_step([parts.note, parts.draw, parts.command])
-        self._step = self._around_a_step([parts.note, parts.check, parts.act, parts.command])
+        self._inputs = parts.inputs
+        if ring.frames is None:
+            look = device.launch(parts.look_ahead, self._copies)
+            self._look: Callable[[], None] = lambda: look(0)
+        else:
+            ring.bind_frames(experience.observation, experience.final, on_host=False)
+            self._inputs, self._look = ring.frames.inputs, ring.frames.begin
+        self._warm_up = self._around_a_step([*parts.note, parts.draw, parts.command])
+        self._step = self._around_a_step([*parts.note, parts.check, parts.act, parts.command])
 
     def _make_copies(self, task: Task) -> Experience:
         source, device = task.source, self.device
@@ -95,14 +110,14 @@ class FleetSteps:
         return device.experience(self.fleet)
 
     def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
-        after = [self._parts.remember, self._parts.look_ahead]
+        after = [self._parts.remember, *self._parts.look_ahead]
         return self.device.launch([*before, *self.device.stepping(self.fleet), *after], self._copies)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""
         self.device.fill(self.log.ends, -1)
         self.device.fill(self.log.fault, 0)
-        self._look(0)
+        self._look()
 
     def explore(self, step: int, pace: Pace) -> None:
         """How much is explored is known on the device."""
@@ -114,7 +129,7 @@ class FleetSteps:
 
     def step(self) -> None:
         """One step by the network's actions."""
-        made, _ = self._network.forward(self._parts.inputs)
+        made, _ = self._network.forward(self._inputs)
         self.device.copy(self._parts.outputs, made)
         self._step(0)
         self._ring.advance()
@@ -161,7 +176,7 @@ class TensorSteps(FleetSteps):
 
     def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
         decide = self.device.launch(before, self._copies)
-        remember = self.device.launch([self._parts.remember, self._parts.look_ahead], self._copies)
+        remember = self.device.launch([self._parts.remember, *self._parts.look_ahead], self._copies)
 
         def step(place: int) -> None:
             decide(place)
@@ -189,7 +204,9 @@ class HostSteps:
             self._exploration,
         )  # fmt: skip
         self.log, self.reported, launch = parts.log, parts.reported, host.launch
-        self._look = launch([parts.look], copies)
+        self._look = launch(parts.look, copies)
+        if ring.frames is not None:
+            ring.bind_frames(self._host.arrays.observation, self._host.arrays.final, on_host=True)
         self._draw = launch([parts.draw, parts.command], copies)
         self._act = launch([parts.check, parts.act, parts.command], copies)
         self._remember = launch([parts.remember], copies)
@@ -200,6 +217,8 @@ class HostSteps:
         self._clock[:] = 0
         self.device.on_host().fill(self.log.ends, -1)
         self.device.on_host().fill(self.log.fault, 0)
+        if self._ring.frames is not None:
+            self._ring.frames.begin()
 
     def explore(self, step: int, pace: Pace) -> None:
         """How much is explored in the step that comes next."""
@@ -214,7 +233,9 @@ class HostSteps:
     def step(self) -> None:
         """One step by the network's actions."""
         self._look(0)
-        made, _ = self._network.forward(self.device.from_host(self._parts.inputs))
+        frames = self._ring.frames
+        read = self.device.from_host(self._parts.inputs) if frames is None else frames.inputs
+        made, _ = self._network.forward(read)
         self.device.on_host().copy(self._parts.outputs, made)
         self._act(0)
         self._go_on()

@@ -70,6 +70,21 @@ class TorchCPUDevice(PythonDevice):
         """What an array holds, as a copy on the host."""
         return np.array(_numpy(array))
 
+    def fetch_rows(self, array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows of an array, as a copy on the host."""
+        self.synchronise()
+        return array[torch.from_numpy(rows).to(self.torch)].cpu().numpy()
+
+    def store_rows(self, array: Any, rows: NDArray[np.int64], host: NDArray[Any]) -> None:
+        """Replace some rows of an array."""
+        self.synchronise()
+        array[torch.from_numpy(rows).to(self.torch)] = torch.from_numpy(np.ascontiguousarray(host)).to(self.torch)
+        self.synchronise()
+
+    def numbers(self, array: Any, rows: NDArray[np.int64], factor: float) -> Any:
+        """Some rows of bytes as single precision, multiplied, for networks."""
+        return array[torch.from_numpy(rows).to(self.torch)].float() * factor
+
     def copy(self, target: Any, source: Any) -> None:
         """Copy an array of this device, or of the host, into another of this device."""
         if isinstance(target, torch.Tensor) and isinstance(source, torch.Tensor):
@@ -249,6 +264,10 @@ class CUDADevice(TorchCPUDevice):
             target.store(source)
         else:
             target.bytes().copy_(source.bytes())
+
+    def strip(self, size: int) -> int:  # noqa: ARG002 - as the CPU's
+        """How many pixels of a frame an index moves: neighbouring threads move neighbouring ones."""
+        return 1
 
     def summing(self, rows: int) -> tuple[int, Callable[..., None]]:
         """How many of an agent's rows our own functions sum up, and `keep(sums, i, record)` for that of row i."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.frames_converted import to_observations
 from velocirl.buffers.making import make_buffer
 from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.records import drawn_type, narrow, transition_type
@@ -54,6 +55,7 @@ from velocirl.learners.commands import command_for
 from velocirl.learners.counters import TIMED, Meter, clear, read
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.faults import check_faults, check_update
+from velocirl.learners.frames import room_of
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import PACE, Pace, updates_due
@@ -187,13 +189,22 @@ class BlockReplay:
         """Go on from a saved state."""
         own = self._arrays()
         streams = own.pop("learner.rng")
-        self.buffer.load_state(within("memory", state))
+        self.buffer.load_state(self._memory_of(state))
         for name, array in own.items():
             array[...] = state[name]
         if state["learner.rng"].shape == streams.shape:  # else it comes from another device
             streams[...] = state["learner.rng"]
         self._load_experience(state)
         self.take()
+
+    def _memory_of(self, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The memory of a state; what another learner has stored frame by frame, as networks here read it."""
+        memory, task, buffer = within("memory", state), self.task, self.buffer
+        if (frames := task.source.stored) is None or "edges" not in memory:
+            return memory
+        room, factor = room_of(frames, task.source, task.config), np.float32(task.encoding.table[0]["factor"])
+        own = {name: memory[name] for name in buffer.bookkeeping() if name in memory}
+        return {**own, **to_observations(memory, room, buffer.rows.dtype, factor)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         own = {
