@@ -41,6 +41,7 @@ from velocirl.training.saved import named_environment, require_known, unasked_fi
 from velocirl.training.source import Given, Source
 from velocirl.training.words import changed, own_arguments, own_settings
 from velocirl.vector.making import GYMNASIUM
+from velocirl.vector.preprocessing.switches import text_of
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
@@ -104,7 +105,9 @@ class Agent(Changing, metaclass=Documented):
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
-        self.source = Source(env, config.get("params"))
+        self.source = Source(env, config.get("params"), config.get("preprocess"))
+        if self.source.preprocess is not None:
+            config = {**config, "preprocess": text_of(self.source.preprocess)}
         if params := self.source.saved_params():
             config = {**config, "params": params}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
