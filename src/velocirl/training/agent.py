@@ -96,6 +96,7 @@ class Agent(Changing, metaclass=Documented):
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
     untuned: ClassVar[Mapping[str, Any]] = {}  # settings in environments that are not ours, which have no presets
+    pictures: ClassVar[Mapping[str, Any]] = {}  # and beside those where pictures are preprocessed
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -160,7 +161,9 @@ class Agent(Changing, metaclass=Documented):
 
     def preset(self) -> Mapping[str, Any]:
         """The settings with which this algorithm is known to learn its environment, or those that nobody knows."""
-        return self.untuned if self.source.native is None else self.source.preset(self.name)
+        if self.source.native is not None:
+            return self.source.preset(self.name)
+        return self.untuned if self.source.preprocess is None else {**self.untuned, **self.pictures}
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Settings of which some may depend on what was given."""

@@ -55,6 +55,7 @@ class Source:
         self.native: Environment | None = None
         self.num_envs: int | None = None  # where copies were given, and not only what they are made of
         self.ready: HostInterface | None = None  # copies that somebody made
+        self.own_threads = False  # whether copies step on threads that are not ours
         self.makers: str | Makers = ""  # what other copies of an environment that steps in Python are made of
         if isinstance(environment, (str, Environment)):
             self._find(environment)
@@ -159,6 +160,7 @@ class Source:
         """Processes are of no use to a compiled environment, or to copies that are there."""
         if workers:
             why = "is compiled and needs no workers" if self.native is not None else "steps as its maker chose"
+            why = "steps on threads of ALE's own" if self.own_threads else why
             raise ValueError(f"{self.id} {why}; they are for gym: environments")
 
     def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
@@ -209,7 +211,7 @@ class Source:
             raise ValueError("params are for environments that are made here: set them where you make yours")
         if self.preprocess is not None:
             raise ValueError(
-                f"preprocess={text_of(self.preprocess)!r} is for environments that are made here, and a VectorEnv is made:"
+                f"preprocess={text_of(self.preprocess)!r} is for what is made here, and a VectorEnv is made already:"
                 " give its id, what makes its environments, or make_vec(id, num_envs, preprocess=...)"
             )
         if isinstance(envs, HostInterface):  # of our own, which knows what it was made of
@@ -228,12 +230,9 @@ class Source:
         # Whoever starts many trainings at once gives each a number of threads, as `velocirl train --seeds` does.
         said = os.environ.get("OMP_NUM_THREADS", "")
         workers = min(available_cores(), num_envs, int(said) if said.isdecimal() else num_envs)
-        if workers <= 1 or self.masked or os.name != "posix" or not isinstance(self.given, str):
+        if workers <= 1 or self.masked or self.own_threads or os.name != "posix" or not isinstance(self.given, str):
             return 0
-        one = make_host(self.makers, 1, None, **self._made_with)
-        if isinstance(one, ALEVectorEnv):  # which has threads of its own
-            return 0
-        here = num_envs * _step_seconds(one)
+        here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self._made_with))
         return workers if here > WORTH * (here / workers + WORKERS_TAKE) else 0
 
     @property
@@ -251,14 +250,15 @@ class Source:
         shape = self.observation_space.shape or ()
         if self.preprocess is None and len(shape) > 1 and is_game(find_source(self.makers)):
             warnings.warn(
-                f'{self.id} is learnt from its screens as they are, {shape}: preprocess="atari" skips, shrinks and stacks'
-                " them as papers do",
+                f'{self.id} is learnt from its screens as they are, {shape}: preprocess="atari" skips, shrinks and'
+                " stacks them as papers do",
                 stacklevel=5,
             )
 
     def _look(self, envs: VectorEnv, *, close: bool = True) -> None:
         self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
         self.masked = "action_mask" in envs.reset(seed=0)[1]
+        self.own_threads = isinstance(envs, ALEVectorEnv)
         if close:
             envs.close()
 

@@ -29,7 +29,7 @@ def find_spec(name: str) -> EnvSpec:
 
 
 def import_for(name: str) -> str:
-    """The id in `MODULE:ID`, once the module that registers it was imported; that of a known namespace needs no name."""
+    """The id in `MODULE:ID`, once the module that registers it was imported; some namespaces need not name it."""
     module, _, own = name.rpartition(":")
     known, installing = MODULES.get(own.partition("/")[0], ("", ""))
     if not (module or known):

@@ -79,8 +79,8 @@ def make_vec(
     wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
     with `workers`, in processes; further options go to it. Episodes are cut off as `make` says.
 
-    `preprocess="atari"` lets an agent see the pictures of a gym: environment as papers have it, (4, 84, 84) of uint8; each
-    part is a switch: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30)".
+    `preprocess="atari"` shows the pictures of a gym: environment as papers do, in stacks of (4, 84, 84). Each part is a
+    switch: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30)".
     """
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         ours = (
@@ -156,7 +156,7 @@ def make_host(
         if preprocess is None:
             return _host_copies(environment, num_envs, workers, options)
         source, switches = find_source(environment), switches_from(preprocess)
-        if steps_in_ale(source, options):
+        if steps_in_ale(source, options, switches):
             if workers:
                 raise ValueError(f"{environment} steps on threads of ALE's own: leave workers out")
             return make_in_ale(source, num_envs, options, switches)

@@ -48,7 +48,7 @@ def has_vector(source: Source, arguments: Mapping[str, Any]) -> bool:
 
 
 def ale_seed(seed: int | None) -> int:
-    """The seed of an emulator, as ALE's single environment mixes it; its vector takes no more than 31 bits. -1: none."""
+    """The seed of an emulator, as ALE's single environment mixes it, in the 31 bits that its vector takes; -1: none."""
     if seed is None:
         return -1
     return int(np.random.SeedSequence(seed).generate_state(2)[1]) & 0x7FFFFFFF
@@ -75,17 +75,16 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         super().__init__(source, num_envs, seed, AutoresetMode.SAME_STEP, copy, infos=False, arguments=arguments)
         from ale_py.vector_env import AtariVectorEnv  # the extra `atari`
 
-        self.preprocess: Atari = switches
+        self.preprocess, self._by_life = switches, switches.life_loss
         given = {name: value for name, value in source.kwargs.items() if name not in SKIPPING} | arguments
         if limit is not None:
             given[FRAME_LIMIT] = min(limit * switches.skip, given.get(FRAME_LIMIT, limit * switches.skip))
-        height, width = (switches.size, switches.size) if switches.size else _screen(given["game"])
         self._ale = AtariVectorEnv(
             num_envs=self.num_envs,
             num_threads=min(self.num_envs, available_cores()),
             autoreset_mode=AutoresetMode.SAME_STEP,
-            img_height=height,
-            img_width=width,
+            img_height=switches.size,
+            img_width=switches.size,
             grayscale=switches.gray,
             stack_num=switches.stack,
             frameskip=switches.skip,
@@ -125,7 +124,9 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         self.call(name)
 
     def _reset_copies(
-        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+        self,
+        seeds: dict[int, int | None],
+        options: dict[str, Any] | None,  # noqa: ARG002 - a game takes none
     ) -> tuple[Records, NDArray[Any] | None]:
         chosen = np.zeros(self.num_envs, np.bool_)
         chosen[list(seeds)] = True
@@ -145,7 +146,7 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         self._returns += arrays.rewards
         self._lengths += 1
         over = any_of(terminated) or any_of(truncated)
-        lost = self._lives != before and self.preprocess.life_loss
+        lost = self._by_life and self._lives != before
         if not (over or lost or self._young):
             return [], None
         ended = terminated | truncated
@@ -182,13 +183,3 @@ class ALEVectorEnv(HostInterface, VectorEnv):
                 self._young[copy] = pictures + 1
             else:
                 del self._young[copy]
-
-
-def _screen(game: str) -> tuple[int, int]:
-    """The height and width of a game's screen, which not all have alike."""
-    import ale_py
-
-    emulator = ale_py.ALEInterface()
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    emulator.loadROM(ale_py.roms.get_rom_path(game))
-    return emulator.getScreenDims()

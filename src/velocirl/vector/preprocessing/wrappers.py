@@ -62,16 +62,15 @@ class MaxAndSkip(gymnasium.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Repeat the action until the episode ends; rewards add up."""
-        total, earlier, latest = 0.0, None, None
+        total, pictures = 0.0, []
         terminated, truncated, info = False, False, {}
         for _ in range(self._skip):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            earlier, latest = latest, np.array(observation)  # of its own: an environment may draw over its last picture
+            pictures.append(np.array(observation))  # its own memory: an environment may draw over its last picture
             if terminated or truncated:
                 break
-        seen = latest if earlier is None else np.maximum(earlier, latest)
-        return seen, total, terminated, truncated, info
+        return np.maximum(*pictures[-2:]) if len(pictures) > 1 else pictures[0], total, terminated, truncated, info
 
 
 class RandomNoops(gymnasium.Wrapper):
@@ -148,7 +147,7 @@ def preprocessed(env: gymnasium.Env, switches: Atari, limit: int | None = None) 
     if switches.stack > 1:
         env = FrameStackObservation(env, switches.stack)
     if switches.clip_rewards:
-        env = TransformReward(env, lambda reward: float(np.sign(reward)))
+        env = TransformReward(env, lambda reward: float(np.sign(float(reward))))
     return env
 
 
@@ -202,4 +201,4 @@ def _require_games(env: gymnasium.Env, switches: Atari, name: str) -> None:
         without.append(("no action that is a NOOP", "noops=0"))
     if without:
         what, instead = zip(*without, strict=True)
-        raise ValueError(f"{name} has {' and '.join(what)}: write preprocess=\"atari({', '.join(instead)})\"")
+        raise ValueError(f'{name} has {" and ".join(what)}: write preprocess="atari({", ".join(instead)})"')
