@@ -67,7 +67,7 @@ class MaxAndSkip(gymnasium.Wrapper):
         for _ in range(self._skip):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            pictures.append(np.array(observation))  # its own memory: an environment may draw over its last picture
+            pictures.append(observation)
             if terminated or truncated:
                 break
         return np.maximum(*pictures[-2:]) if len(pictures) > 1 else pictures[0], total, terminated, truncated, info
