@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete
 class Film(gymnasium.Env):
     """Shows pictures by its seed and its action; a life lasts `life` frames, and all lives are the game."""
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     def __init__(self, shape=(30, 40, 3), life=10, lives=3, meanings=("NOOP", "FIRE"), render_mode=None):
         self.observation_space = Box(0, 255, shape, np.uint8)

@@ -107,8 +107,8 @@ class Agent(Changing, metaclass=Documented):
 
     def __init__(self, env: Given, **config: Any) -> None:
         self.source = Source(env, config.get("params"), config.get("preprocess"))
-        if self.source.preprocess is not None:
-            config = {**config, "preprocess": text_of(self.source.preprocess)}
+        if self.source.asked is not None:
+            config = {**config, "preprocess": text_of(self.source.asked)}
         if params := self.source.saved_params():
             config = {**config, "params": params}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}

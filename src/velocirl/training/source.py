@@ -49,7 +49,8 @@ class Source:
         self, environment: Given, params: Mapping[str, Any] | None = None, preprocess: Preprocess | None = None
     ) -> None:
         self.given = environment
-        self.preprocess = None if preprocess is None else switches_from(preprocess)  # what is done to pictures
+        self.asked = None if preprocess is None else switches_from(preprocess)  # what is to be done to pictures here,
+        self.preprocess = self.asked  # and what is done to them, be it by copies that somebody made
         self.params = dict(params or {})
         self.check = False
         self.native: Environment | None = None
@@ -82,7 +83,7 @@ class Source:
 
     def with_params(self, params: Mapping[str, Any]) -> Source:
         """The same environment with these parameters."""
-        source = Source(self.given, params, self.preprocess)
+        source = Source(self.given, params, self.asked)
         source.check = self.check
         return source
 
@@ -209,9 +210,9 @@ class Source:
         """Copies that are there; of those of Gymnasium's vectors more can be made, to evaluate."""
         if self.params:
             raise ValueError("params are for environments that are made here: set them where you make yours")
-        if self.preprocess is not None:
+        if self.asked is not None:
             raise ValueError(
-                f"preprocess={text_of(self.preprocess)!r} is for what is made here, and a VectorEnv is made already:"
+                f"preprocess={text_of(self.asked)!r} is for what is made here, and a VectorEnv is made already:"
                 " give its id, what makes its environments, or make_vec(id, num_envs, preprocess=...)"
             )
         if isinstance(envs, HostInterface):  # of our own, which knows what it was made of
@@ -252,7 +253,7 @@ class Source:
             warnings.warn(
                 f'{self.id} is learnt from its screens as they are, {shape}: preprocess="atari" skips, shrinks and'
                 " stacks them as papers do",
-                stacklevel=5,
+                stacklevel=7,  # where an agent is made
             )
 
     def _look(self, envs: VectorEnv, *, close: bool = True) -> None:

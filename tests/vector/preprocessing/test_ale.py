@@ -55,7 +55,9 @@ def test_sticky_pong_is_the_same_in_both():
     fast, plain = both("gym:ALE/Pong-v5", "atari(noops=0)")
     assert compare(fast, plain, 80) == []
     assert fast.single_observation_space.shape == (4, 84, 84)
-    assert len({observation.tobytes() for observation in fast.arrays.observations}) == 3  # by another seed, another game
+    assert (
+        len({observation.tobytes() for observation in fast.arrays.observations}) == 3
+    )  # by another seed, another game
 
 
 def test_lives_end_episodes_and_games_go_on_in_both():

@@ -198,7 +198,11 @@ REFUSED = {
     "four channels": (lambda: Film(shape=(30, 40, 4)), "atari", "Film observes (30, 40, 4), which is more than one pi"),
     "several pictures": (lambda: Film(shape=(4, 30, 40)), "atari", "preprocess stacks them itself"),
     "channels first": (channels_first, "atari", "(3, 30, 40), their channels first: preprocess reads (height, width"),
-    "no noop": (lambda: Film(meanings=("LEFT", "RIGHT")), "atari", 'no action that is a NOOP: write preprocess="atari('),
+    "no noop": (
+        lambda: Film(meanings=("LEFT", "RIGHT")),
+        "atari",
+        'no action that is a NOOP: write preprocess="atari(',
+    ),
     "no game": (
         lambda: TimeLimit(gymnasium.make("Plain-v0"), 9),
         "atari",

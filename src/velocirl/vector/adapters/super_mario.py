@@ -15,7 +15,6 @@ from gymnasium.spaces import Box, Discrete
 from nes_py import nes_env  # pyright: ignore[reportMissingImports]
 from nes_py.wrappers import JoypadSpace  # pyright: ignore[reportMissingImports]
 
-VERSIONS = ("vanilla", "downsample", "pixel", "rectangle")  # how the screen is drawn, as that package numbers them
 WORLDS, STAGES = range(1, 9), range(1, 5)
 
 
@@ -38,13 +37,16 @@ class _Game(SuperMarioBrosEnv, _Console):  # in this order, the game begins the 
 
 
 class SuperMarioBros(gymnasium.Env):
-    """A game, or one of its stages, with Gymnasium's interface; an action is one of a few combinations of buttons."""
+    """A game, or one of its stages, with Gymnasium's interface; an action is one of a few combinations of buttons.
+
+    `rom_mode` is how the screen is drawn: vanilla, downsample, pixel or rectangle; `movement` is right, simple or complex.
+    """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
         self,
-        rom_mode: str = VERSIONS[0],
+        rom_mode: str = "vanilla",
         target: tuple[int, int] | None = None,
         movement: str = "simple",
         render_mode: str | None = None,
@@ -88,14 +90,10 @@ class SuperMarioBros(gymnasium.Env):
 
 
 def _register() -> None:
-    for version, rom_mode in enumerate(VERSIONS):
-        stages = {f"-{world}-{stage}": (world, stage) for world in WORLDS for stage in STAGES}
-        for name, target in {"": None, **stages}.items():
-            gymnasium.register(
-                f"NES/SuperMarioBros{name}-v{version}",
-                entry_point=f"{__name__}:{SuperMarioBros.__name__}",
-                kwargs={"rom_mode": rom_mode, "target": target},
-            )
+    stages = {f"-{world}-{stage}": (world, stage) for world in WORLDS for stage in STAGES}
+    for name, target in {"": None, **stages}.items():
+        entry_point = f"{__name__}:{SuperMarioBros.__name__}"
+        gymnasium.register(f"NES/SuperMarioBros{name}-v0", entry_point=entry_point, kwargs={"target": target})
 
 
 _register()
