@@ -4,8 +4,8 @@ import json
 
 import gymnasium
 import pytest
-from PIL import Image
 from pictures import Film
+from PIL import Image
 
 from velocirl.cli.main import main
 from velocirl.runs.directory import open_run
@@ -14,14 +14,14 @@ SETTINGS = ["--hidden", "4", "--num-envs", "2", "--horizon", "4", "--minibatch-s
 
 
 @pytest.fixture
-def run(request, tmp_path):
+def run(tmp_path):
     """A run in a game of three lives, of two steps each."""
     gymnasium.register("Film-v0", Film, kwargs={"life": 8, "lives": 3})
-    request.addfinalizer(lambda: gymnasium.registry.pop("Film-v0"))
     path, text = tmp_path / "run", "atari(noops=0, size=20)"
     given = ["--preprocess", text, "--total-steps", "16", "--seed", "1", "--threads", "1", "--device", "cpu"]
     main(["train", "gym:Film-v0", *SETTINGS, *given, "--run-dir", str(path), "--quiet"])
-    return path
+    yield path
+    del gymnasium.registry["Film-v0"]
 
 
 def test_a_run_goes_on_and_is_judged_with_its_preprocessing(run, tmp_path, capsys):

@@ -19,10 +19,10 @@ KINDS = [(DQN, MEMORY), (QRDQN, {**MEMORY, "quantiles": 8}), (PPO, ROLLOUT)]
 
 
 @pytest.fixture
-def film(request):
+def film():
     gymnasium.register("Film-v0", Film, kwargs={"life": 8, "lives": 3})
-    request.addfinalizer(lambda: gymnasium.registry.pop("Film-v0"))
-    return "gym:Film-v0"
+    yield "gym:Film-v0"
+    del gymnasium.registry["Film-v0"]
 
 
 @pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
@@ -55,10 +55,9 @@ def test_a_source_says_what_a_frame_is():
 def test_an_agent_is_judged_in_whole_games_by_their_own_scores(film):
     """In training a life of Film's is an episode, and rewards are their signs; games have 24 frames, 6 steps."""
     agent = DQN(film, preprocess="atari(noops=0, size=20)", **{**SMALL, "network": None, "hidden": (4,)}, **MEMORY)
-    raw, scores = Film(life=8, lives=3), []
+    raw = Film(life=8, lives=3)
     raw.reset(seed=0)
-    for _ in range(24):
-        scores.append(raw.step(0)[1])
+    scores = [raw.step(0)[1] for _ in range(24)]
     judged = evaluate(agent, episodes=3, seed=0)
     assert judged.lengths.tolist() == [6] * 3
     actions = (judged.returns - sum(scores)) / 4  # each step of action 1 adds 1 in each of four frames

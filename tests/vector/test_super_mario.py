@@ -1,4 +1,4 @@
-"""Super Mario Bros. of gym-super-mario-bros, where somebody has installed it: it is for educational use, and is built."""
+"""Super Mario Bros. of gym-super-mario-bros, where somebody has installed it, which no extra of ours does."""
 
 import numpy as np
 import pytest

@@ -39,7 +39,7 @@ class _Game(SuperMarioBrosEnv, _Console):  # in this order, the game begins the 
 class SuperMarioBros(gymnasium.Env):
     """A game, or one of its stages, with Gymnasium's interface; an action is one of a few combinations of buttons.
 
-    `rom_mode` is how the screen is drawn: vanilla, downsample, pixel or rectangle; `movement` is right, simple or complex.
+    `rom_mode` is how the screen is drawn: vanilla, downsample, pixel, rectangle; `movement`: right, simple or complex.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012 - as Gymnasium declares it
