@@ -23,9 +23,9 @@ GAME = "ALE/Pong-v5"
 def atari_pong() -> Comparison:
     """Atari's Pong from its screens, 4 copies.
 
-    A step is four frames of the emulator, gray, of 84 by 84 and stacked; sticky actions, no-ops, clipped rewards. All that
+    A step is four frames of the emulator, gray, of 84 by 84 and stacked; sticky actions, no-ops, clipped rewards. What
     velocirl does is around ALE's own vector environment, which is beside it: as `make_vec` gives it, and as agents
-    have it, whose arrays are written in place. Gymnasium's wrappers step in Python.
+    have it, without copies of what it returns. Gymnasium's wrappers step in Python.
     """
     ours, ale = "velocirl, make_vec", "ALE's own vector environment"
     return Comparison(
