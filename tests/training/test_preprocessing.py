@@ -1,10 +1,13 @@
 """Agents that learn from preprocessed pictures: Pong for real, whole games to judge them, and what is saved."""
 
+from itertools import pairwise
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from pictures import Film
+from PIL import Image
 
 import velocirl
 from velocirl import DQN, PPO, QRDQN, evaluate
@@ -115,6 +118,27 @@ def test_a_film_is_of_whole_games(film, tmp_path):
     agent = DQN(film, preprocess="atari(noops=0, size=20)", **{**SMALL, "network": None, "hidden": (4,)}, **MEMORY)
     result = velocirl.record_video(agent, tmp_path / "play.gif")
     assert result.lengths.tolist() == [6]
+
+
+def test_pong_is_filmed(tmp_path):
+    agent = DQN(PONG, preprocess="atari", **SMALL, **MEMORY)
+    seen = []
+    velocirl.record_video(agent, tmp_path / "pong.gif", max_frames=20, watch=lambda one: seen.append(one.picture))
+    with Image.open(tmp_path / "pong.gif") as film:
+        assert film.size == (160, 210)
+        assert film.n_frames == 1 + sum(
+            not np.array_equal(*pair) for pair in pairwise(seen)
+        )  # what stands still is one
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("kind", "settings"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
+def test_pong_is_learnt_on_a_gpu(kind, settings):
+    agent = kind(PONG, preprocess="atari", **{**SMALL, "device": "cuda"}, **settings)
+    before = agent.parameters.copy()
+    agent.learn(96)
+    assert np.isfinite(agent.parameters).all()
+    assert not np.array_equal(agent.parameters, before)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Games in ALE's own vector environment against the same games in Python, step by step."""
 
+import copy
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -35,12 +37,12 @@ def compare(fast, plain, steps, seeds=SEEDS, actions=None):
         np.testing.assert_array_equal(observations, expected, err_msg=f"step {step}")
         for ours, theirs in zip(told, expected_told, strict=True):
             np.testing.assert_array_equal(ours, theirs, err_msg=f"step {step}")
-        for copy in np.flatnonzero(told[1] | told[2]).tolist():
-            ours, theirs = (one["final_obs"][copy] for one in (infos, expected_infos))
-            over = told[2][copy] or expected_infos["final_info"]["lives"][copy] == 0
+        for number in np.flatnonzero(told[1] | told[2]).tolist():
+            ours, theirs = (one["final_obs"][number] for one in (infos, expected_infos))
+            over = told[2][number] or expected_infos["final_info"]["lives"][number] == 0
             # Of a game that is over or cut off, ALE does not show the very last frame.
             np.testing.assert_array_equal(ours[: -1 if over else None], theirs[: -1 if over else None])
-            ends.append((copy, step, bool(told[1][copy]), bool(told[2][copy])))
+            ends.append((number, step, bool(told[1][number]), bool(told[2][number])))
     return ends
 
 
@@ -159,5 +161,7 @@ def test_what_cannot_be_asked_of_emulators_in_cpp_is_said():
         envs.get_attr("ale")
     with pytest.raises(ValueError, match="Pong-v5 steps on threads of ALE's own: leave workers out"):
         velocirl.make_vec("gym:ALE/Pong-v5", 2, preprocess="atari", workers=2)
+    with pytest.raises(TypeError, match="can be neither copied nor pickled: call make_vec where"):
+        copy.deepcopy(envs)
     envs.close()
     envs.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
@@ -119,6 +119,12 @@ class ALEVectorEnv(HostInterface, VectorEnv):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """End the threads of the emulators."""
         del self._ale
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.name} steps on threads of ALE's own, and can be neither copied nor pickled: call make_vec where the"
+            " fleet is needed"
+        )
 
     def _set_attr(self, name: str, values: list[Any]) -> None:  # noqa: ARG002
         self.call(name)
