@@ -4,7 +4,7 @@ import json
 
 import gymnasium
 import pytest
-from pictures import Film
+from film import Film
 from PIL import Image
 
 from velocirl.cli.main import main

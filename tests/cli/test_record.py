@@ -3,7 +3,10 @@
 import pytest
 from PIL import Image
 
+import velocirl
 from velocirl.cli.main import main
+from velocirl.runs import models
+from velocirl.runs.models import SHIPPED
 
 
 @pytest.fixture
@@ -55,3 +58,30 @@ def test_what_cannot_be_is_told(trained, words, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("model", sorted(SHIPPED.glob("*.safetensors")), ids=lambda path: path.stem)
+def test_shipped_models_are_watched_by_the_name_of_their_environment(model, capsys):
+    main(["play", model.stem, "--episodes", "1", "--seed", "3"])
+    said = capsys.readouterr().out
+    assert said.startswith(f"the model that is shipped for {model.stem}: {model.stem}, ")
+    assert "episode 1: over after" in said
+    agent = velocirl.load(model.stem)
+    assert agent.source.id == model.stem
+    assert model.stat().st_size < 8e6
+
+
+def test_without_runs_a_shipped_model_is_watched(monkeypatch, capsys):
+    monkeypatch.setattr(models, "list_runs", list)
+    main(["play"])
+    assert capsys.readouterr().out.startswith("the model that is shipped for ")
+
+
+def test_a_run_of_ones_own_comes_before_a_shipped_model(small, train, capsys):
+    train(name="MinAtarBreakout-v1", environment="MinAtarBreakout-v1")
+    main(["play", "MinAtarBreakout-v1"])
+    assert " model of MinAtarBreakout-v1, of step 640: " in capsys.readouterr().out
+
+
+def test_a_shipped_model_plays_well():
+    assert velocirl.evaluate(velocirl.load("MinAtarBreakout-v1"), episodes=10, seed=0).mean_return > 15

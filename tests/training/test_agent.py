@@ -215,6 +215,18 @@ def test_an_untrained_agent_is_saved_too(tmp_path):
     assert digest(loaded.learn(2 * BATCH)) == digest(agent.learn(2 * BATCH))
 
 
+def test_what_was_learnt_is_saved_without_what_training_needs(tmp_path):
+    agent = build("normalised continuous").learn(3 * BATCH)
+    loaded = PPO.load(agent.save(tmp_path / "small", training=False))
+    assert not any(name.startswith(("fleet.", "learner.", "policy.")) for name in loaded.state().arrays)
+    assert (loaded.steps, loaded.recent_returns) == (agent.steps, agent.recent_returns)
+    seen = np.linspace(-1, 1, 11, dtype=np.float32)[:, None]
+    np.testing.assert_array_equal(loaded.predict(seen)[0], agent.predict(seen)[0])
+    before = loaded.parameters.copy()
+    assert loaded.learn(2 * BATCH).steps == 5 * BATCH
+    assert not np.array_equal(loaded.parameters, before)
+
+
 def test_models_of_something_else_are_refused(tmp_path):
     path = build("choices").save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"was trained with .*; IdentityContinuous-v0 has"):

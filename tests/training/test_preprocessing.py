@@ -5,8 +5,8 @@ from itertools import pairwise
 import gymnasium
 import numpy as np
 import pytest
+from film import Film
 from gymnasium.spaces import Box
-from pictures import Film
 from PIL import Image
 
 import velocirl

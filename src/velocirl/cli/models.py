@@ -11,9 +11,10 @@ from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.resume import environment_of
 from velocirl.cli.trust import add_trust
+from velocirl.runs.directory import RunNotFoundError
 from velocirl.runs.finding import find_run
 from velocirl.runs.memory_files import read_checkpoint
-from velocirl.runs.models import model_of
+from velocirl.runs.models import model_of, say_shipped, shipped_model
 from velocirl.runs.state_file import State
 from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import Agent, algorithm_from
@@ -24,7 +25,12 @@ load_algorithms()
 def add_model(parser: Parser, *, best_first: bool = True) -> None:
     """The options by which a model is named; of a run it is the best where there is one, or always the latest."""
     best, latest = (" (default where there is one)", "") if best_first else ("", " (default)")
-    parser.add_argument("model", nargs="?", metavar="RUN|FILE", help="A run or a model file (default: the newest run)")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="RUN|FILE",
+        help="A run, a model file, or an environment whose model is shipped (default: the newest run)",
+    )
     parser.add_argument("--best", action="store_true", help=f"Use the best model of the run{best}")
     parser.add_argument("--latest", action="store_true", help=f"Use the latest model of the run{latest}")
     parser.add_argument("--env", metavar="ENV", help="Use another environment with the same spaces")
@@ -51,13 +57,23 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
         raise ValueError("choose --best or --latest")
     name = given.get("model")
     if name is not None and (path := Path(name)).is_file():
-        state = read_checkpoint(path, memory=False)
-        env, stated = given.get("env"), str(state.document.get("environment"))
-        chosen = choose(env) if env else choose(stated, named_by=str(path), trust="trust" in given)
-        return state, chosen, str(path)
-    run = find_run(name)
+        return _of_file(path, str(path), given)
+    try:
+        run = find_run(name)
+    except RunNotFoundError:
+        shipped = shipped_model(name)
+        if shipped is None:
+            raise
+        return _of_file(shipped, say_shipped(shipped), given)
     chosen = environment_of(run, given)
     state, source = model_of(run, best="best" in given or (False if "latest" in given else None), memory=False)
+    return state, chosen, source
+
+
+def _of_file(path: Path, source: str, given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
+    state = read_checkpoint(path, memory=False)
+    env, stated = given.get("env"), str(state.document.get("environment"))
+    chosen = choose(env) if env else choose(stated, named_by=str(path), trust="trust" in given)
     return state, chosen, source
 
 

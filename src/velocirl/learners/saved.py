@@ -45,6 +45,8 @@ def _common(task: Task) -> Specs:
     return {
         TRAINED: streams(None),
         "learner.draws": streams(None, optional=True),
+        "learner.loss_scale": ArraySpec(np.float64, (None,), 0, optional=True),
+        "learner.good_steps": replace(_counts(None), optional=True),
         "policy.rng": streams(task.config.num_envs),
         **({"policy.state": _numbers(task.config.num_envs, state_size)} if state_size else {}),
     }
@@ -99,7 +101,6 @@ def _rollout(task: Task) -> Specs:
         "start_state": _numbers(copies, None),
     }
     optional = {**named("pending", pending), **named("waiting", waiting)}
-    optional |= {"learner.loss_scale": ArraySpec(np.float64, (None,), 0), "learner.good_steps": _counts(None)}
     return {
         "learner.minibatches": _counts(2),
         "policy.discounted": _numbers(copies),

@@ -1,16 +1,17 @@
-"""Models that a person names: a file, a directory of checkpoints, or a run, of which there are several."""
+"""Models that a person names: a file, a directory of checkpoints, a run, or an environment whose model is shipped."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from velocirl.runs.checkpoints import Checkpoints, NoCheckpointError
-from velocirl.runs.directory import DESCRIPTION, Run, RunNotFoundError
+from velocirl.runs.directory import DESCRIPTION, Run, RunNotFoundError, list_runs
 from velocirl.runs.finding import find_run
 from velocirl.runs.memory_files import read_checkpoint
 from velocirl.runs.state_file import State
 
 ENDING = ".safetensors"
+SHIPPED = Path(__file__).parents[1] / "pretrained"  # a model for some environments, named by their ids
 
 
 def find_model(name: str | Path, *, best: bool | None = None, memory: bool = True) -> tuple[State, str, Run | None]:
@@ -24,8 +25,24 @@ def find_model(name: str | Path, *, best: bool | None = None, memory: bool = Tru
     try:
         run = find_run(str(path))
     except RunNotFoundError as error:
-        raise RunNotFoundError(f"there is no file {file}, and {error}") from None
+        shipped = shipped_model(str(path))
+        if shipped is None:
+            raise RunNotFoundError(f"there is no file {file}, and {error}") from None
+        return read_checkpoint(shipped, memory=memory), say_shipped(shipped), None
     return *model_of(run, best=best, memory=memory), run
+
+
+def shipped_model(name: str | None) -> Path | None:
+    """The model that comes with this package for an environment; without a name and without runs, one to begin with."""
+    shipped = {path.stem: path for path in sorted(SHIPPED.glob(f"*{ENDING}"), reverse=True)}
+    if name is None:
+        return None if list_runs() else next(iter(shipped.values()), None)
+    return shipped.get(name)
+
+
+def say_shipped(path: Path) -> str:
+    """How such a model is called."""
+    return f"the model that is shipped for {path.stem}"
 
 
 def model_of(run: Run, *, best: bool | None = None, memory: bool = True) -> tuple[State, str]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from velocirl.engine.allowance import loading
 from velocirl.engine.checked import faults_named
 from velocirl.engine.fleet_state import try_copies
+from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, within
 from velocirl.monitor.phases import shares
@@ -106,11 +107,13 @@ class Agent(Changing, metaclass=Documented):
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
-        self.source = Source(env, config.get("params"), config.get("preprocess"))
+        frames = {name: config.get(name) for name in FRAMES}
+        self.source = Source(env, config.get("params"), frames, config.get("preprocess"))
         if self.source.asked is not None:
             config = {**config, "preprocess": text_of(self.source.asked)}
         if params := self.source.saved_params():
             config = {**config, "params": params}
+        config = {**config, **self.source.frames}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         preset |= self.source.settings()
         config = own_settings(self.Config, config, preset, self.source.observation_space)
@@ -343,15 +346,20 @@ class Agent(Changing, metaclass=Documented):
             arrays[ROWS] = np.array(arrays[ROWS][:])
         return State(arrays, document)
 
-    def save(self, path: str | Path, *, memory: bool = True) -> Path:
+    def save(self, path: str | Path, *, memory: bool = True, training: bool = True) -> Path:
         """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it.
 
         Without its `memory`, where it has one, the file is small; an agent loaded from it begins with an empty one.
+        Without what `training` needs it is smallest: what was learnt, and nothing of optimisers and copies.
         """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".safetensors")
         state = self.state(live=True)
-        write_state(path, whole(state.arrays if memory else forget(state.arrays)), state.document)
+        arrays = state.arrays if memory else forget(state.arrays)
+        if not training:
+            kept = self.specs({}).keys() | {name for name in arrays if name.startswith(("recent.", "reported."))}
+            arrays = {name: array for name, array in arrays.items() if name in kept}
+        write_state(path, whole(arrays), state.document)
         return path
 
     @classmethod

@@ -112,6 +112,11 @@ class DeepConfig:
     """What is done to the pictures of a gym: environment: atari, or with some of its switches set, as atari(skip=4,
     stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30). Agents are evaluated in whole games, by
     their own scores."""
+    skip: int | None = None
+    """Repeat each action so many times, as one step: for native environments that do not skip by themselves."""
+    stack: int | None = None
+    """Let the agent see so many of the newest observations, oldest first: for native environments that do not stack by
+    themselves."""
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
     threads: int | None = None
@@ -135,6 +140,7 @@ class DeepConfig:
         require_whole(self, 1, 2**24, "num_envs")
         require_whole(self, 1, 1024, "threads")
         require_whole(self, 0, 1024, "workers")
+        require_whole(self, 1, 1024, "skip", "stack")
         require(0 < self.learning_rate < inf, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         for name in ("max_grad_norm", "max_grad_value"):

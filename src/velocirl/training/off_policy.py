@@ -77,6 +77,9 @@ class OffPolicyConfig(DeepConfig):
     """Number of updates in a round."""
     batch_size: int = 64
     """Number of transitions in an update."""
+    gradient_accumulation: int = 1
+    """Number of batches whose gradients are averaged for one update: as one batch of so many times the size, in less
+    memory."""
     n_step: int = 1
     """Number of rewards before the target network is asked."""
     priority: Literal["none", "proportional", "rank"] = "none"
@@ -95,13 +98,19 @@ class OffPolicyConfig(DeepConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole(self, 1, 2**31 - 1, "buffer_size", "train_every", "target_every")
-        require_whole(self, 1, 2**20, "gradient_steps", "batch_size")
+        require_whole(self, 1, 2**20, "gradient_steps", "batch_size", "gradient_accumulation")
+        require(self.effective_batch_size <= 2**24, "gradient_accumulation", self.gradient_accumulation, "smaller")
         require_whole(self, 1, 1000, "n_step")
         require_whole(self, 0, 2**62, "learning_starts")
         require(self.buffer_size >= self.num_envs, "buffer_size", self.buffer_size, "at least num_envs")
         for name in ("priority_alpha", "priority_beta", "priority_beta_final"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
         require(0 < self.tau <= 1, "tau", self.tau, "above 0 and at most 1")
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Transitions of an update."""
+        return self.batch_size * self.gradient_accumulation
 
 
 @dataclass(frozen=True)
@@ -229,10 +238,10 @@ class OffPolicyAgent(DeepAgent):
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
-        work = self.num_parameters * config.batch_size
+        work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
-            config.device, self.source, self.num_parameters, config.batch_size, native=self.is_native
+            config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native
         )
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
@@ -249,8 +258,9 @@ class OffPolicyAgent(DeepAgent):
     def steps_of_iteration(self) -> int:
         """The steps that each copy takes in an iteration."""
         config = self.config
-        work = PASSES * float(self.num_parameters) * config.batch_size * config.gradient_steps / config.train_every
-        return max(int(min(STEPS[config.device], WORK[config.device] / work)) // config.num_envs, 1)
+        work = PASSES * float(self.num_parameters) * config.effective_batch_size
+        updates = config.gradient_steps / config.train_every
+        return max(int(min(STEPS[config.device], WORK[config.device] / (work * updates))) // config.num_envs, 1)
 
     def pace(self, rounds: int) -> Pace:
         """When what is done in the iteration that comes next."""
@@ -308,8 +318,6 @@ class OffPolicyAgent(DeepAgent):
             raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')
         if config.buffer_file is not None:
             raise ValueError(f"buffer_file needs the native network: {native}; or leave it out, and reduce buffer_size")
-        if config.precision == "fp16":
-            raise ValueError('precision="fp16" is not for learning from a memory: give "bf16"')
         if config.device == "cuda" and (missing := no_cuda()) is not None:
             raise RuntimeError(
                 f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'

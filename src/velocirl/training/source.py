@@ -20,6 +20,7 @@ from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import NO_LIMIT
+from velocirl.engine.framing import FRAMES, with_frames
 from velocirl.engine.targets.threads import available_cores
 from velocirl.training.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
@@ -46,12 +47,18 @@ class Source:
     """An environment that an agent is for: compiled, or one that steps in Python."""
 
     def __init__(
-        self, environment: Given, params: Mapping[str, Any] | None = None, preprocess: Preprocess | None = None
+        self,
+        environment: Given,
+        params: Mapping[str, Any] | None = None,
+        frames: Mapping[str, Any] | None = None,
+        preprocess: Preprocess | None = None,
     ) -> None:
+        """`frames` are `skip` and `stack`, where somebody asks for them; see `Environment`."""
         self.given = environment
         self.asked = None if preprocess is None else switches_from(preprocess)  # what is to be done to pictures here,
         self.preprocess = self.asked  # and what is done to them, be it by copies that somebody made
         self.params = dict(params or {})
+        self.frames = {name: value for name, value in (frames or {}).items() if value is not None}
         self.check = False
         self.native: Environment | None = None
         self.num_envs: int | None = None  # where copies were given, and not only what they are made of
@@ -62,6 +69,7 @@ class Source:
             self._find(environment)
         elif (compiled := _compiled(environment)) is not None:
             self.native, self.params = compiled[0], {**compiled[1], **self.params}
+            self.frames = {**compiled[2], **self.frames}
             self.id = self.native.id
             self.num_envs = getattr(environment, "num_envs", None)
         elif isinstance(environment, VectorEnv):
@@ -76,14 +84,20 @@ class Source:
             )
         if self.native is not None:
             refuse_preprocessing(self.native, preprocess)
-            self.native = with_draws(self.native, self.params)
+            self.native = with_draws(with_frames(self.native, **self.frames), self.params)
             self.params = known_params(self.native, self.params)
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
+        elif self.frames:
+            asked = " and ".join(self.frames)
+            raise ValueError(
+                f"{self.id} steps in Python: leave out {asked}, which native environments have; preprocess= does the same"
+                " to pictures"
+            )
 
     def with_params(self, params: Mapping[str, Any]) -> Source:
         """The same environment with these parameters."""
-        source = Source(self.given, params, self.asked)
+        source = Source(self.given, params, self.frames, self.asked)
         source.check = self.check
         return source
 
@@ -121,6 +135,8 @@ class Source:
     @property
     def stack(self) -> int:
         """How many frames an observation has, the oldest first: in an episode's beginning its first one is repeated."""
+        if self.native is not None:
+            return self.native.stack
         return 1 if self.preprocess is None else self.preprocess.stack
 
     @property
@@ -282,8 +298,8 @@ def _same_step(envs: VectorEnv) -> HostInterface:
     return envs if ours else GivenVectorEnv(envs)  # pyright: ignore[reportReturnType]
 
 
-def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
-    """The environment and parameters of an object of ours, of which agents run a fleet of their own."""
+def _compiled(given: Any) -> tuple[Environment, dict[str, Any], dict[str, int]] | None:
+    """The environment, parameters and frames of an object of ours, of which agents run a fleet of their own."""
     limit = None
     if isinstance(given, (NextStep, Disabled)):
         given = given.env
@@ -292,12 +308,15 @@ def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
     if not isinstance(given, NativeCopies):
         return None
     copies, params = given.copies, changed_params(given.environment, given.copies.params)
-    environment = given.environment.plain or given.environment
+    framed = given.environment.plain or given.environment
+    environment = framed.unframed or framed
+    frames = {name: getattr(framed, name) for name in FRAMES if getattr(framed, name) != getattr(environment, name)}
     own = NO_LIMIT if environment.max_steps is None else environment.max_steps
     limit = limit or copies.limit
     if limit != own:
-        environment = dataclasses.replace(environment, max_steps=None if limit == NO_LIMIT else limit)
-    return environment, params
+        limit = None if limit == NO_LIMIT else limit
+        environment = dataclasses.replace(environment, observation=environment.frame, max_steps=limit)
+    return environment, params, frames
 
 
 def _describe(space: gymnasium.Space[Any]) -> str:

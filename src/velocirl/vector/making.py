@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
+from velocirl.engine.framing import with_frames
 from velocirl.vector.autoreset import with_autoreset
 from velocirl.vector.gymnasium_ids import explained, find_spec, import_for
 from velocirl.vector.host_copies import Source
@@ -30,23 +31,27 @@ def make(
     device: str = "cpu",
     max_episode_steps: int | None = None,
     preprocess: Preprocess | None = None,
+    skip: int | None = None,
+    stack: int | None = None,
     **params: Any,
 ) -> gymnasium.Env:
     """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
 
-    An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never. The
+    An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never. A
+    native environment that neither skips nor stacks by itself does with `skip` and `stack`, see `Environment`; the
     pictures of one of Gymnasium's are preprocessed as `make_vec` says.
     """
+    frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
         name = environment.removeprefix(GYMNASIUM)
-        arguments = {"max_episode_steps": max_episode_steps, **rendering, **params}
+        arguments = {"max_episode_steps": max_episode_steps, **rendering, **frames, **params}
         with explained(name):
             if preprocess is None:
                 return gymnasium.make(import_for(name), **arguments)
             arguments, prepare = preparation(spec := find_spec(name), arguments, switches_from(preprocess))
             return prepare(gymnasium.make(spec, **arguments))
-    found = registry.find(environment)
+    found = with_frames(registry.find(environment), **frames)
     refuse_preprocessing(found, preprocess)
     for name in params:
         if name not in found.params.fields:
@@ -69,6 +74,8 @@ def make_vec(
     check: bool = False,
     max_episode_steps: int | None = None,
     preprocess: Preprocess | None = None,
+    skip: int | None = None,
+    stack: int | None = None,
     **options: Any,
 ) -> VectorEnv:
     """A fleet with Gymnasium's vector interface.
@@ -77,11 +84,13 @@ def make_vec(
     debug, "python"; `params` sets fields of its Params, for all copies, one value for each, or `uniform(5, 15)` and
     `log_uniform` to draw one for each copy and episode. With `check`, every index of its functions is tested, and a
     wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
-    with `workers`, in processes; further options go to it. Episodes are cut off as `make` says.
+    with `workers`, in processes; further options go to it. Episodes are cut off, and frames skipped and stacked, as
+    `make` says.
 
     `preprocess="atari"` shows the pictures of a gym: environment as papers do, in stacks of (4, 84, 84). Each part is a
     switch: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30)".
     """
+    frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         ours = (
             ("device", device, "cpu"),
@@ -102,9 +111,10 @@ def make_vec(
             render_mode=render_mode,
             preprocess=preprocess,
             **({} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}),
+            **frames,
             **options,
         )
-    found = registry.find(environment)
+    found = with_frames(registry.find(environment), **frames)
     refuse_preprocessing(found, preprocess)
     if workers is not None:
         raise TypeError(f"{found.id} is compiled and has no workers=; they are for gym: environments")

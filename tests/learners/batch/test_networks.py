@@ -17,6 +17,7 @@ from velocirl.learners.batch.networks import (
     LOSS_SCALE,
     MAX_NORM,
     MAX_VALUE,
+    NEXT_SCALE,
     NUMBERS,
     STOPPED,
     Clock,
@@ -33,7 +34,7 @@ SIZE = 5
 def clock_of(agents=1):
     """Nothing is counted, scales are 1, nothing is limited."""
     clock = Clock(np.zeros((agents, COUNTS), np.int64), np.zeros((agents, NUMBERS)))
-    clock.numbers[:, LOSS_SCALE] = 1
+    clock.numbers[:, [LOSS_SCALE, NEXT_SCALE]] = 1
     return clock
 
 
@@ -58,14 +59,15 @@ def judged(norm, scale=1.0, scaling=0, good=0, stopped=0, fault=0):
     clock, learnt = clock_of(), learnt_of(scaling=scaling)
     functions = descent(optimiser_from("sgd").rule, alone=True)
     learnt.norm[0] = norm
-    clock.numbers[0, [LOSS_SCALE, LEARNING_RATE]] = scale, 0.5
+    clock.numbers[0, [LOSS_SCALE, NEXT_SCALE, LEARNING_RATE]] = scale, scale, 0.5
     clock.counts[0, [GOOD, STOPPED, FAULT, GATHERED]] = good, stopped, fault, 3
     with np.errstate(invalid="ignore"):  # NumPy warns of what compiled code does not
         functions.prepare_step(0, 0, 0, learnt, clock)
     for p in range(SIZE):
         functions.descend(p, p, 0, learnt, clock)
+    assert clock.numbers[0, LOSS_SCALE] == scale  # other networks are scaled by it until the update is over
     return SimpleNamespace(
-        counts=clock.counts[0], scale=clock.numbers[0, LOSS_SCALE], moved=learnt.parameters - np.arange(SIZE),
+        counts=clock.counts[0], scale=clock.numbers[0, NEXT_SCALE], moved=learnt.parameters - np.arange(SIZE),
         steps=learnt.steps[0], norms=learnt.norms[0, 0], taken=learnt.norms[0, 1], applies=learnt.factors[0, APPLIES],
     )  # fmt: skip
 

@@ -29,9 +29,9 @@ from velocirl.learners.batch.networks import (
     COUNTS,
     FAULT,
     GATHERED,
-    LOSS_SCALE,
     MINIBATCH,
     MINIBATCHES,
+    NEXT_SCALE,
     NUMBERS,
     STOPPED,
     Clock,
@@ -143,7 +143,7 @@ class Update:
         self.clock = Clock(
             device.zeros(AGENTS, COUNTS, dtype=np.int64), device.zeros(AGENTS, NUMBERS, dtype=np.float64)
         )
-        device.store(self.clock.numbers[:, LOSS_SCALE], np.array([1.0, 256.0]))
+        device.store(self.clock.numbers[:, NEXT_SCALE], np.array([1.0, 256.0]))
         extent = Extent(AGENTS, COPIES, HORIZON, ROWS, COPIES * HORIZON, 1)
         self.drawing = Minibatches(device, extent, self.clock, [1, 2])
         self.network = Given(self.outputs)

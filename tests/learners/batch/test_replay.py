@@ -322,9 +322,27 @@ def test_what_only_the_native_learner_has_is_refused(device):
             DQN("Counter-v0", **{**SMALL, **device, **changes}).prepare()
 
 
-def test_half_precision_is_refused():
-    with pytest.raises(ValueError, match='precision="fp16" is not for learning from a memory: give "bf16"'):
-        DQN("Counter-v0", **SMALL, **TORCH, precision="fp16").prepare()
+@pytest.mark.parametrize(("kind", "environment"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
+def test_half_precision_learns_as_single_precision_does(kind, environment, tmp_path):
+    settings = {
+        "num_envs": 4, "learning_starts": 32, "train_every": 4, "batch_size": 32, "learning_rate": 0.01, "seed": 0,
+        "optimiser": "sgd",  # to which a scale that is not taken back would matter, as it would not to Adam
+    }  # fmt: skip
+    agents = {}
+    for precision in ("float32", "fp16"):
+        agents[precision] = kind(environment, **settings, **TORCH, precision=precision)
+        agents[precision].goal = Goal(0, 10**6)
+        agents[precision].learn(160)
+    single, half = agents["float32"].arrays(), agents["fp16"].arrays()
+    moved = np.abs(single["network.parameters"] - kind(environment, **settings, **TORCH).parameters)
+    apart = np.abs(half["network.parameters"] - single["network.parameters"])
+    assert 0 < apart.mean() < 0.25 * moved.mean()  # some steps are left out while the scale is found
+    assert half["learner.loss_scale"] >= 2**10  # gradients are scaled up, less after each overflow
+    again = kind.load(agents["fp16"].save(tmp_path / "half"))
+    for agent in (agents["fp16"], again):
+        agent.learn(64)
+    for name, array in agents["fp16"].arrays().items():
+        np.testing.assert_array_equal(again.arrays()[name], array, err_msg=name)
 
 
 def test_a_memory_that_does_not_fit_names_its_size():

@@ -5,6 +5,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+from film import Film
 from gymnasium.spaces import Box
 from gymnasium.wrappers import (
     AtariPreprocessing,
@@ -15,7 +16,6 @@ from gymnasium.wrappers import (
     TimeLimit,
     TransformObservation,
 )
-from pictures import Film
 
 import velocirl
 from velocirl.vector.making import make_host

@@ -13,6 +13,8 @@ from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
 
+from velocirl.engine.compiler.vectors import widen
+
 _WRAPPER = "_ZN7cpython"  # how the names of wrappers for Python begin
 
 
@@ -23,6 +25,10 @@ class _Ingredient(JITCodeLibrary):
     def _called_from_python(self) -> bool:
         defined = [one.name for one in self._final_module.functions if not one.is_declaration]
         return not defined or any(name.startswith(_WRAPPER) for name in defined)  # none: loaded from the disk cache
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        widen(ir_module)
+        super().add_ir_module(ir_module)
 
     def _optimize_final_module(self) -> None:
         if self._called_from_python:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from velocirl.engine.compiler.columns import rows_at
-from velocirl.learners.batch.networks import GATHERED, LOSS_SCALE, MINIBATCH, MINIBATCHES, STOPPED, goes_on
+from velocirl.learners.batch.networks import GATHERED, LOSS_SCALE, MINIBATCH, MINIBATCHES, NEXT_SCALE, STOPPED, goes_on
 
 
 class Sums(NamedTuple):
@@ -77,6 +77,8 @@ def load_several(i, r, t, source, into, start):
 
 def begin_batch(s, r, t, sums, rows, clock, learns):  # noqa: ARG001
     """Before the first stage of an update, of which t were done since the last step."""
+    if t == 0:
+        clock.numbers[s, LOSS_SCALE] = clock.numbers[s, NEXT_SCALE]
     clock.counts[s, MINIBATCH] += 1
     clock.counts[s, GATHERED] = 1 if t == 0 else clock.counts[s, GATHERED] + 1
     if learns and goes_on(clock, s):

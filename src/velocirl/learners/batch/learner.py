@@ -7,16 +7,20 @@ next one has been started, so that the GPU never waits for Python.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from velocirl.learners.batch.networks import (
     COUNTS,
     FIRST_LOSS_SCALE,
+    GOOD,
     LOSS_SCALE,
     MAX_NORM,
     MAX_VALUE,
+    NEXT_SCALE,
     NUMBERS,
     BatchNetworks,
     Clock,
@@ -36,7 +40,8 @@ class BatchLearner:
         self.task, self.device, self.agents, self.phases = task, device, agents, task.phases
         numbers = np.zeros((agents, NUMBERS))
         numbers[:, [MAX_NORM, MAX_VALUE]] = task.config.max_grad_norm, task.config.max_grad_value
-        numbers[:, LOSS_SCALE] = FIRST_LOSS_SCALE if scaling else 1.0
+        numbers[:, [LOSS_SCALE, NEXT_SCALE]] = FIRST_LOSS_SCALE if scaling else 1.0
+        self._scaling = scaling
         counts = device.zeros(agents, COUNTS, dtype=np.int64)
         self.clock = Clock(counts, device.zeros(agents, NUMBERS, dtype=np.float64))
         device.store(self.clock.numbers, numbers)
@@ -120,6 +125,21 @@ class BatchLearner:
         network.parameters_from(self.task.parameters[acting])
         if network.takes_statistics:
             network.load_buffers(self.task.built[acting].held.buffers())
+
+    def loss_scale(self) -> dict[str, NDArray[Any]]:
+        """How gradients are scaled against underflow, and for how long there was no overflow; where they are."""
+        if not self._scaling:
+            return {}
+        counts, numbers = self.device.fetch(self.clock.counts), self.device.fetch(self.clock.numbers)
+        return {"learner.loss_scale": numbers[:, NEXT_SCALE].copy(), "learner.good_steps": counts[:, GOOD].copy()}
+
+    def load_loss_scale(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `loss_scale` gave."""
+        if self._scaling and "learner.loss_scale" in state:
+            numbers, counts = self.device.fetch(self.clock.numbers), self.device.fetch(self.clock.counts)
+            numbers[:, NEXT_SCALE], counts[:, GOOD] = state["learner.loss_scale"], state["learner.good_steps"]
+            self.device.store(self.clock.numbers, numbers)
+            self.device.store(self.clock.counts, counts)
 
     def wait(self) -> None:
         """Until everything that was started is done."""

@@ -20,7 +20,7 @@ from velocirl.optim.optimisers import FACTORS, Optimiser, Rule, optimiser_from
 
 # The columns of a clock's counts, and of its numbers.
 FAULT, STOPPED, STEP, RUN_STEP, MINIBATCH, GATHERED, MINIBATCHES, GOOD, COUNTS = range(9)
-LEARNING_RATE, MAX_NORM, MAX_VALUE, LOSS_SCALE, NUMBERS = range(5)
+LEARNING_RATE, MAX_NORM, MAX_VALUE, LOSS_SCALE, NEXT_SCALE, NUMBERS = range(6)
 APPLIES = FACTORS - 1  # the factor that says whether there is a step to take; no optimiser uses it
 # Of fp16's gradients: where they begin, and when they are doubled, after so many steps without overflow.
 FIRST_LOSS_SCALE, LARGEST_SCALE, GROWTH_INTERVAL = 2.0**16, 2.0**24, 2000
@@ -92,7 +92,8 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
         norm = learnt.norm[s]
         if norm * 0.0 != 0.0:
             if learnt.scaling and clock.numbers[s, LOSS_SCALE] > 1.0:
-                clock.numbers[s, LOSS_SCALE] *= 0.5  # an overflow of fp16: this step is left out
+                # An overflow of fp16: this step is left out, and the next update is scaled less.
+                clock.numbers[s, NEXT_SCALE] = 0.5 * clock.numbers[s, LOSS_SCALE]
                 clock.counts[s, GOOD] = 0
             else:
                 clock.counts[s, FAULT] = 1
@@ -105,7 +106,7 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
         if learnt.scaling:
             clock.counts[s, GOOD] += 1
             if clock.counts[s, GOOD] >= GROWTH_INTERVAL and clock.numbers[s, LOSS_SCALE] < LARGEST_SCALE:
-                clock.numbers[s, LOSS_SCALE] *= 2.0
+                clock.numbers[s, NEXT_SCALE] = 2.0 * clock.numbers[s, LOSS_SCALE]
                 clock.counts[s, GOOD] = 0
 
     def descend(p, r, t, learnt, clock):  # noqa: ARG001
@@ -157,8 +158,9 @@ class BatchNetworks:
             scaling=0,
         )
         self._descent = descent(self._optimiser.rule, alone=agents == 1)
-        limits = task.config.max_grad_value > 0 or scaling
-        self._scales = limits or getattr(task.config, "gradient_accumulation", 1) > 1
+        # Of a memory, all of an update is one batch, whose rows have their share already.
+        averages = task.value is not None and task.config.gradient_accumulation > 1
+        self._scales = task.config.max_grad_value > 0 or scaling or averages
 
     @property
     def first_trained(self) -> str:

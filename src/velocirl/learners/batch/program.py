@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from velocirl.buffers.records import WIDE as OBSERVATIONS
-from velocirl.engine.compiler.columns import NUMBERS, Fresh, Grouped, Shared
+from velocirl.engine.compiler.columns import NUMBERS, Fresh, Grouped, Indexed, Shared
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.functions import (
     Sums,
@@ -57,14 +57,28 @@ class Rows(NamedTuple):
     fetch: Work | None = None  # what finds the rows first
     memory: Memory | None = None  # what a recurrent network needs beside them
 
+    def part(self, some: slice) -> Rows:
+        """Some of them."""
+        fields = {name: _cut(one, some) for name, one in self.fields.items()}
+        return self._replace(row=_cut(self.row, some), fields=fields, rng=_cut(self.rng, some))
+
 
 class BatchProgram:
     """A program with its arguments, on one device."""
 
     def __init__(
-        self, program: Program, networks: BatchNetworks, rows: Rows, count: int, like: BatchProgram | None = None
+        self,
+        program: Program,
+        networks: BatchNetworks,
+        rows: Rows,
+        count: int,
+        like: BatchProgram | None = None,
+        parts: int = 1,
     ) -> None:
-        """`count` rows of each agent go through it at once. With another program it shares memory: `like` that one."""
+        """`count` rows of each agent go through it at once. With another program it shares memory: `like` that one.
+
+        A single agent's may go in equal `parts` up to each meeting, so that passes need memory for one part only.
+        """
         self.program, self.networks, self._rows, self._count = program, networks, rows, count
         self.device, self.agents, self.clock = networks.device, networks.agents, networks.clock
         self._task, self._learns = networks.task, like is None
@@ -87,7 +101,10 @@ class BatchProgram:
         names = program.metrics
         self.metrics = names
         self._metric = np.array([names.index(name) for _, name in slots] or [0], np.int64)
-        group, self._keep = self.device.summing(count)
+        self._parts = [slice(part * count // parts, (part + 1) * count // parts) for part in range(parts)]
+        self._part: slice | None = None  # the rows for which stages are put together, where there are parts
+        group, self._keep = self.device.summing(count // parts)
+        self._group = group
         self._added = {
             id(call): zeros(total // group, len(call.metrics), dtype=DOUBLE) for call in program.calls if call.metrics
         }
@@ -101,8 +118,8 @@ class BatchProgram:
             metric=self.device.put(self._metric),
         )
         self.slot_passes: list[int] = []
-        self._slopes: dict[str, Any] = {}
-        self._sequence = Sequence(self.device, total, self.agents)
+        self._slopes: dict[str, dict[str, Any]] = {}  # by the field, then the pass that they come from
+        self._sequence = Sequence(self.device, total // parts, self.agents)
         self._begun: set[str] = set()  # networks that have a gradient of this update
         self._loaded: set[tuple[str, str]] = set()  # fields that a forward pass finds loaded
         self._build()
@@ -130,13 +147,7 @@ class BatchProgram:
             sequence.section(one.every)
             if isinstance(one, Pass):
                 first = slot
-                for place, stage in enumerate(one.stages):
-                    if isinstance(stage, Forward):
-                        self._add_forward(stage)
-                    elif isinstance(stage, Backward):
-                        self._add_backward(stage)
-                    else:
-                        self._add_call(stage, one.stages[place + 1 :])
+                self._add_pass(one)
                 for stage in one.stages:
                     if isinstance(stage, Call) and stage.metrics:
                         self._add_sum(stage, slot)
@@ -151,12 +162,35 @@ class BatchProgram:
             self._add_meeting(one)
         sequence.flush()
 
+    def _add_pass(self, one: Pass) -> None:
+        """All stages for all rows, or part by part."""
+        rows = self._rows
+        for part in self._parts:
+            if len(self._parts) > 1:
+                self._part, self._rows = part, rows.part(part)
+            for place, stage in enumerate(one.stages):
+                if isinstance(stage, Forward):
+                    self._add_forward(stage)
+                elif isinstance(stage, Backward):
+                    self._add_backward(stage)
+                else:
+                    self._add_call(stage, one.stages[place + 1 :])
+            self._sequence.flush()
+        self._part, self._rows = None, rows
+
+    def _of(self, arrays: Mapping[str, Any], name: str) -> Any:
+        """An array of a forward pass, as far as it is of the rows for which stages are put together."""
+        if self._part is None:
+            return arrays[name]
+        per = self._per[name]
+        return arrays[name][self._part.start * per : self._part.stop * per]
+
     def _fetch(self) -> None:
         """Find the rows, and load of them what no function changes."""
         sequence, memory = self._sequence, self._rows.memory
         if self._rows.fetch is not None:
             sequence.for_rows(self._rows.fetch)
-        for part in self.program.passes:
+        for part in self.program.passes if len(self._parts) == 1 else ():
             for one in part.stages:
                 if isinstance(one, Forward) and part.every is None and self._per[one.name] == 1:
                     names = self._always_read(one)
@@ -178,8 +212,8 @@ class BatchProgram:
 
     def _load(self, one: Forward, names: Iterable[str]) -> None:
         """Copy fields to where a network reads them, unless that was done."""
-        inputs, per, start = self._inputs[one.name], self._per[one.name], 0
-        rows = self.agents * self._count
+        inputs, per, start = self._of(self._inputs, one.name), self._per[one.name], 0
+        rows = len(inputs) // per
         wide = []
         for name in one.reads:
             source, width = self._rows.fields[name], self._rows.widths[name]
@@ -198,8 +232,8 @@ class BatchProgram:
 
     def _add_forward(self, one: Forward) -> None:
         self._load(one, one.reads)
-        inputs = self._inputs[one.name]
-        network, outputs = self.networks.networks[one.network], self._outputs[one.name]
+        inputs = self._of(self._inputs, one.name)
+        network, outputs = self.networks.networks[one.network], self._of(self._outputs, one.name)
         learns = [part for part in self._later(one) if isinstance(part, Backward) and part.name == one.name]
         reading = network.reading_back if any(part.into for part in learns) else network.learning
         read, memory = self._shaped(inputs, network), self._rows.memory if network.state_size else None
@@ -229,15 +263,16 @@ class BatchProgram:
 
     def _add_backward(self, one: Backward) -> None:
         forward = self.program.forwards[one.name]
-        network, gradient = self.networks.networks[forward.network], self._gradients[one.name]
+        network, gradient = self.networks.networks[forward.network], self._of(self._gradients, one.name)
         given = self._shaped(gradient, network)
         if one.into is None:
             again = forward.network in self._begun  # then this adds to a gradient of the same update
             self._begun.add(forward.network)
             self._sequence.call_with(lambda accumulate: network.backward(given, accumulate or again, one.name))
         else:
-            slopes = self.device.zeros(*self._inputs[one.name].shape)
-            self._slopes[one.into] = slopes, one.name
+            if one.into not in self._slopes:
+                self._slopes[one.into] = {one.name: self.device.zeros(*self._inputs[one.name].shape)}
+            slopes = self._of(self._slopes[one.into], one.name)
             self._sequence.call(
                 lambda: self.device.copy(slopes, network.input_gradient(given, one.name).reshape(slopes.shape))
             )
@@ -247,7 +282,8 @@ class BatchProgram:
         head = self._task.head if call.takes_head else None
         alone = self._written_at_once(call)
         if alone is not None:
-            gradient, scales, place = self._gradients[alone], self._scales(alone, following), f"{alone}{GRADIENT}"
+            gradient, scales = self._of(self._gradients, alone), self._scales(alone, following)
+            place = f"{alone}{GRADIENT}"
             columns = list(columns)
             columns[call.arguments.index(place)] = Fresh(self.device.records((1,), _numbers_type(gradient.shape[-1])))
             places = call.arguments.index("metrics"), call.arguments.index(place)
@@ -264,8 +300,8 @@ class BatchProgram:
             self._sequence.for_rows(Work(by_row(call.function, head), columns))
         for name in call.gradients:
             if self._scales(name, following):
-                gradient, per = self._gradients[name], self._per[name]
-                rows = self.agents * self._count
+                gradient, per = self._of(self._gradients, name), self._per[name]
+                rows = len(gradient) // per
                 function, array = (scale_row, gradient) if per == 1 else (scale_rows, gradient.reshape(rows, per, -1))
                 self._sequence.for_rows(Work(function, (array, self._count, self.clock)))
 
@@ -330,12 +366,14 @@ class BatchProgram:
         if name.endswith(SLOPE):
             return self._slope(name.removesuffix(SLOPE))
         forward = name.removesuffix(GRADIENT)
-        array = self._gradients[forward] if name.endswith(GRADIENT) else self._outputs[forward]
+        array = self._of(self._gradients if name.endswith(GRADIENT) else self._outputs, forward)
         per = self._per[forward]
-        return array if per == 1 else array.reshape(self.agents * self._count, per, -1)
+        return array if per == 1 else array.reshape(len(array) // per, per, -1)
 
     def _metrics_of(self, call: Call) -> Any:
-        return self.device.as_records(self._added[id(call)], call.metrics, DOUBLE)
+        added, part = self._added[id(call)], self._part
+        some = added if part is None else added[part.start // self._group : part.stop // self._group]
+        return self.device.as_records(some, call.metrics, DOUBLE)
 
     def _once_column(self, name: str) -> Any:
         if name == "means":
@@ -352,16 +390,22 @@ class BatchProgram:
         return self.device.as_records(self.networks.numbers, self._task.numbers or ["nothing"], SINGLE)
 
     def _slope(self, field: str) -> Any:
-        slopes, name = self._slopes[field]
+        ((name, _),) = self._slopes[field].items()
+        slopes = self._of(self._slopes[field], name)
         reads = self.program.forwards[name].reads
         start = sum(self._rows.widths[one] for one in reads[: reads.index(field)])
         part = slopes[:, start : start + self._rows.widths[field]]
         per = self._per[name]
-        return part if per == 1 else part.reshape(self.agents * self._count, per, -1)
+        return part if per == 1 else part.reshape(len(part) // per, per, -1)
 
 
 def _numbers_type(width: int) -> np.dtype[Any]:
     return np.dtype([(NUMBERS, SINGLE, (width,))])
+
+
+def _cut(column: Any, some: slice) -> Any:
+    """Some of a column, of which an index may say where they are."""
+    return column._replace(index=column.index[some]) if isinstance(column, Indexed) else column[some]
 
 
 def _several(column: Any) -> Any:

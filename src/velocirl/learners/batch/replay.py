@@ -16,7 +16,7 @@ from velocirl.buffers.records import drawn_type, transition_type
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
 from velocirl.learners.batch.learner import BatchLearner
-from velocirl.learners.batch.networks import COUNTS, LEARNING_RATE, RUN_STEP
+from velocirl.learners.batch.networks import GOOD, LEARNING_RATE, RUN_STEP
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.ring import BatchRing
@@ -33,13 +33,15 @@ class BatchReplay(BatchLearner):
     """Steps all copies, remembers and learns."""
 
     def __init__(self, task: Task, device: Any, most_steps: int) -> None:
-        super().__init__(task, device, agents=1)
         config = task.config
+        super().__init__(task, device, agents=1, scaling=config.precision == "fp16")
         kind = transition_type(task.encoding.inputs, task.action)
         drawn = drawn_type(task.action, task.fields)
         self.ring = BatchRing(device, config, kind, drawn, self.clock, task.seeds.learner)
-        self._streams = device.put(random.streams(task.seeds.learner + 1, config.batch_size))
-        self.program = BatchProgram(task.program, self.networks, self._rows(), config.batch_size)
+        batch = config.effective_batch_size
+        self._streams = device.put(random.streams(task.seeds.learner + 1, batch))
+        parts = config.gradient_accumulation
+        self.program = BatchProgram(task.program, self.networks, self._rows(), batch, parts=parts)
         self.steps = make_steps(task, device, self.networks, self.ring, most_steps)
         self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
         self._warm_up: Callable[[], None] = self.steps.warm_up
@@ -116,7 +118,7 @@ class BatchReplay(BatchLearner):
         self.look()
         self.device.synchronise()
         own = {"learner.rng": self.device.fetch(self._streams), "learner.updates": np.array([self.done])}
-        return {**own, **self.networks.state(), **self.ring.state(), **self.steps.state()}
+        return {**own, **self.loss_scale(), **self.networks.state(), **self.ring.state(), **self.steps.state()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
@@ -128,8 +130,9 @@ class BatchReplay(BatchLearner):
         self.ring.load_state(state, episodes_begin=episodes and not self.steps.in_kernels)
         if episodes:
             self.steps.load_state(state)
-        if state["learner.rng"].shape == (self.task.config.batch_size, 2):
+        if state["learner.rng"].shape == self._streams.shape:
             self.device.store(self._streams, state["learner.rng"])
+        self.load_loss_scale(state)
         self.done = int(state["learner.updates"][0])
         self.device.synchronise()
 
@@ -148,9 +151,9 @@ class BatchReplay(BatchLearner):
         return Rows(drawn.rows, fields, {**widths, "observation": inputs, "next_observation": inputs}, self._streams)
 
     def _begin(self, pace: Pace, step: int) -> None:
-        counts = np.zeros((1, COUNTS), np.int64)
-        counts[0, RUN_STEP] = step
-        self.device.write(self.clock.counts, counts)
+        counts = np.zeros(GOOD, np.int64)  # how long there was no overflow counts on
+        counts[RUN_STEP] = step
+        self.device.write(self.clock.counts.reshape(-1)[:GOOD], counts)
         self.device.fill(self.clock.numbers[:, LEARNING_RATE], pace.learning_rate)
         self.ring.begin(pace)
         self.program.begin()

@@ -168,7 +168,7 @@ class BatchRing:
         self, device: Any, config: Any, kind: np.dtype[Any], drawn: np.dtype[Any], clock: Clock, seed: int
     ) -> None:
         self.device, self._config = device, config
-        copies, batch, zeros = config.num_envs, config.batch_size, device.zeros
+        copies, batch, zeros = config.num_envs, config.effective_batch_size, device.zeros
         self.capacity = max(config.buffer_size // copies, 1) * copies
         if self.capacity > MOST_ROWS:
             raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {config.buffer_size:,}")
@@ -193,7 +193,7 @@ class BatchRing:
     def _bind(self) -> None:
         launch, places, drawn, timing = self.device.launch, self.places, self.drawn, self.timing
         config, clock = self._config, self.timing.clock
-        copies, batch = config.num_envs, config.batch_size
+        copies, batch = config.num_envs, config.effective_batch_size
         extent = Extent(copies, batch, self.capacity, config.n_step, float(config.gamma), float(config.priority_alpha))
         self._begin = launch([Work(begin_iteration, (timing,))], 1)
         self._advance = launch([Work(advance, (places, timing, extent))], 1)
@@ -281,8 +281,9 @@ class BatchRing:
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
-            if streams is None or streams.shape != (self._config.batch_size, 2):  # a native learner has one stream
-                streams = random.streams(int(self._own_stream[0]), self._config.batch_size)
+            batch = self._config.effective_batch_size
+            if streams is None or streams.shape != (batch, 2):  # a native learner has one stream
+                streams = random.streams(int(self._own_stream[0]), batch)
             self.device.store(self.streams, streams)
         if self.prioritised:
             self._load_priorities(state, int(counts[FILLED]))

@@ -21,15 +21,7 @@ from velocirl.learners.batch.background import Background
 from velocirl.learners.batch.collector import BatchCollector, Recorded
 from velocirl.learners.batch.learner import BatchLearner
 from velocirl.learners.batch.minibatches import Extent, Minibatches
-from velocirl.learners.batch.networks import (
-    FAULT,
-    GATHERED,
-    GOOD,
-    LEARNING_RATE,
-    LOSS_SCALE,
-    MINIBATCHES,
-    STOPPED,
-)  # fmt: skip
+from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
@@ -149,9 +141,7 @@ class BatchRollout(BatchLearner):
         self.look()
         self.wait()
         own = {"learner.rng": self.device.fetch(self._drawing.rng), "learner.minibatches": np.array([0, self.done])}
-        if self.task.config.precision == "fp16":
-            counts, numbers = self.device.fetch(self.clock.counts), self.device.fetch(self.clock.numbers)
-            own |= {"learner.loss_scale": numbers[:, LOSS_SCALE].copy(), "learner.good_steps": counts[:, GOOD].copy()}
+        own |= self.loss_scale()
         if self._draws:
             own["learner.draws"] = self.device.fetch(self._streams)
         waits = self._background is not None and self._background.full
@@ -361,11 +351,7 @@ class BatchRollout(BatchLearner):
         self.done = int(state["learner.minibatches"][-1])
         if self._draws and state.get("learner.draws", np.zeros(0)).shape == self._streams.shape:
             device.store(self._streams, state["learner.draws"])
-        if self.task.config.precision == "fp16" and "learner.loss_scale" in state:
-            numbers, counts = device.fetch(self.clock.numbers), device.fetch(self.clock.counts)
-            numbers[:, LOSS_SCALE], counts[:, GOOD] = state["learner.loss_scale"], state["learner.good_steps"]
-            device.store(self.clock.numbers, numbers)
-            device.store(self.clock.counts, counts)
+        self.load_loss_scale(state)
         if self._background is not None:
             self._background.full = self.collector.recorded.load_contents(state)
         device.synchronise()

@@ -98,14 +98,15 @@ class BlockReplay:
         self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
         self._meter = Meter(self.phases, "rollout", self._count)
         self._rng = random.streams(task.seeds.policy, copies)
-        self._streams = random.streams(task.seeds.learner + 1, config.batch_size)  # a stream for each row of a batch
+        batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
+        self._streams = random.streams(task.seeds.learner + 1, batch)  # a stream for each row of a batch
         self._noise = np.zeros((copies, task.head.action_size), np.float32)
         kind = transition_type(task.encoding.inputs, task.action)
         self.buffer = make_buffer(config, kind, task.seeds.learner)
         self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
-        places, numbers = np.zeros((2, config.batch_size), np.int64), np.zeros((4, config.batch_size), np.float32)
+        places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
         self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
-        self.drawn = np.zeros(config.batch_size, drawn_type(task.action, task.fields))
+        self.drawn = np.zeros(batch, drawn_type(task.action, task.fields))
         ends = (1, most_steps, copies)
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                         np.zeros(copies, np.int32))  # fmt: skip
@@ -115,7 +116,7 @@ class BlockReplay:
         rows = self._rows()
         self.program = BlockProgram(task.program, self.networks, lambda thread: rows, threads)  # noqa: ARG005 - all alike
         for job in self.program.jobs:
-            job["batch"], job["begins"], job["weight"] = config.batch_size, 1, config.batch_size
+            job["batch"], job["begins"], job["weight"] = batch, 1, batch
         self._connect()
         if self._host is None:
             self.envs.reset()
@@ -235,7 +236,7 @@ class BlockReplay:
             self._host = HostExperience(self.envs, task.head)
             experience = self._host.arrays
         units = self._step_units(experience)
-        selection, book = self.buffer.selection(config.batch_size)
+        selection, book = self.buffer.selection(config.effective_batch_size)
         units |= self._batch_units(selection, book)
         if self._host is None:
             target: Any = self.envs.target

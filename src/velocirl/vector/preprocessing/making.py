@@ -54,5 +54,5 @@ def refuse_preprocessing(environment: Environment, preprocess: Preprocess | None
     if preprocess is not None:
         raise ValueError(
             f"{environment.id} is compiled and has no preprocess=, which is for gym: environments that show pictures:"
-            " what it observes is written by its own observe"
+            " skip= and stack= are for it"
         )
