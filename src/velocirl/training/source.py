@@ -91,8 +91,8 @@ class Source:
         elif self.frames:
             asked = " and ".join(self.frames)
             raise ValueError(
-                f"{self.id} steps in Python: leave out {asked}, which native environments have; preprocess= does the same"
-                " to pictures"
+                f"{self.id} steps in Python: leave out {asked}, which native environments have; preprocess= does it to"
+                " pictures"
             )
 
     def with_params(self, params: Mapping[str, Any]) -> Source:
