@@ -14,9 +14,9 @@ MISSING = {
     "gym:CartPole-v9": "Gymnasium has no environment 'CartPole-v9': did you mean 'gym:CartPole-v1'?",
     "gym:LunarLander-v1": "Gymnasium has no environment 'LunarLander-v1': did you mean 'gym:LunarLander-v3'?",
     "gym:nowhere/Thing-v0": "install what defines it, and name its module: gym:MODULE:nowhere/Thing-v0",
-    "gym:ALE/Pong-v5": "install what defines it, and name its module: gym:ale_py:ALE/Pong-v5",
+    "gym:ALE/Pang-v5": "Gymnasium has no environment 'ALE/Pang-v5': did you mean 'gym:ALE/Pong-v5'?",
     "gym:Bad Name": "'Bad Name': an id is of the form Name-v1",
-    "gym:math:Qwertz-v0": "Gymnasium has no environment 'Qwertz-v0': math registers none of that name",
+    "gym:math:Zyxwvuts-v0": "Gymnasium has no environment 'Zyxwvuts-v0': math registers none of that name",
     "gym:no_such_module:Thing-v0": "Python finds no module 'no_such_module'; install it or, where it lies in this dir",
 }
 
@@ -91,3 +91,23 @@ def test_a_module_that_is_broken_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="needy_environments cannot be imported: No module named 'no_such_module'"):
         find_spec("needy_environments:Thing-v0")
     assert "broken_environments" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "told"),
+    [
+        ("gym:ALE/Pong-v5", "ale_py", "needs 'ale_py', which is not installed: pip install \"velocirl[atari]\""),
+        ("gym:NES/SuperMarioBros-v0", "gym_super_mario_bros", "pip install gym-super-mario-bros"),
+    ],
+)
+def test_the_packages_of_known_namespaces_are_named(name, module, told, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "velocirl.vector.adapters.super_mario", raising=False)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - what it says is asserted
+        velocirl.make_vec(name)
+    assert told in str(caught.value)
+
+
+def test_games_of_ales_need_no_name_of_their_module():
+    assert find_spec("ALE/Pong-v5").entry_point == "ale_py.env:AtariEnv"
+    assert find_spec("ale_py:ALE/Pong-v5") is find_spec("ALE/Pong-v5")

@@ -42,6 +42,7 @@ from velocirl.training.saved import named_environment, require_known, unasked_fi
 from velocirl.training.source import Given, Source
 from velocirl.training.words import changed, own_arguments, own_settings
 from velocirl.vector.making import GYMNASIUM
+from velocirl.vector.preprocessing.switches import text_of
 
 RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
@@ -96,6 +97,7 @@ class Agent(Changing, metaclass=Documented):
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
     untuned: ClassVar[Mapping[str, Any]] = {}  # settings in environments that are not ours, which have no presets
+    pictures: ClassVar[Mapping[str, Any]] = {}  # and beside those where pictures are preprocessed
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -105,7 +107,10 @@ class Agent(Changing, metaclass=Documented):
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
-        self.source = Source(env, config.get("params"), {name: config.get(name) for name in FRAMES})
+        frames = {name: config.get(name) for name in FRAMES}
+        self.source = Source(env, config.get("params"), frames, config.get("preprocess"))
+        if self.source.asked is not None:
+            config = {**config, "preprocess": text_of(self.source.asked)}
         if params := self.source.saved_params():
             config = {**config, "params": params}
         config = {**config, **self.source.frames}
@@ -159,7 +164,9 @@ class Agent(Changing, metaclass=Documented):
 
     def preset(self) -> Mapping[str, Any]:
         """The settings with which this algorithm is known to learn its environment, or those that nobody knows."""
-        return self.untuned if self.source.native is None else self.source.preset(self.name)
+        if self.source.native is not None:
+            return self.source.preset(self.name)
+        return self.untuned if self.source.preprocess is None else {**self.untuned, **self.pictures}
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Settings of which some may depend on what was given."""

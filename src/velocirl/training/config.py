@@ -21,6 +21,7 @@ from velocirl.optim.optimisers import optimiser_from
 from velocirl.optim.schedules import schedule_from
 from velocirl.training.params import savable
 from velocirl.training.words import COMMON, Word
+from velocirl.vector.preprocessing.switches import switches_from
 
 Config = TypeVar("Config")
 MODULES = ("network", "critic")  # settings that may be a module of one's own
@@ -107,6 +108,10 @@ class DeepConfig:
     params: dict[str, Any] | None = None
     """Parameters of the environment to change: numbers, one for each copy as [5, 15], or drawn anew for each copy and
     episode as uniform(5, 15) or log_uniform(0.1, 10). Of a gym: environment, any keyword arguments."""
+    preprocess: str | dict[str, Any] | None = None
+    """What is done to the pictures of a gym: environment: atari, or with some of its switches set, as atari(skip=4,
+    stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30). Agents are evaluated in whole games, by
+    their own scores."""
     skip: int | None = None
     """Repeat each action so many times, as one step: for native environments that do not skip by themselves."""
     stack: int | None = None
@@ -144,6 +149,8 @@ class DeepConfig:
         require(len(self.hidden) <= MOST_LAYERS, "hidden", self.hidden, f"at most {MOST_LAYERS} widths")
         if self.seed is not None:
             require_seed(self.seed)
+        if self.preprocess is not None:
+            switches_from(self.preprocess)
         activation_from(self.activation)
         initialiser_from(self.initialiser)
         optimiser_from(self.optimiser)

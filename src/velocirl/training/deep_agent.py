@@ -40,6 +40,8 @@ from velocirl.training.config import MODULES, OWN_MODULE, is_own_module
 from velocirl.training.source import Given
 from velocirl.vector.host_copies import read_row
 
+NATURE = {"network": "nature", "activation": "relu"}
+
 
 class DeepAgent(Agent):
     """An agent that acts by a network, native or torch's, and is trained by a learner on one device."""
@@ -51,6 +53,7 @@ class DeepAgent(Agent):
     reports: ClassVar[Mapping[str, str | None]]  # the metrics that functions add to, and how they are called, if shown
     Scratch: ClassVar[type | None] = None  # the fields that it adds to a row
     remembers: ClassVar[bool] = False  # whether its networks may be recurrent
+    pictures = NATURE
 
     def __init__(self, env: Given, **config: Any) -> None:
         self.modules = {
@@ -102,6 +105,11 @@ class DeepAgent(Agent):
             "network": f"{described}, {self.num_parameters:,} parameters",
             "device": f"{config.device}{threads}",
         }
+
+    def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Layers that somebody asked for take the place of the network that is usual."""
+        asked = "hidden" in given and "network" not in given
+        return {name: value for name, value in settings.items() if name != "network" or not asked}
 
     def numbers(self) -> dict[str, float]:
         """Numbers that functions read as settings, and where numbers begin, beside those of the configuration."""
@@ -321,7 +329,7 @@ class DeepAgent(Agent):
         config = self.config
         if config.workers is not None and config.workers > config.num_envs:
             raise ValueError(f"workers must be at most num_envs={config.num_envs}, got {config.workers}")
-        if self.source.native is not None:
+        if self.source.native is not None or self.source.own_threads:
             self.source.refuse_workers(config.workers)
 
     def resolved_precision(self, device: str) -> str:

@@ -113,6 +113,7 @@ class OnPolicyAgent(DeepAgent):
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """A rollout of as many samples whatever the number of copies, where settings are those that nobody chose."""
+        settings = super().fitted(settings, given)
         untuned = self.untuned if self.source.native is None else {}
         copies = settings.get("num_envs")
         if "horizon" not in untuned or "horizon" in given or not isinstance(copies, int) or copies < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from math import prod
@@ -29,10 +30,14 @@ from velocirl.vector.autoreset import Disabled, NextStep
 from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
 from velocirl.vector.given_vector import GivenVectorEnv
 from velocirl.vector.host_copies import Source as Makers
-from velocirl.vector.host_interface import HostInterface, copy_seeds
+from velocirl.vector.host_interface import HostInterface, copy_seeds, find_source, frame_of
 from velocirl.vector.making import GYMNASIUM, make, make_host, make_vec
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.native_copies import NativeCopies
+from velocirl.vector.preprocessing.ale import ALEVectorEnv, is_game
+from velocirl.vector.preprocessing.making import refuse_preprocessing
+from velocirl.vector.preprocessing.switches import Preprocess, switches_from, text_of, whole_games
+from velocirl.vector.preprocessing.wrappers import Atari
 
 WORKERS_TAKE = 200e-6  # seconds of a step of all copies until worker processes know of it, and have been heard
 WORTH = 1.4  # times as fast they must be: they take memory, and cores from others
@@ -45,16 +50,23 @@ class Source:
     """An environment that an agent is for: compiled, or one that steps in Python."""
 
     def __init__(
-        self, environment: Given, params: Mapping[str, Any] | None = None, frames: Mapping[str, Any] | None = None
+        self,
+        environment: Given,
+        params: Mapping[str, Any] | None = None,
+        frames: Mapping[str, Any] | None = None,
+        preprocess: Preprocess | None = None,
     ) -> None:
         """`frames` are `skip` and `stack`, where somebody asks for them; see `Environment`."""
         self.given = environment
+        self.asked = None if preprocess is None else switches_from(preprocess)  # what is to be done to pictures here,
+        self.preprocess = self.asked  # and what is done to them, be it by copies that somebody made
         self.params = dict(params or {})
         self.frames = {name: value for name, value in (frames or {}).items() if value is not None}
         self.check = False
         self.native: Environment | None = None
         self.num_envs: int | None = None  # where copies were given, and not only what they are made of
         self.ready: HostInterface | None = None  # copies that somebody made
+        self.own_threads = False  # whether copies step on threads that are not ours
         self.makers: str | Makers = ""  # what other copies of an environment that steps in Python are made of
         if isinstance(environment, (str, Environment)):
             self._find(environment)
@@ -74,17 +86,21 @@ class Source:
                 " those, or a VectorEnv"
             )
         if self.native is not None:
+            refuse_preprocessing(self.native, preprocess)
             self.native = with_draws(with_frames(self.native, **self.frames), self.params)
             self.params = known_params(self.native, self.params)
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
         elif self.frames:
             asked = " and ".join(self.frames)
-            raise ValueError(f"{self.id} steps in Python: leave out {asked}, which native environments have")
+            raise ValueError(
+                f"{self.id} steps in Python: leave out {asked}, which native environments have; preprocess= does it to"
+                " pictures"
+            )
 
     def with_params(self, params: Mapping[str, Any]) -> Source:
         """The same environment with these parameters."""
-        source = Source(self.given, params, self.frames)
+        source = Source(self.given, params, self.frames, self.asked)
         source.check = self.check
         return source
 
@@ -120,6 +136,18 @@ class Source:
             raise ValueError(f"num_envs={num_envs}, and the environments given are {self.num_envs}: leave num_envs out")
 
     @property
+    def stack(self) -> int:
+        """How many frames an observation has, the oldest first: in an episode's beginning its first one is repeated."""
+        if self.native is not None:
+            return self.native.stack
+        return 1 if self.preprocess is None else self.preprocess.stack
+
+    @property
+    def frame(self) -> gymnasium.Space[Any]:
+        """The space of one of these frames."""
+        return frame_of(self.observation_space, self.stack)
+
+    @property
     def tensors_on(self) -> str | None:
         """The kind of device where the observations of copies that were given are tensors: "cpu" or "cuda"."""
         return getattr(self.ready, "tensors_on", None)
@@ -148,7 +176,7 @@ class Source:
             self.refuse_workers(workers)
             self.ready.begin_with(copy_seeds(seed, 1)[0])
             return self.ready
-        options = {"seed": copy_seeds(seed, num_envs), "copy": False, **self.params}
+        options = {"seed": copy_seeds(seed, num_envs), "copy": False, **self._made_with}
         if workers is None and (worthwhile := self._worthwhile_workers(num_envs)):
             with suppress(Exception):  # what cannot be had in other processes steps in this one
                 return make_host(self.makers, num_envs, worthwhile, **options)
@@ -165,6 +193,7 @@ class Source:
         """Processes are of no use to a compiled environment, or to copies that are there."""
         if workers:
             why = "is compiled and needs no workers" if self.native is not None else "steps as its maker chose"
+            why = "steps on threads of ALE's own" if self.own_threads else why
             raise ValueError(f"{self.id} {why}; they are for gym: environments")
 
     def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
@@ -174,7 +203,7 @@ class Source:
         if not self.makers:
             raise ValueError(f"{self.id} cannot be copied: say where to evaluate, as in evaluate(agent, env)")
         seeds = None if seed is None else copy_seeds(seed, num_envs)
-        return make_host(self.makers, num_envs, None, seed=seeds, **self.params)
+        return make_host(self.makers, num_envs, None, seed=seeds, preprocess=self._whole, **self.params)
 
     def make_shown(self, render_mode: str) -> gymnasium.Env:
         """One copy to be looked at."""
@@ -183,7 +212,7 @@ class Source:
             raise ValueError(
                 f"{self.id} was given as an object: give its id to load, so that it can be made to be seen"
             )
-        return make(chosen, render_mode=render_mode, **self.params_for(1))
+        return make(chosen, render_mode=render_mode, preprocess=self._whole, **self.params_for(1))
 
     def signature(self) -> dict[str, str]:
         """What must be the same where a saved agent is loaded."""
@@ -193,7 +222,8 @@ class Source:
         if isinstance(environment, str) and environment.startswith(GYMNASIUM):
             self.id, self.makers = environment, environment.removeprefix(GYMNASIUM)
             self.params = keyword_arguments(self.id, self.params)
-            self._look(make_host(self.makers, 1, None, **self.params))
+            self._look(make_host(self.makers, 1, None, **self._made_with))
+            self._hint()
         else:
             self.native = registry.find(environment)
             self.id = self.native.id
@@ -206,14 +236,19 @@ class Source:
         self.makers = makers_of(environment)
         self.id = GIVEN + name_of(environment[0] if several else environment)
         self.num_envs = len(environment) if several else None
-        self._look(make_host(self.makers, 1, None, **self.params))
+        self._look(make_host(self.makers, 1, None, **self._made_with))
 
     def _take_ready(self, envs: VectorEnv) -> None:
         """Copies that are there; of those of Gymnasium's vectors more can be made, to evaluate."""
         if self.params:
             raise ValueError("params are for environments that are made here: set them where you make yours")
+        if self.asked is not None:
+            raise ValueError(
+                f"preprocess={text_of(self.asked)!r} is for what is made here, and a VectorEnv is made already:"
+                " give its id, what makes its environments, or make_vec(id, num_envs, preprocess=...)"
+            )
         if isinstance(envs, HostInterface):  # of our own, which knows what it was made of
-            self.makers, self.params = envs.source or "", dict(envs.arguments)
+            self.makers, self.params, self.preprocess = envs.source or "", dict(envs.arguments), envs.preprocess
         elif envs.unwrapped is envs:  # no wrapper around it that copies would lack
             self.makers = list(getattr(envs, "env_fns", ()))
         self.ready = _same_step(envs)
@@ -228,14 +263,35 @@ class Source:
         # Whoever starts many trainings at once gives each a number of threads, as `velocirl train --seeds` does.
         said = os.environ.get("OMP_NUM_THREADS", "")
         workers = min(available_cores(), num_envs, int(said) if said.isdecimal() else num_envs)
-        if workers <= 1 or self.masked or os.name != "posix" or not isinstance(self.given, str):
+        if workers <= 1 or self.masked or self.own_threads or os.name != "posix" or not isinstance(self.given, str):
             return 0
-        here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self.params))
+        here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self._made_with))
         return workers if here > WORTH * (here / workers + WORKERS_TAKE) else 0
+
+    @property
+    def _made_with(self) -> Params:
+        """What copies to learn from are made with."""
+        return {"preprocess": self.preprocess, **self.params}
+
+    @property
+    def _whole(self) -> Atari | None:
+        """What is done to pictures where an agent is judged, or looked at."""
+        return None if self.preprocess is None else whole_games(self.preprocess)
+
+    def _hint(self) -> None:
+        """Say what games of ALE's are mostly learnt from, where somebody did not ask for it."""
+        shape = self.observation_space.shape or ()
+        if self.preprocess is None and len(shape) > 1 and is_game(find_source(self.makers)):
+            warnings.warn(
+                f'{self.id} is learnt from its screens as they are, {shape}: preprocess="atari" skips, shrinks and'
+                " stacks them as papers do",
+                stacklevel=7,  # where an agent is made
+            )
 
     def _look(self, envs: VectorEnv, *, close: bool = True) -> None:
         self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
         self.masked = "action_mask" in envs.reset(seed=0)[1]
+        self.own_threads = isinstance(envs, ALEVectorEnv)
         if close:
             envs.close()
 

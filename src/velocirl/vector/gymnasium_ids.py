@@ -15,7 +15,11 @@ from velocirl.engine.naming import nearest_id
 
 OURS = "velocirl/"
 ID = re.compile(r"([\w-]+/)?[\w:.-]+-v\d+")
-MODULES = {"ALE": "ale_py"}  # that define the environments of a namespace
+# The modules that define the environments of a namespace, and what installs them.
+MODULES = {
+    "ALE": ("ale_py", 'pip install "velocirl[atari]"'),
+    "NES": ("velocirl.vector.adapters.super_mario", "pip install gym-super-mario-bros"),
+}
 
 
 def find_spec(name: str) -> EnvSpec:
@@ -25,13 +29,16 @@ def find_spec(name: str) -> EnvSpec:
 
 
 def import_for(name: str) -> str:
-    """The id in `MODULE:ID`, once the module that registers it was imported."""
+    """The id in `MODULE:ID`, once the module that registers it was imported; some namespaces need not name it."""
     module, _, own = name.rpartition(":")
-    if not module:
+    known, installing = MODULES.get(own.partition("/")[0], ("", ""))
+    if not (module or known):
         return own
     try:
-        importlib.import_module(module)
+        importlib.import_module(module or known)
     except ModuleNotFoundError as error:
+        if not module:
+            raise ValueError(f"gym:{name} needs {error.name!r}, which is not installed: {installing}") from error
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise ValueError(f"gym:{name}: {module} cannot be imported: {error}") from error
         raise ValueError(
@@ -66,5 +73,4 @@ def _explain(name: str, error: Exception) -> str:
         return f"Gymnasium has no environment {own!r}: an id is of the form Name-v1 or namespace/Name-v1"
     if module:
         return f"Gymnasium has no environment {own!r}: {module} registers none of that name"
-    module = MODULES.get(own.partition("/")[0], "MODULE")
-    return f"Gymnasium has no environment {own!r}: install what defines it, and name its module: gym:{module}:{own}"
+    return f"Gymnasium has no environment {own!r}: install what defines it, and name its module: gym:MODULE:{own}"

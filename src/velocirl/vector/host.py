@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from velocirl.vector.host_copies import Arrays, Copies, Description, Records, Source, make_environments
+from velocirl.vector.host_copies import Arrays, Copies, Description, Preparing, Records, Source, make_environments
 from velocirl.vector.host_interface import HostInterface, find_source
 
 
@@ -31,10 +31,11 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
         copy: bool = True,
         infos: bool = False,
         first: int = 0,
+        prepare: Preparing | None = None,
         **make_kwargs: Any,
     ) -> None:
         super().__init__(source := find_source(environment), num_envs, seed, autoreset_mode, copy, infos, make_kwargs)
-        self.envs = make_environments(source, range(first, first + self.num_envs), make_kwargs)
+        self.envs = make_environments(source, range(first, first + self.num_envs), make_kwargs, prepare)
         try:
             description = Description.of(self.envs)
             self._adopt(description)

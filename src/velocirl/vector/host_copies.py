@@ -18,11 +18,14 @@ from gymnasium.vector.utils import create_empty_array
 Nested = Any  # an array, or dicts and tuples of arrays nested like the space they hold
 Making = Callable[..., gymnasium.Env]
 Source = EnvSpec | Making | Sequence[Making]  # several functions take turns
+Preparing = Callable[[gymnasium.Env], gymnasium.Env]  # what wraps an environment before it is used
 Records = list[tuple[int, dict[str, Any]]]  # (copy, its info), in the order in which they happened
 
 
-def make_environments(source: Source, copies: Iterable[int], arguments: dict[str, Any]) -> list[gymnasium.Env]:
-    """Make the environment once per copy; when one cannot be made, the earlier ones are closed."""
+def make_environments(
+    source: Source, copies: Iterable[int], arguments: dict[str, Any], prepare: Preparing | None = None
+) -> list[gymnasium.Env]:
+    """Make the environment once per copy, prepared; when one cannot be made, the earlier ones are closed."""
     if arguments.get("render_mode", ...) is None:  # not every environment has this argument
         arguments = {name: value for name, value in arguments.items() if name != "render_mode"}
     environments: list[gymnasium.Env] = []
@@ -38,6 +41,8 @@ def make_environments(source: Source, copies: Iterable[int], arguments: dict[str
             if not isinstance(environment, gymnasium.Env):
                 raise TypeError(f"{source!r} returned {environment!r}; it must return a gymnasium.Env")
             environments.append(environment)
+            if prepare is not None:
+                environments[-1] = prepare(environment)
     except BaseException:
         for environment in environments:
             environment.close()

@@ -24,6 +24,7 @@ from velocirl.vector.host_copies import (
     read_row,
     require_fixed_size,
 )
+from velocirl.vector.preprocessing.wrappers import Atari
 from velocirl.vector.reset_mask import split_mask
 
 Seeds = int | Sequence[int | None] | None
@@ -85,6 +86,14 @@ def store_actions(space: gymnasium.Space, arrays: Nested, actions: Any, name: st
     arrays[...] = values
 
 
+def frame_of(space: gymnasium.Space, stack: int) -> gymnasium.Space:
+    """The space of a single frame, where observations are stacks of so many."""
+    if stack == 1:
+        return space
+    assert isinstance(space, spaces.Box)  # noqa: S101 - for the type checker: pictures are stacked
+    return spaces.Box(space.low[0], space.high[0], dtype=np.dtype(space.dtype).type)
+
+
 def any_of(flags: np.ndarray) -> bool:
     """Whether one of them is set; of few flags, ten times as fast as NumPy's own."""
     return b"\x01" in flags.tobytes()
@@ -94,6 +103,7 @@ class HostInterface(VectorEnv):
     """A VectorEnv over `Arrays` that someone else fills: a subclass says where the copies run."""
 
     _arrays: Arrays
+    preprocess: Atari | None = None  # what is done to pictures, where that is done here
 
     def __init__(
         self,
@@ -125,6 +135,16 @@ class HostInterface(VectorEnv):
         """The environment's id or, for a callable, its name: what errors call it."""
         source = self.source[0] if isinstance(self.source, list) else self.source
         return source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", "env")
+
+    @property
+    def stack(self) -> int:
+        """How many frames of the past and the present an observation has, the oldest first."""
+        return 1 if self.preprocess is None else self.preprocess.stack
+
+    @property
+    def frame(self) -> gymnasium.Space:
+        """The space of one of them."""
+        return frame_of(self.single_observation_space, self.stack)
 
     def begin_with(self, seed: Seeds) -> None:
         """Let the next reset that is given no seed have this one."""

@@ -13,9 +13,12 @@ from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.framing import with_frames
 from velocirl.vector.autoreset import with_autoreset
-from velocirl.vector.gymnasium_ids import explained, import_for
+from velocirl.vector.gymnasium_ids import explained, find_spec, import_for
 from velocirl.vector.host_copies import Source
+from velocirl.vector.host_interface import HostInterface, find_source
 from velocirl.vector.native import FleetVectorEnv
+from velocirl.vector.preprocessing.making import make_in_ale, preparation, refuse_preprocessing, steps_in_ale
+from velocirl.vector.preprocessing.switches import Preprocess, switches_from
 from velocirl.vector.single import SingleEnv
 
 GYMNASIUM = "gym:"
@@ -27,6 +30,7 @@ def make(
     render_mode: str | None = None,
     device: str = "cpu",
     max_episode_steps: int | None = None,
+    preprocess: Preprocess | None = None,
     skip: int | None = None,
     stack: int | None = None,
     **params: Any,
@@ -34,17 +38,21 @@ def make(
     """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
 
     An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never. A
-    native environment that neither skips nor stacks by itself does with `skip` and `stack`, see `Environment`.
+    native environment that neither skips nor stacks by itself does with `skip` and `stack`, see `Environment`; the
+    pictures of one of Gymnasium's are preprocessed as `make_vec` says.
     """
     frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
         name = environment.removeprefix(GYMNASIUM)
+        arguments = {"max_episode_steps": max_episode_steps, **rendering, **frames, **params}
         with explained(name):
-            return gymnasium.make(
-                import_for(name), max_episode_steps=max_episode_steps, **rendering, **frames, **params
-            )
+            if preprocess is None:
+                return gymnasium.make(import_for(name), **arguments)
+            arguments, prepare = preparation(spec := find_spec(name), arguments, switches_from(preprocess))
+            return prepare(gymnasium.make(spec, **arguments))
     found = with_frames(registry.find(environment), **frames)
+    refuse_preprocessing(found, preprocess)
     for name in params:
         if name not in found.params.fields:
             raise _unexpected(found, "make", name, found.params.suggestion(name))
@@ -65,6 +73,7 @@ def make_vec(
     workers: int | None = None,
     check: bool = False,
     max_episode_steps: int | None = None,
+    preprocess: Preprocess | None = None,
     skip: int | None = None,
     stack: int | None = None,
     **options: Any,
@@ -77,6 +86,9 @@ def make_vec(
     wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
     with `workers`, in processes; further options go to it. Episodes are cut off, and frames skipped and stacked, as
     `make` says.
+
+    `preprocess="atari"` shows the pictures of a gym: environment as papers do, in stacks of (4, 84, 84). Each part is a
+    switch: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30)".
     """
     frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
@@ -97,11 +109,13 @@ def make_vec(
             autoreset_mode=AutoresetMode(autoreset_mode),
             copy=copy,
             render_mode=render_mode,
+            preprocess=preprocess,
             **({} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}),
             **frames,
             **options,
         )
     found = with_frames(registry.find(environment), **frames)
+    refuse_preprocessing(found, preprocess)
     if workers is not None:
         raise TypeError(f"{found.id} is compiled and has no workers=; they are for gym: environments")
     for name in options:
@@ -136,15 +150,39 @@ def _unexpected(environment: Environment, function: str, name: str, advice: str)
     return TypeError(f"{environment.id}: {function}() got an unexpected keyword argument {name!r}{advice}")
 
 
-def make_host(environment: str | Source, num_envs: int, workers: int | None, **options: Any) -> VectorEnv:
-    """Copies that step in Python, in this process or in workers, of one of Gymnasium's ids or of what makes one."""
-    explaining = explained(environment) if isinstance(environment, str) else nullcontext()
+def make_host(
+    environment: str | Source,
+    num_envs: int,
+    workers: int | None,
+    *,
+    preprocess: Preprocess | None = None,
+    **options: Any,
+) -> HostInterface:
+    """Copies that step in Python, in this process or in workers, of one of Gymnasium's ids or of what makes one.
+
+    Games of ALE's that are preprocessed step in its own vector environment instead, on threads of this process.
+    """
+    with explained(environment) if isinstance(environment, str) else nullcontext():
+        if preprocess is None:
+            return _host_copies(environment, num_envs, workers, options)
+        source, switches = find_source(environment), switches_from(preprocess)
+        if steps_in_ale(source, options, switches):
+            if workers:
+                raise ValueError(f"{environment} steps on threads of ALE's own: leave workers out")
+            return make_in_ale(source, num_envs, options, switches)
+        options, prepare = preparation(source, options, switches)
+        copies = _host_copies(source, num_envs, workers, {**options, "prepare": prepare})
+        copies.preprocess = switches
+        return copies
+
+
+def _host_copies(
+    environment: str | Source, num_envs: int, workers: int | None, options: dict[str, Any]
+) -> HostInterface:
     if workers is None:
         from velocirl.vector.host import HostVectorEnv  # neither is needed for native fleets
 
-        with explaining:
-            return HostVectorEnv(environment, num_envs, **options)
+        return HostVectorEnv(environment, num_envs, **options)
     from velocirl.vector.workers import WorkerVectorEnv
 
-    with explaining:
-        return WorkerVectorEnv(environment, num_envs, workers=workers, **options)
+    return WorkerVectorEnv(environment, num_envs, workers=workers, **options)

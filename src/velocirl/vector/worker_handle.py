@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import ModuleType
 from typing import Any, cast
 
 import cloudpickle
@@ -20,7 +21,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from velocirl.vector import worker_process
-from velocirl.vector.host_copies import Source
+from velocirl.vector.host_copies import Preparing, Source
+from velocirl.vector.preprocessing import wrappers
 from velocirl.vector.worker_process import CLOSE, DONE, FAILED, GRACE, LENGTH, write_message
 
 
@@ -56,6 +58,13 @@ def pickled_by_value(creator: Any) -> Iterator[None]:
     if module is None or module.__name__ == "__main__" or importable(module.__name__):
         yield  # cloudpickle sends what is in __main__ by value anyway
         return
+    with sent_by_value(module):
+        yield
+
+
+@contextlib.contextmanager
+def sent_by_value(module: ModuleType) -> Iterator[None]:
+    """Let cloudpickle send the code of a module, and not its name."""
     cloudpickle.register_pickle_by_value(module)
     try:
         yield
@@ -63,8 +72,8 @@ def pickled_by_value(creator: Any) -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def pickle_source(source: Source, arguments: dict[str, Any]) -> bytes:
-    """Turn the environment into bytes from which a worker can make it, wherever it was defined."""
+def pickle_source(source: Source, arguments: dict[str, Any], prepare: Preparing | None = None) -> bytes:
+    """Turn the environment, and what wraps it, into bytes from which a worker can make it, wherever it was defined."""
     creator = source
     if isinstance(source, EnvSpec):
         creator = source.entry_point
@@ -76,7 +85,8 @@ def pickle_source(source: Source, arguments: dict[str, Any]) -> bytes:
         with ExitStack() as stack:
             for one in creator if isinstance(creator, list) else [creator]:
                 stack.enter_context(pickled_by_value(one))
-            return cloudpickle.dumps((source, arguments))
+            stack.enter_context(sent_by_value(wrappers))  # so that a worker need not import velocirl
+            return cloudpickle.dumps((source, arguments, prepare))
     except Exception as error:
         raise ValueError(
             f"{source!r} cannot be sent to worker processes ({error}); "

@@ -100,8 +100,8 @@ class Worker:
 
         self.host_copies = load_host_copies()
         environment, self.numbers, self.num_envs, self.mode, self.keep_infos = pickle.loads(setup)  # noqa: S301
-        source, arguments = pickle.loads(environment)  # noqa: S301
-        self.environments = self.host_copies.make_environments(source, self.numbers, arguments)
+        source, arguments, prepare = pickle.loads(environment)  # noqa: S301
+        self.environments = self.host_copies.make_environments(source, self.numbers, arguments, prepare)
         self.dumps = cloudpickle.dumps
         self.description = self.host_copies.Description.of(self.environments)
         return self.dumps(vars(self.description))

@@ -14,7 +14,17 @@ import cloudpickle
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from velocirl.vector.host_copies import Arrays, Carver, Description, Records, Source, map_arrays, read_row, write_row
+from velocirl.vector.host_copies import (
+    Arrays,
+    Carver,
+    Description,
+    Preparing,
+    Records,
+    Source,
+    map_arrays,
+    read_row,
+    write_row,
+)
 from velocirl.vector.host_interface import HostInterface, copy_seeds, find_source
 from velocirl.vector.worker_handle import WorkerError, WorkerHandle, pickle_source, stop_workers
 from velocirl.vector.worker_process import ATTACH, CALL, RESET, SET, STEP
@@ -58,6 +68,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         infos: bool = False,
+        prepare: Preparing | None = None,
         **make_kwargs: Any,
     ) -> None:
         super().__init__(source := find_source(environment), num_envs, seed, autoreset_mode, copy, infos, make_kwargs)
@@ -74,7 +85,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         self._restarted = 0  # workers
         self._waited = 0.0  # seconds
         self._fresh_seed_count = 0
-        self._pickled = pickle_source(source, make_kwargs)
+        self._pickled = pickle_source(source, make_kwargs, prepare)
         bounds = np.linspace(0, self.num_envs, workers + 1).astype(int).tolist()
         self._groups = [range(start, stop) for start, stop in itertools.pairwise(bounds)]
         self._memory = open_memory()

@@ -11,6 +11,7 @@ from velocirl.learners.stages import backward, each, every, follow, forward, ste
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, epsilon_greedy
 from velocirl.training.config import require
+from velocirl.training.deep_agent import NATURE
 from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 
 
@@ -108,6 +109,11 @@ class DQN(OffPolicyAgent):
     Config = DQNConfig
     # An update for each step: see `PPO.untuned`.
     untuned = {"train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128)}
+    # What is usual for Atari's games since Mnih et al. (2015), with Adam and a shorter memory.
+    pictures = {
+        **NATURE, "train_every": 4, "gradient_steps": 1, "batch_size": 32, "learning_rate": 1e-4,
+        "learning_starts": 20_000, "target_every": 2500, "exploration_final": 0.01,
+    }  # fmt: skip
     networks = {
         "values": Network("observation", gives=action_columns),
         "target_values": TargetNetwork("values"),

@@ -12,6 +12,7 @@ from velocirl.engine.records import float32
 from velocirl.learners.stages import backward, column, each, forward, mean, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.training.config import require
+from velocirl.training.deep_agent import NATURE
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.words import Known, Word, absent, number, renamed, scaled
 
@@ -196,6 +197,11 @@ class PPO(OnPolicyAgent):
         "num_envs": 8, "horizon": 128, "epochs": 10, "minibatch_size": 64, "learning_rate": 3e-4,
         "learning_rate_schedule": "constant", "entropy_coefficient": 0.0, "log_deviation": -1.0,
     }  # fmt: skip
+    # As in the paper, for Atari's games.
+    pictures = {
+        **NATURE, "epochs": 4, "minibatch_size": 256, "learning_rate": 2.5e-4, "learning_rate_schedule": "linear",
+        "clip": 0.1, "entropy_coefficient": 0.01, "normalise_rewards": False,
+    }  # fmt: skip
     networks = {"policy": Network("observation", gives=policy_and_value, together="shared")}
 
     class Scratch:
@@ -239,3 +245,4 @@ class A2C(PPO):
     name = "a2c"
     Config = A2CConfig
     untuned = {}
+    pictures = NATURE

@@ -11,6 +11,7 @@ from velocirl.learners.stages import backward, each, every, follow, forward, ste
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, by_values
 from velocirl.training.config import require
+from velocirl.training.deep_agent import NATURE
 from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 
 
@@ -104,6 +105,11 @@ class QRDQN(OffPolicyAgent):
 
     name = "qr-dqn"
     Config = QRDQNConfig
+    # As in the paper, for Atari's games, but with a shorter memory.
+    pictures = {
+        **NATURE, "quantiles": 200, "batch_size": 32, "learning_rate": 5e-5, "optimiser": "adam(epsilon=0.0003125)",
+        "learning_starts": 20_000, "target_every": 2500, "exploration_final": 0.01,
+    }  # fmt: skip
     networks = {
         "values": Network("observation", gives=quantile_columns),
         "target_values": TargetNetwork("values"),
