@@ -29,8 +29,8 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
     the new episode, its row of `infos["final_obs"]` the last of the old one, whose return and length are in
-    `infos["final_info"]["episode"]`. With `copy=False`, `step` gives the engine's own arrays, which the next step
-    overwrites.
+    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. With `copy=False`, `step` gives the
+    engine's own arrays, which the next step overwrites.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
         return {
-            "final_obs": self.given(self.seen(copies.final_observation)),
+            "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,
             "final_info": {"episode": episode, "_episode": ended},
             "_final_info": ended,
@@ -204,9 +204,9 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         """The engine's observations in the shape of the observation space."""
         return observation[:, 0] if self.scalar_observation else observation
 
-    def given(self, array: Any) -> Any:
-        """What the caller gets: a copy, or with `copy=False` the engine's own array."""
-        return self._recycler.copy(array) if self.copy else array
+    def given(self, array: Any, rows: Any = None) -> Any:
+        """What the caller gets: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
+        return self._recycler.copy(array, rows) if self.copy else array
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""

@@ -31,14 +31,17 @@ class Recycler:
     def __reduce__(self) -> Any:
         return Recycler, ()  # a copy of it, or one in another process, begins with nothing
 
-    def copy(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A copy of an array."""
+    def copy(self, array: NDArray[Any], rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """A copy of an array; where only some rows mean something, of those."""
         if array.nbytes < LARGE:
             return array.copy()
         kept = self._kept.setdefault((array.shape, array.dtype), [])
         for place in range(len(kept)):
             if _references(kept, place) == UNUSED:
-                np.copyto(kept[place], array)
+                if rows is None:
+                    np.copyto(kept[place], array)
+                else:
+                    kept[place][rows] = array[rows]
                 return kept[place]
         made = array.copy()
         if len(kept) < MOST:

@@ -17,7 +17,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from velocirl.engine.compiler import clock, columns, elementary, products, registers
+from velocirl.engine.compiler import clearing, clock, columns, elementary, products, registers
 from velocirl.engine.compiler.cache import open_cache
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.linking import linked_once
@@ -90,7 +90,7 @@ class _Kind(NamedTuple):
 
 @cache
 def _strict(double: bool, check: bool) -> _Kind:
-    known = {**registers.COMPILED, **clock.COMPILED}
+    known = {**registers.COMPILED, **clock.COMPILED, **clearing.COMPILED}
     options = {**INLINED, **COUNTED, **(CHECKED if check else {})}
     return _kind(numba.njit(**options), known, () if double else ("sin", "cos"), double)
 

@@ -16,6 +16,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+LARGEST = 256  # bytes of a record that is worth a copy in registers; a larger one is used where it lies
+
 
 def load(record):
     """A copy's record, for use until `store`."""
@@ -71,6 +73,8 @@ def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
 @intrinsic
 def load_compiled(typing_context: Any, record: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        if record.size > LARGEST:
+            return arguments[0]
         held = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), record.size))
         held.align = 16
         _copy(builder, held, arguments[0], record.size)
@@ -82,7 +86,8 @@ def load_compiled(typing_context: Any, record: Any) -> Any:  # noqa: ARG001
 @intrinsic
 def store_compiled(typing_context: Any, record: Any, held: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        _copy(builder, arguments[0], arguments[1], record.size)
+        if record.size <= LARGEST:
+            _copy(builder, arguments[0], arguments[1], record.size)
         return context.get_dummy_value()
 
     return types.void(record, held), generate

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from velocirl.engine.compiler.cache import find_code, keep_code
+from velocirl.engine.compiler.clearing import clear, clear_by_words
 from velocirl.engine.compiler.columns import compiled_keep_row, compiled_rows_at, keep_row, rows_at
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.frames import packed_reader, packed_words_of, type_of
@@ -57,6 +58,7 @@ def unit_translator(name: str, *, double: bool) -> Translator:
     translator.adopt(rows_at, compiled_rows_at(intrinsic, arrays.populate_array))
     translator.adopt(keep_row, compiled_keep_row(intrinsic))
     translator.adopt(keep_sum, compiled_keep_sum(intrinsic))
+    translator.adopt(clear, clear_by_words(intrinsic))
     return translator
 
 
