@@ -49,6 +49,16 @@ def test_memory_is_used_again():
     assert address(recycler.copy(SOURCE.astype(np.float32))) not in addresses
 
 
+def test_where_only_some_rows_mean_something_those_are_copied():
+    recycler, first = Recycler(), SOURCE.reshape(-1, 64)
+    second, rows = first + np.uint8(1), np.arange(len(first)) % 5 == 2
+    np.testing.assert_array_equal(recycler.copy(first, rows)[rows], first[rows])
+    held = recycler.copy(second, rows)
+    np.testing.assert_array_equal(held, np.where(rows[:, None], second, first))  # in the memory of the first
+    np.testing.assert_array_equal(recycler.copy(first, rows)[rows], first[rows])
+    np.testing.assert_array_equal(held[rows], second[rows])
+
+
 def test_small_arrays_are_copied_as_ever():
     recycler = Recycler()
     assert recycler.copy(SOURCE[:10]).tolist() == SOURCE[:10].tolist()
