@@ -103,7 +103,8 @@ def _learning() -> _Kind:
 
 
 def _kind(compiled: Any, known: dict[Any, Any], real: Iterable[str], double: bool) -> _Kind:
-    substitutes = {**known, registers.row: numba.njit(inline="always")(registers.row_compiled)}
+    views = {registers.row: registers.row_compiled, registers.shaped: registers.shaped}
+    substitutes = {**known, **{name: numba.njit(inline="always")(view) for name, view in views.items()}}
     translator = Translator("elementary", double=double, compiled=compiled, substitutes=substitutes)
     for function in real:
         translator.substitute(getattr(math, function), getattr(elementary, function))

@@ -33,6 +33,14 @@ def row(array, i):
     return array[i]
 
 
+def shaped(array, shape):  # noqa: ARG001
+    """The same row, of which the compiler now knows the shape: on the CPU it does so anyway, see `as_rows`.
+
+    Places in a row are then constants. A GPU would compute them all before a loop, and hold them in its registers.
+    """
+    return array
+
+
 def mailbox_read(mailbox, place):
     """What another thread wrote last into a place of a mailbox."""
     return mailbox[place]
@@ -155,6 +163,28 @@ def doze_compiled(typing_context: Any) -> Any:  # noqa: ARG001
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:
+    """`shaped` for the compiler that has these two."""
+
+    @intrinsic
+    def shaped_compiled(typing_context: Any, array: Any, shape: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            given = context.make_array(array)(context, builder, arguments[0])
+            sizes = cgutils.unpack_tuple(builder, arguments[1], array.ndim)
+            strides = [given.itemsize]
+            for size in reversed(sizes[1:]):
+                strides.insert(0, builder.mul(strides[0], size))
+            row = context.make_array(array)(context, builder)
+            populate_array(
+                row, data=given.data, shape=sizes, strides=strides, itemsize=given.itemsize, meminfo=None, parent=None
+            )
+            return row._getvalue()
+
+        return array(array, shape), generate
+
+    return shaped_compiled
 
 
 def row_compiled(array, i):

@@ -20,6 +20,7 @@ from velocirl.engine.compiler.columns import compiled_keep_row, compiled_rows_at
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.frames import packed_reader, packed_words_of, type_of
 from velocirl.engine.compiler.precision import single_precision
+from velocirl.engine.compiler.registers import compiled_shaped, shaped
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.targets.cuda_kernels import cuda, cuda_translator, types
@@ -59,6 +60,7 @@ def unit_translator(name: str, *, double: bool) -> Translator:
     translator.adopt(keep_row, compiled_keep_row(intrinsic))
     translator.adopt(keep_sum, compiled_keep_sum(intrinsic))
     translator.adopt(clear, clear_by_words(intrinsic))
+    translator.adopt(shaped, compiled_shaped(intrinsic, arrays.populate_array))
     return translator
 
 
