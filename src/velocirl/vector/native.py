@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from velocirl.engine.fleet import SAVED, seed_copies
 from velocirl.engine.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
-from velocirl.vector.recycling import Recycler
+from velocirl.vector.recycling import LARGE, Recycler
 from velocirl.vector.reset_mask import split_mask
 
 Infos = dict[str, Any]
@@ -63,6 +63,9 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self.scalar_observation = isinstance(environment.observation, Discrete)
         self._everyone = np.ones(num_envs, np.bool_)
         self._recycler = Recycler()
+        whole = isinstance(environment.observation, Box) and environment.stack == 1  # a stack needs the frames before
+        self.lends = copy and whole and not check and hasattr(self.target, "advance_into")
+        self._lent = False  # the observations of the last step are the caller's, and the fleet's own are older
         self._first_seed = seed
         self._seeded = False
         self._ready = False  # seeded, and not closed
@@ -83,18 +86,44 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self.check_ready()
         copies = self.copies
         self._gate.take(actions)
-        self.target.advance()
+        observations = self._advance()
         infos = self.mask_info()
         ended = copies.terminated | copies.truncated
         if np.count_nonzero(ended):
             infos |= self.ends(ended)
         return (
-            self.given(self.seen(copies.observation)),
+            observations,
             self.given(copies.reward),
             self.given(copies.terminated),
             self.given(copies.truncated),
             infos,
         )
+
+    def _advance(self) -> Any:
+        """Every copy takes its step; what they see, which is the caller's.
+
+        Large observations are written where the caller gets them, and not copied.
+        """
+        own = self.copies.observation
+        if not self.lends or own.nbytes < LARGE:
+            self.target.advance()
+            return self.given(self.seen(own))
+        observations = self._recycler.like(own)
+        self.target.advance_into(observations)
+        self._lent = True
+        return observations
+
+    def read(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Some of the arrays of the copies, as copies on the host."""
+        if "observation" in (names := tuple(names)):
+            self._see_again()
+        return super().read(names)
+
+    def _see_again(self) -> None:
+        """Bring the fleet's own observations up to date, where the last ones were written for the caller alone."""
+        if self._lent:
+            self.target.show()
+            self._lent = False
 
     def run_randomly(self, steps: int) -> None:
         """Take `steps` steps with random legal actions in one compiled loop, drawn from each copy's own stream."""
@@ -102,6 +131,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             self.reset()
         self.check_ready()
         self.target.run_randomly(steps)
+        self._lent = False
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
@@ -113,7 +143,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         check_fleet(self.environment, state, self.num_envs, self.copies.limit)
         self.check_open()
         self.write(state)
-        self._seeded = self._ready = True
+        self._seeded, self._ready, self._lent = True, True, False
         return self.given(self.seen(self.copies.observation))
 
     def render(self) -> tuple[Any, ...] | None:
@@ -175,6 +205,9 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             chosen, seed = self._everyone, self._first_seed if seed is None else seed
         if seed is not None or not self._seeded:
             self.seed(seed, chosen)
+        if chosen.all():
+            self._lent = False  # all of them are about to be written
+        self._see_again()
         self.begin(chosen, options)
         self._seeded = self._ready = True
 
