@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import SAVED, seed_copies
+from velocirl.engine.fleet import SAVED, LendingTarget, seed_copies
 from velocirl.engine.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
@@ -64,7 +64,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._everyone = np.ones(num_envs, np.bool_)
         self._recycler = Recycler()
         whole = isinstance(environment.observation, Box) and environment.stack == 1  # a stack needs the frames before
-        self.lends = copy and whole and not check and hasattr(self.target, "advance_into")
+        self.lends = copy and whole and not check and isinstance(self.target, LendingTarget)
         self._lent = False  # the observations of the last step are the caller's, and the fleet's own are older
         self._first_seed = seed
         self._seeded = False
@@ -109,7 +109,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             self.target.advance()
             return self.given(self.seen(own))
         observations = self._recycler.like(own)
-        self.target.advance_into(observations)
+        cast("LendingTarget", self.target).advance_into(observations)
         self._lent = True
         return observations
 
@@ -122,7 +122,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def _see_again(self) -> None:
         """Bring the fleet's own observations up to date, where the last ones were written for the caller alone."""
         if self._lent:
-            self.target.show()
+            cast("LendingTarget", self.target).show()
             self._lent = False
 
     def run_randomly(self, steps: int) -> None:
