@@ -15,15 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from velocirl.engine.compiler.cache import find_code, keep_code
-from velocirl.engine.compiler.clearing import clear, clear_by_words
 from velocirl.engine.compiler.columns import compiled_keep_row, compiled_rows_at, keep_row, rows_at
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.frames import packed_reader, packed_words_of, type_of
 from velocirl.engine.compiler.precision import single_precision
-from velocirl.engine.compiler.registers import compiled_shaped, shaped
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
-from velocirl.engine.targets.cuda_kernels import cuda, cuda_translator, types
+from velocirl.engine.targets.cuda_kernels import arrays, cuda, cuda_translator, intrinsic, types
 from velocirl.engine.targets.launching import Work
 from velocirl.engine.targets.warps import compiled_keep_sum, keep_sum
 
@@ -33,8 +31,6 @@ try:
 except ImportError as missing:
     raise ImportError('device="cuda" needs cuda-core: pip install "velocirl[cuda]"') from missing
 
-intrinsic: Any = importlib.import_module("numba.cuda.extending").intrinsic
-arrays: Any = importlib.import_module("numba.cuda.np.arrayobj")
 dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
 numba_cuda: Any = importlib.import_module("numba_cuda")
 
@@ -59,8 +55,6 @@ def unit_translator(name: str, *, double: bool) -> Translator:
     translator.adopt(rows_at, compiled_rows_at(intrinsic, arrays.populate_array))
     translator.adopt(keep_row, compiled_keep_row(intrinsic))
     translator.adopt(keep_sum, compiled_keep_sum(intrinsic))
-    translator.adopt(clear, clear_by_words(intrinsic))
-    translator.adopt(shaped, compiled_shaped(intrinsic, arrays.populate_array))
     return translator
 
 
