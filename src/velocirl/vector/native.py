@@ -33,6 +33,8 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     engine's own arrays, which the next step overwrites.
     """
 
+    _lent = False  # the observations of the last step are the caller's, and the fleet's own are older
+
     def __init__(
         self,
         environment: Environment,
@@ -65,7 +67,6 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._recycler = Recycler()
         whole = isinstance(environment.observation, Box) and environment.stack == 1  # a stack needs the frames before
         self.lends = copy and whole and not check and isinstance(self.target, LendingTarget)
-        self._lent = False  # the observations of the last step are the caller's, and the fleet's own are older
         self._first_seed = seed
         self._seeded = False
         self._ready = False  # seeded, and not closed
@@ -79,12 +80,12 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         seed is used, or entropy of the system).
         """
         self.start(seed, *self.split(options))
-        return self.given(self.seen(self.copies.observation)), self.mask_info()
+        return self.given(self.seen(self._copies.observation)), self.mask_info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Every copy takes one step. `terminated` and `truncated` are never merged."""
         self.check_ready()
-        copies = self.copies
+        copies = self._copies
         self._gate.take(actions)
         observations = self._advance()
         infos = self.mask_info()
@@ -104,7 +105,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
         Large observations are written where the caller gets them, and not copied.
         """
-        own = self.copies.observation
+        own = self._copies.observation
         if not self.lends or own.nbytes < LARGE:
             self.target.advance()
             return self.given(self.seen(own))
@@ -125,6 +126,16 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             cast("LendingTarget", self.target).show()
             self._lent = False
 
+    @property
+    def copies(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The arrays of the fleet."""
+        self._see_again()
+        return self._copies
+
+    @copies.setter
+    def copies(self, copies: Any) -> None:
+        self._copies = copies
+
     def run_randomly(self, steps: int) -> None:
         """Take `steps` steps with random legal actions in one compiled loop, drawn from each copy's own stream."""
         if not self._seeded:
@@ -140,15 +151,15 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
         state = {name: np.asarray(array) for name, array in state.items()}
-        check_fleet(self.environment, state, self.num_envs, self.copies.limit)
+        check_fleet(self.environment, state, self.num_envs, self._copies.limit)
         self.check_open()
         self.write(state)
         self._seeded, self._ready, self._lent = True, True, False
-        return self.given(self.seen(self.copies.observation))
+        return self.given(self.seen(self._copies.observation))
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of every copy, as the render mode says."""
-        return tuple(self.renderer.render(self.copies, copy) for copy in range(self.num_envs))
+        return tuple(self.renderer.render(self._copies, copy) for copy in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the window, where there is one."""
@@ -205,10 +216,10 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             chosen, seed = self._everyone, self._first_seed if seed is None else seed
         if seed is not None or not self._seeded:
             self.seed(seed, chosen)
-        if chosen.all():
-            self._lent = False  # all of them are about to be written
-        self._see_again()
+        if not chosen.all():
+            self._see_again()
         self.begin(chosen, options)
+        self._lent = False
         self._seeded = self._ready = True
 
     def seed(self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> None:
@@ -219,7 +230,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def ends(self, ended: Any) -> Infos:
         """What is told of the episodes that ended, where Gymnasium's vectors tell it for this autoreset mode."""
-        copies = self.copies
+        copies = self._copies
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
         return {
@@ -231,7 +242,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def reported(self, field: str) -> Any:
         """A field of the states in which episodes ended."""
-        return self.given(self.copies.final_state[field])
+        return self.given(self._copies.final_state[field])
 
     def seen(self, observation: Any) -> Any:
         """The engine's observations in the shape of the observation space."""
@@ -243,4 +254,4 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""
-        return {"action_mask": self.given(self.copies.mask)} if self.environment.legal else {}
+        return {"action_mask": self.given(self._copies.mask)} if self.environment.legal else {}

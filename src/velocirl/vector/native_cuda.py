@@ -23,7 +23,6 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
     """
 
     target: engine.CUDATarget  # pyright: ignore[reportIncompatibleVariableOverride]
-    copies: Any
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Every copy takes one step. `terminated` and `truncated` are never merged."""
