@@ -7,6 +7,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from velocirl.algorithms import algorithm_modules
 from velocirl.engine import random
+from velocirl.engine.compiler.clearing import clear
 from velocirl.engine.drawing import log_uniform, uniform
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
@@ -66,6 +67,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "between",
     "bool_",
     "check_env",
+    "clear",
     "evaluate",
     "float32",
     "float64",

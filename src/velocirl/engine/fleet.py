@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -42,6 +42,19 @@ class Target(Protocol):
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random legal actions drawn from its own stream."""
+        ...
+
+
+@runtime_checkable
+class LendingTarget(Target, Protocol):
+    """One that can write what is seen into arrays of the caller's."""
+
+    def advance_into(self, observation: NDArray[Any]) -> None:
+        """Every copy takes the step that its action says; `copies.observation` is out of date then."""
+        ...
+
+    def show(self) -> None:
+        """Bring `copies.observation` up to date."""
         ...
 
 

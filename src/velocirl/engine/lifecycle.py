@@ -14,7 +14,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import has_parts
-from velocirl.engine.compiler.registers import load, row, store
+from velocirl.engine.compiler.registers import load, row, shaped, store
 from velocirl.engine.drawing import drawing_reset
 from velocirl.engine.framing import fill, frame_size, push, repeated_step, whole_frame
 from velocirl.engine.sampling import sampler
@@ -81,6 +81,7 @@ def blind_life(environment: Environment) -> Lifecycle:
 
 def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycle:
     reset, step = drawing_reset(environment), repeated_step(environment)
+    shape = environment.observation.shape or (1,)
     legal = environment.legal or no_mask
     choose = sampler(environment)
     action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row
@@ -108,7 +109,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
     def conclude(copies, i):
         """Where the episode ended: keep its last observation and statistics, then begin the next."""
         if copies.terminated[i] or copies.truncated[i]:
-            observe(copies.state[i], copies.params[i], row(copies.final_observation, i))
+            observe(copies.state[i], copies.params[i], shaped(row(copies.final_observation, i), shape))
             copies.episode_return[i] = copies.total[i]
             copies.episode_length[i] = copies.elapsed[i]
             copies.final_state[i] = copies.state[i]
@@ -116,7 +117,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
 
     def show(copies, i):
         """Write what is seen and what may be done."""
-        observe(copies.state[i], copies.params[i], row(copies.observation, i))
+        observe(copies.state[i], copies.params[i], shaped(row(copies.observation, i), shape))
         legal(copies.state[i], copies.params[i], row(copies.mask, i))
 
     return Lifecycle(begin, move, conclude, show, choose)

@@ -50,6 +50,19 @@ def begin_loop(life: Lifecycle) -> Callable[..., Any]:
     return begin_chosen
 
 
+def show_loop(life: Lifecycle) -> Callable[..., Any]:
+    """`show_all((copies,), first, stop, place)`: copies of a range see again what they see."""
+    show = life.show
+
+    def show_all(arguments, first, stop, place):  # noqa: ARG001
+        copies = arguments[0]
+        for i in range(np.uint64(first), np.uint64(stop)):
+            show(copies, i)
+        return 0
+
+    return show_all
+
+
 def random_loop(life: Lifecycle) -> Callable[..., Any]:
     """`run_randomly((copies,), first, stop, place)`: copies of a range take `place` steps with random actions."""
     choose, move, conclude, show = life.choose, life.move, life.conclude, life.show

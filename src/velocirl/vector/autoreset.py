@@ -32,6 +32,7 @@ class _Adapter(VectorWrapper):
 
     def __init__(self, fleet: FleetVectorEnv, mode: AutoresetMode) -> None:
         super().__init__(fleet)
+        fleet.lends = False  # the fleet's own observations are needed here
         self.autoreset_mode = mode
         self.metadata = {**fleet.metadata, "autoreset_mode": mode}
         self._waiting = np.zeros(fleet.num_envs, np.bool_)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import SAVED, seed_copies
+from velocirl.engine.fleet import SAVED, LendingTarget, seed_copies
 from velocirl.engine.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
-from velocirl.vector.recycling import Recycler
+from velocirl.vector.recycling import LARGE, Recycler
 from velocirl.vector.reset_mask import split_mask
 
 Infos = dict[str, Any]
@@ -29,9 +29,11 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
     the new episode, its row of `infos["final_obs"]` the last of the old one, whose return and length are in
-    `infos["final_info"]["episode"]`. With `copy=False`, `step` gives the engine's own arrays, which the next step
-    overwrites.
+    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. With `copy=False`, `step` gives the
+    engine's own arrays, which the next step overwrites.
     """
+
+    _lent = False  # the observations of the last step are the caller's, and the fleet's own are older
 
     def __init__(
         self,
@@ -63,6 +65,8 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self.scalar_observation = isinstance(environment.observation, Discrete)
         self._everyone = np.ones(num_envs, np.bool_)
         self._recycler = Recycler()
+        whole = isinstance(environment.observation, Box) and environment.stack == 1  # a stack needs the frames before
+        self.lends = copy and whole and not check and isinstance(self.target, LendingTarget)
         self._first_seed = seed
         self._seeded = False
         self._ready = False  # seeded, and not closed
@@ -76,25 +80,61 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         seed is used, or entropy of the system).
         """
         self.start(seed, *self.split(options))
-        return self.given(self.seen(self.copies.observation)), self.mask_info()
+        return self.given(self.seen(self._copies.observation)), self.mask_info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Every copy takes one step. `terminated` and `truncated` are never merged."""
         self.check_ready()
-        copies = self.copies
+        copies = self._copies
         self._gate.take(actions)
-        self.target.advance()
+        observations = self._advance()
         infos = self.mask_info()
         ended = copies.terminated | copies.truncated
         if np.count_nonzero(ended):
             infos |= self.ends(ended)
         return (
-            self.given(self.seen(copies.observation)),
+            observations,
             self.given(copies.reward),
             self.given(copies.terminated),
             self.given(copies.truncated),
             infos,
         )
+
+    def _advance(self) -> Any:
+        """Every copy takes its step; what they see, which is the caller's.
+
+        Large observations are written where the caller gets them, and not copied.
+        """
+        own = self._copies.observation
+        if not self.lends or own.nbytes < LARGE:
+            self.target.advance()
+            return self.given(self.seen(own))
+        observations = self._recycler.like(own)
+        cast("LendingTarget", self.target).advance_into(observations)
+        self._lent = True
+        return observations
+
+    def read(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Some of the arrays of the copies, as copies on the host."""
+        if "observation" in (names := tuple(names)):
+            self._see_again()
+        return super().read(names)
+
+    def _see_again(self) -> None:
+        """Bring the fleet's own observations up to date, where the last ones were written for the caller alone."""
+        if self._lent:
+            cast("LendingTarget", self.target).show()
+            self._lent = False
+
+    @property
+    def copies(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The arrays of the fleet."""
+        self._see_again()
+        return self._copies
+
+    @copies.setter
+    def copies(self, copies: Any) -> None:
+        self._copies = copies
 
     def run_randomly(self, steps: int) -> None:
         """Take `steps` steps with random legal actions in one compiled loop, drawn from each copy's own stream."""
@@ -102,6 +142,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             self.reset()
         self.check_ready()
         self.target.run_randomly(steps)
+        self._lent = False
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
@@ -110,15 +151,15 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
         state = {name: np.asarray(array) for name, array in state.items()}
-        check_fleet(self.environment, state, self.num_envs, self.copies.limit)
+        check_fleet(self.environment, state, self.num_envs, self._copies.limit)
         self.check_open()
         self.write(state)
-        self._seeded = self._ready = True
-        return self.given(self.seen(self.copies.observation))
+        self._seeded, self._ready, self._lent = True, True, False
+        return self.given(self.seen(self._copies.observation))
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of every copy, as the render mode says."""
-        return tuple(self.renderer.render(self.copies, copy) for copy in range(self.num_envs))
+        return tuple(self.renderer.render(self._copies, copy) for copy in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the window, where there is one."""
@@ -175,7 +216,10 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
             chosen, seed = self._everyone, self._first_seed if seed is None else seed
         if seed is not None or not self._seeded:
             self.seed(seed, chosen)
+        if not chosen.all():
+            self._see_again()
         self.begin(chosen, options)
+        self._lent = False
         self._seeded = self._ready = True
 
     def seed(self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> None:
@@ -186,11 +230,11 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def ends(self, ended: Any) -> Infos:
         """What is told of the episodes that ended, where Gymnasium's vectors tell it for this autoreset mode."""
-        copies = self.copies
+        copies = self._copies
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
         return {
-            "final_obs": self.given(self.seen(copies.final_observation)),
+            "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,
             "final_info": {"episode": episode, "_episode": ended},
             "_final_info": ended,
@@ -198,16 +242,16 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def reported(self, field: str) -> Any:
         """A field of the states in which episodes ended."""
-        return self.given(self.copies.final_state[field])
+        return self.given(self._copies.final_state[field])
 
     def seen(self, observation: Any) -> Any:
         """The engine's observations in the shape of the observation space."""
         return observation[:, 0] if self.scalar_observation else observation
 
-    def given(self, array: Any) -> Any:
-        """What the caller gets: a copy, or with `copy=False` the engine's own array."""
-        return self._recycler.copy(array) if self.copy else array
+    def given(self, array: Any, rows: Any = None) -> Any:
+        """What the caller gets: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
+        return self._recycler.copy(array, rows) if self.copy else array
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""
-        return {"action_mask": self.given(self.copies.mask)} if self.environment.legal else {}
+        return {"action_mask": self.given(self._copies.mask)} if self.environment.legal else {}

@@ -18,7 +18,7 @@ from velocirl.engine.lifecycle import ARRAYS
 from velocirl.engine.naming import nearest
 from velocirl.vector.rendering import Renderer
 
-BOUND = ("target", "copies", "renderer", "_gate")  # to this process and to the memory of these copies
+BOUND = ("target", "copies", "_copies", "renderer", "_gate")  # to this process and to the memory of these copies
 
 
 class NativeCopies:
@@ -52,12 +52,12 @@ class NativeCopies:
 
     def read(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Some of the arrays of the copies, as copies on the host."""
-        return {name: np.array(getattr(self.copies, name)) for name in names}
+        return {name: np.array(getattr(self.target.copies, name)) for name in names}
 
     def write(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace what arrays of the copies hold."""
         for name, array in arrays.items():
-            getattr(self.copies, name)[...] = array
+            getattr(self.target.copies, name)[...] = array
 
     def set_params(self, values: Mapping[str, Any]) -> None:
         """Set parameters from now on, for all copies or one value for each."""

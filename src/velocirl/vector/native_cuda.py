@@ -23,7 +23,6 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
     """
 
     target: engine.CUDATarget  # pyright: ignore[reportIncompatibleVariableOverride]
-    copies: Any
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Every copy takes one step. `terminated` and `truncated` are never merged."""
@@ -61,7 +60,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
         """The engine's observations in the shape of the observation space."""
         return observation.reshape(self.num_envs) if self.scalar_observation else observation
 
-    def given(self, array: Any) -> Any:
+    def given(self, array: Any, rows: Any = None) -> Any:  # noqa: ARG002 - all rows are as fast as some
         """What the caller gets: a copy on the device, or with `copy=False` the engine's own array."""
         return engine.duplicate(array) if self.copy else array
 

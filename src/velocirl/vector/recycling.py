@@ -31,16 +31,28 @@ class Recycler:
     def __reduce__(self) -> Any:
         return Recycler, ()  # a copy of it, or one in another process, begins with nothing
 
-    def copy(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A copy of an array."""
+    def copy(self, array: NDArray[Any], rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """A copy of an array; where only some rows mean something, of those."""
         if array.nbytes < LARGE:
             return array.copy()
+        twin, fresh = self._twin(array)
+        if fresh or rows is None:
+            np.copyto(twin, array)
+        else:
+            twin[rows] = array[rows]
+        return twin
+
+    def like(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of the same shape and type, in which everything is still to be written."""
+        return self._twin(array)[0]
+
+    def _twin(self, array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+        """An array like this that nobody refers to, and whether it is a new one."""
         kept = self._kept.setdefault((array.shape, array.dtype), [])
         for place in range(len(kept)):
             if _references(kept, place) == UNUSED:
-                np.copyto(kept[place], array)
-                return kept[place]
-        made = array.copy()
+                return kept[place], False
+        made = np.empty_like(array)
         if len(kept) < MOST:
             kept.append(made)
-        return made
+        return made, True

@@ -17,7 +17,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from velocirl.engine.compiler import clock, columns, elementary, products, registers
+from velocirl.engine.compiler import clearing, clock, columns, elementary, products, registers
 from velocirl.engine.compiler.cache import open_cache
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.linking import linked_once
@@ -90,7 +90,7 @@ class _Kind(NamedTuple):
 
 @cache
 def _strict(double: bool, check: bool) -> _Kind:
-    known = {**registers.COMPILED, **clock.COMPILED}
+    known = {**registers.COMPILED, **clock.COMPILED, **clearing.COMPILED}
     options = {**INLINED, **COUNTED, **(CHECKED if check else {})}
     return _kind(numba.njit(**options), known, () if double else ("sin", "cos"), double)
 
@@ -103,7 +103,8 @@ def _learning() -> _Kind:
 
 
 def _kind(compiled: Any, known: dict[Any, Any], real: Iterable[str], double: bool) -> _Kind:
-    substitutes = {**known, registers.row: numba.njit(inline="always")(registers.row_compiled)}
+    views = {registers.row: registers.row_compiled, registers.shaped: registers.shaped}
+    substitutes = {**known, **{name: numba.njit(inline="always")(view) for name, view in views.items()}}
     translator = Translator("elementary", double=double, compiled=compiled, substitutes=substitutes)
     for function in real:
         translator.substitute(getattr(math, function), getattr(elementary, function))

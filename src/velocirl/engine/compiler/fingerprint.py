@@ -27,7 +27,7 @@ from velocirl.engine.records import FieldType
 # calls is followed from the function itself.
 _COMPILER = (
     "compiling", "fingerprint", "frames", "linking", "precision", "printing", "translating", "units",
-    "clock", "columns", "elementary", "lanes", "products", "registers", "vectors",
+    "clearing", "clock", "columns", "elementary", "lanes", "products", "registers", "vectors",
     "../targets/cuda_kernels", "../targets/cuda_units", "../targets/warps",
 )  # fmt: skip
 

@@ -34,6 +34,10 @@ class Frame:
         """Say which code is called with these arguments."""
         self._words[0] = code
 
+    def redirect(self, array: NDArray[Any], into: NDArray[Any]) -> None:
+        """Let the code find another array of the same kind, which its owner keeps, where it found this one."""
+        self._words[self._words == array.ctypes.data] = into.ctypes.data
+
 
 def words_of(value: Any) -> list[int]:
     """The words of a value: an array, a record, a whole number, a double, or a tuple of those."""

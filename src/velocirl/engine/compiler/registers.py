@@ -16,6 +16,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+LARGEST = 256  # bytes of a record that is worth a copy in registers; a larger one is used where it lies
+
 
 def load(record):
     """A copy's record, for use until `store`."""
@@ -29,6 +31,14 @@ def store(record, held):
 def row(array, i):
     """Row i of an array with a row for each copy."""
     return array[i]
+
+
+def shaped(array, shape):  # noqa: ARG001
+    """The same row, of which the compiler now knows the shape: on the CPU it does so anyway, see `as_rows`.
+
+    Places in a row are then constants. A GPU would compute them all before a loop, and hold them in its registers.
+    """
+    return array
 
 
 def mailbox_read(mailbox, place):
@@ -71,6 +81,8 @@ def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
 @intrinsic
 def load_compiled(typing_context: Any, record: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        if record.size > LARGEST:
+            return arguments[0]
         held = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), record.size))
         held.align = 16
         _copy(builder, held, arguments[0], record.size)
@@ -82,7 +94,8 @@ def load_compiled(typing_context: Any, record: Any) -> Any:  # noqa: ARG001
 @intrinsic
 def store_compiled(typing_context: Any, record: Any, held: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        _copy(builder, arguments[0], arguments[1], record.size)
+        if record.size <= LARGEST:
+            _copy(builder, arguments[0], arguments[1], record.size)
         return context.get_dummy_value()
 
     return types.void(record, held), generate
@@ -150,6 +163,28 @@ def doze_compiled(typing_context: Any) -> Any:  # noqa: ARG001
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:
+    """`shaped` for the compiler that has these two."""
+
+    @intrinsic
+    def shaped_compiled(typing_context: Any, array: Any, shape: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            given = context.make_array(array)(context, builder, arguments[0])
+            sizes = cgutils.unpack_tuple(builder, arguments[1], array.ndim)
+            strides = [given.itemsize]
+            for size in reversed(sizes[1:]):
+                strides.insert(0, builder.mul(strides[0], size))
+            row = context.make_array(array)(context, builder)
+            populate_array(
+                row, data=given.data, shape=sizes, strides=strides, itemsize=given.itemsize, meminfo=None, parent=None
+            )
+            return row._getvalue()
+
+        return array(array, shape), generate
+
+    return shaped_compiled
 
 
 def row_compiled(array, i):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
@@ -21,6 +22,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from velocirl.engine.compiler.cache import find_code, keep_code
 from velocirl.engine.compiler.compiling import (
@@ -71,6 +73,15 @@ class BoundUnit:
     def enter(self, code: int) -> None:
         """It is compiled, and lies there."""
         self._frame.enter(code)
+
+    @contextmanager
+    def redirected(self, array: NDArray[Any], into: NDArray[Any]) -> Iterator[None]:
+        """Meanwhile the unit uses another array of the same kind in the place of one of its arguments."""
+        self._frame.redirect(array, into)
+        try:
+            yield
+        finally:
+            self._frame.redirect(into, array)
 
     def __call__(self, first: int, stop: int, place: int = 0) -> int:
         """Go through a range of indices; gives back what the unit does."""

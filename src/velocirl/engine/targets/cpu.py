@@ -18,7 +18,7 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
 from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.lifecycle import Copies, each_array, lifecycle
-from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop
+from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop, show_loop
 from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.targets.choosing import Faster
 from velocirl.engine.targets.rounds import Rounds
@@ -68,6 +68,15 @@ class CPUTarget:
         if (settled := self._advance()) is not None:
             self._advance = settled
 
+    def advance_into(self, observation: NDArray[Any]) -> None:
+        """The same, with what is seen in an array of the caller's, like the fleet's own; that is out of date then."""
+        with self.advance_unit.redirected(self.copies.observation, observation):
+            self.advance()
+
+    def show(self) -> None:
+        """Bring the fleet's own observations up to date."""
+        self._show_unit(0, self._count)
+
     def begin(self, chosen: NDArray[Any]) -> None:
         """The chosen copies start a new episode."""
         self._chosen[:] = chosen
@@ -96,6 +105,10 @@ class CPUTarget:
     @cached_property
     def _chosen(self) -> NDArray[np.bool_]:
         return np.zeros(self._count, np.bool_)
+
+    @cached_property
+    def _show_unit(self) -> BoundUnit:
+        return self._bind(show_loop(self.life), self._seen)
 
     @cached_property
     def _run_unit(self) -> BoundUnit:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from velocirl.engine.compiler import registers
+from velocirl.engine.compiler.clearing import clear, clear_by_words
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.translating import Translator
@@ -23,6 +24,8 @@ if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still imports the name that 
 # Imported by name: numba brings a numba.cuda of its own, which numba-cuda replaces, and type checkers know only that.
 cuda: Any = importlib.import_module("numba.cuda")
 types: Any = importlib.import_module("numba.cuda.types")
+intrinsic: Any = importlib.import_module("numba.cuda.extending").intrinsic
+arrays: Any = importlib.import_module("numba.cuda.np.arrayobj")
 
 THREADS_PER_BLOCK = 128
 
@@ -31,6 +34,8 @@ def cuda_translator(name: str, *, double: bool) -> Translator:
     """A translator to device functions."""
     # A device function may not return an array, so what gives a row is inlined before it becomes one.
     known = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    known[registers.shaped] = registers.compiled_shaped(intrinsic, arrays.populate_array)
+    known[clear] = clear_by_words(intrinsic)
     known[cuda.cg.this_grid] = cuda.cg.this_grid  # a word of the compiler's own, however it is written
     inlined = cuda.jit(device=True, forceinline=True)
     return Translator(name, double=double, compiled=inlined, substitutes=known)

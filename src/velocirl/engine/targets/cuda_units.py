@@ -21,7 +21,7 @@ from velocirl.engine.compiler.frames import packed_reader, packed_words_of, type
 from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
-from velocirl.engine.targets.cuda_kernels import cuda, cuda_translator, types
+from velocirl.engine.targets.cuda_kernels import arrays, cuda, cuda_translator, intrinsic, types
 from velocirl.engine.targets.launching import Work
 from velocirl.engine.targets.warps import compiled_keep_sum, keep_sum
 
@@ -31,8 +31,6 @@ try:
 except ImportError as missing:
     raise ImportError('device="cuda" needs cuda-core: pip install "velocirl[cuda]"') from missing
 
-intrinsic: Any = importlib.import_module("numba.cuda.extending").intrinsic
-arrays: Any = importlib.import_module("numba.cuda.np.arrayobj")
 dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
 numba_cuda: Any = importlib.import_module("numba_cuda")
 

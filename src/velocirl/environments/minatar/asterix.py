@@ -4,11 +4,10 @@ Gold pays 1, an enemy ends the episode. They come from either side, one in a row
 `ramping`, they come more often with time, and move faster.
 """
 
-from velocirl import Discrete, Environment, between, int32, random, record
+from velocirl import Discrete, Environment, between, clear, int32, random, record
 from velocirl.environments.minatar.screen import (
     SIZE,
     RampingParams,
-    clear,
     moved,
     painter,
     planes,
@@ -129,14 +128,14 @@ def ramp(state):
 
 
 def observe(state, params, screen):
-    clear(screen, PLANES)
+    clear(screen)
     screen[state.row, state.column, PLAYER] = 1
     for k in range(ROWS):  # without a jump, which the processor could not foresee
-        place, behind = state.place[k], state.place[k] - state.course[k]
-        screen[k + 1, place, ENEMY] = state.kind[k] == ENEMY
-        screen[k + 1, place, GOLD] = state.kind[k] == GOLD
+        kind, place, behind = state.kind[k], state.place[k], state.place[k] - state.course[k]
+        screen[k + 1, place, ENEMY] = kind == ENEMY
+        screen[k + 1, place, GOLD] = kind == GOLD
         seen = 0 <= behind < SIZE
-        screen[k + 1, behind if seen else place, TRAIL] = seen and state.kind[k] != NOTHING
+        screen[k + 1, behind if seen else place, TRAIL] = seen and kind != NOTHING
 
 
 environment = Environment(

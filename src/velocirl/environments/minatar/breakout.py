@@ -5,8 +5,8 @@ and bricks; off the paddle it comes straight back where it was above it, and goe
 meets its end. When the last brick is gone, all are there again at the ball's next visit to the bottom.
 """
 
-from velocirl import Discrete, Environment, between, bool_, int32, random, record
-from velocirl.environments.minatar.screen import PPO, SIZE, Params, clear, moved, painter, planes, take, toward, writer
+from velocirl import Discrete, Environment, between, bool_, clear, int32, random, record
+from velocirl.environments.minatar.screen import PPO, SIZE, Params, moved, painter, planes, take, toward, writer
 
 STAY, LEFT, RIGHT = range(3)
 PADDLE, BALL, TRAIL, BRICK, PLANES = range(5)
@@ -91,13 +91,14 @@ def step(state, params, action, rng):
 
 
 def observe(state, params, screen):
-    clear(screen, PLANES)
+    clear(screen)
     screen[BOTTOM, state.paddle, PADDLE] = 1
     screen[state.ball_row, state.ball_column, BALL] = 1
     screen[state.trail_row, state.trail_column, TRAIL] = 1
     for row in range(TOP_BRICK, LAST_BRICK + 1):
+        bricks = state.bricks[row]
         for column in range(SIZE):
-            screen[row, column, BRICK] = state.bricks[row] >> column & 1
+            screen[row, column, BRICK] = bricks >> column & 1
 
 
 environment = Environment(

@@ -4,8 +4,8 @@ Each crossing pays 1, and begins the next one at the bottom with other cars; a c
 It moves every third step at most. A car's plane of five tells how many steps it waits between its moves.
 """
 
-from velocirl import Discrete, Environment, between, int32, random, record
-from velocirl.environments.minatar.screen import PPO, SIZE, Params, clear, moved, painter, planes, take, writer
+from velocirl import Discrete, Environment, between, clear, int32, random, record
+from velocirl.environments.minatar.screen import PPO, SIZE, Params, moved, painter, planes, take, writer
 
 STAY, UP, DOWN = range(3)
 CHICKEN, CAR, TRAILS = range(3)  # the trail of a car that waits k steps is in plane TRAILS + k - 1
@@ -69,11 +69,11 @@ def step(state, params, action, rng):
 
 
 def observe(state, params, screen):
-    clear(screen, PLANES)
+    clear(screen)
     screen[state.row, COLUMN, CHICKEN] = 1
     for k in range(LANES):
-        screen[k + 1, state.place[k], CAR] = 1
-        behind = (state.place[k] - state.course[k] + SIZE) % SIZE
+        place, behind = state.place[k], (state.place[k] - state.course[k] + SIZE) % SIZE
+        screen[k + 1, place, CAR] = 1
         screen[k + 1, behind, TRAILS + state.pause[k] - 1] = 1
 
 

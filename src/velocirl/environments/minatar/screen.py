@@ -37,13 +37,6 @@ def take(state, params, action, rng):
     return state.last_action
 
 
-def clear(screen, count):
-    for row in range(SIZE):
-        for column in range(SIZE):
-            for plane in range(count):
-                screen[row, column, plane] = 0
-
-
 def moved(place, distance, lowest, highest):
     return min(max(place + distance, lowest), highest)
 

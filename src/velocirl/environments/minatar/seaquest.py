@@ -5,11 +5,10 @@ and with none the game, as do an empty tank and whatever hits the submarine. It 
 `ramping` to enemies that are more and faster.
 """
 
-from velocirl import Discrete, Environment, between, bool_, int8, int32, random, record
+from velocirl import Discrete, Environment, between, bool_, clear, int8, int32, random, record
 from velocirl.environments.minatar.screen import (
     SIZE,
     RampingParams,
-    clear,
     moved,
     painter,
     planes,
@@ -333,13 +332,14 @@ def surface(state, params):
 
 
 def observe(state, params, screen):
-    clear(screen, PLANES)
+    clear(screen)
     screen[state.row, state.column, FRONT] = 1
     screen[state.row, (state.column - state.course + SIZE) % SIZE, BACK] = 1
-    for column in range(max(state.air, 0) * SIZE // TANK):
-        screen[BOTTOM, column, AIR] = 1
-    for k in range(state.crew):
-        screen[BOTTOM, BOTTOM - 1 - k, RESCUED] = 1
+    air = max(state.air, 0) * SIZE // TANK
+    for column in range(SIZE):  # without a jump, which the processor could not foresee; so too below
+        screen[BOTTOM, column, AIR] = column < air
+    for k in range(CREW):
+        screen[BOTTOM, BOTTOM - 1 - k, RESCUED] = k < state.crew
     show(screen, state.bullets, state.bullet_count, BULLET)
     show(screen, state.enemy_bullets, state.enemy_bullet_count, ENEMY_BULLET)
     show_with_trails(screen, state.fish, state.fish_count, FISH)
@@ -353,11 +353,12 @@ def show(screen, things, count, plane):
 
 
 def show_with_trails(screen, things, count, plane):
-    show(screen, things, count, plane)
     for k in range(count):
-        behind = things[k, COLUMN] - (1 if things[k, RIGHTWARD] else -1)
-        if 0 <= behind < SIZE:
-            screen[things[k, ROW], behind, TRAIL] = 1
+        row, column = things[k, ROW], things[k, COLUMN]
+        screen[row, column, plane] = 1
+        behind = column - 1 if things[k, RIGHTWARD] else column + 1
+        seen = 0 <= behind < SIZE
+        screen[row, behind if seen else column, TRAIL] |= seen
 
 
 environment = Environment(

@@ -4,12 +4,11 @@ Each alien pays 1; a bullet or an alien that reaches the cannon ends the episode
 the screen. The fewer are left, the faster they move. After a wave comes the next; with `ramping`, a faster one.
 """
 
-from velocirl import Discrete, Environment, between, int32, record
+from velocirl import Discrete, Environment, between, clear, int32, record
 from velocirl.environments.minatar.screen import (
     PPO,
     SIZE,
     RampingParams,
-    clear,
     moved,
     painter,
     planes,
@@ -145,23 +144,29 @@ def hits(state):
     hit = 0
     for row in range(SIZE):
         both = state.aliens[row] & state.bullets[row]
-        state.aliens[row] ^= both
-        state.bullets[row] ^= both
-        hit += count_of(both)
+        if both != 0:
+            state.aliens[row] ^= both
+            state.bullets[row] ^= both
+            hit += count_of(both)
     return float(hit)
 
 
 def observe(state, params, screen):
-    clear(screen, PLANES)
+    clear(screen)
     screen[BOTTOM, state.cannon, CANNON] = 1
     heading = GOES_LEFT if state.course < 0 else GOES_RIGHT
     for row in range(SIZE):
+        show(screen, row, state.aliens[row], ALIEN)
+        show(screen, row, state.aliens[row], heading)
+        show(screen, row, state.bullets[row], BULLET)
+        show(screen, row, state.alien_bullets[row], ALIEN_BULLET)
+
+
+def show(screen, row, cells, plane):
+    """Write a row of cells, most of which have nothing."""
+    if cells != 0:
         for column in range(SIZE):
-            alien = state.aliens[row] >> column & 1
-            screen[row, column, ALIEN] = alien
-            screen[row, column, heading] = alien
-            screen[row, column, BULLET] = state.bullets[row] >> column & 1
-            screen[row, column, ALIEN_BULLET] = state.alien_bullets[row] >> column & 1
+            screen[row, column, plane] = cells >> column & 1
 
 
 environment = Environment(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import velocirl
@@ -16,6 +17,7 @@ from velocirl.bench.units import STEPS
 
 COPIES = 1 << 20
 FUSED_STEPS, LAUNCHES = 256, 32
+GAME_COPIES, GAME_STEPS = 1 << 19, 64
 
 
 @benchmark(category="device")
@@ -37,19 +39,37 @@ def cuda_loop() -> Comparison:
     )
 
 
+@benchmark(category="device", standard=False)
+def cuda_minatar() -> Comparison:
+    """Games of MinAtar on one CUDA device, 524,288 copies, fused.
+
+    Random actions, many steps in one launch; screens are written after every step.
+    """
+    games = [one for one in velocirl.list_envs() if one.startswith("MinAtar")]
+    return Comparison(
+        unit=STEPS,
+        contestants={one: partial(_loop, _fused_games, GAME_STEPS, one, GAME_COPIES) for one in games},
+        claims=[value(one, at_least=200e6) for one in games],
+    )
+
+
+def _fused_games(fleet: Any) -> None:
+    fleet.run_randomly(GAME_STEPS)
+
+
 def _launches(fleet: Any) -> None:
     for _ in range(LAUNCHES):
         fleet.target.advance()
 
 
-def _loop(run: Callable[[Any], None], steps: int) -> Timed:
+def _loop(run: Callable[[Any], None], steps: int, name: str = "CartPole-v1", copies: int = COPIES) -> Timed:
     if importlib.util.find_spec("numba_cuda") is None:
         raise UnavailableError("numba-cuda is not installed")
     from velocirl.engine.targets.cuda import cuda  # needs numba-cuda
 
     if not cuda.is_available():
         raise UnavailableError("no CUDA device")
-    fleet: Any = velocirl.make_vec("CartPole-v1", COPIES, seed=0, device="cuda", copy=False)
+    fleet: Any = velocirl.make_vec(name, copies, seed=0, device="cuda", copy=False)
     fleet.reset()
 
     def call() -> None:
@@ -58,4 +78,4 @@ def _loop(run: Callable[[Any], None], steps: int) -> Timed:
 
     # In the fused loop a copy's numbers stay in registers; a step that is a launch reads and writes them.
     cost = Cost(bytes=fleet_bytes(fleet.copies), device="cuda") if run is _launches else None
-    return Timed(call, amount=COPIES * steps, closing=fleet.close, cost=cost)
+    return Timed(call, amount=copies * steps, closing=fleet.close, cost=cost)
