@@ -14,6 +14,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, fetch_add
+from velocirl.engine.compiler.units import compile_waiting
 from velocirl.learners.counters import TIMED, TIMING, WHOLE
 from velocirl.tabular.learner import NO_LIMIT, Outcome, Settling, TabularTask, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Rows
@@ -43,7 +44,8 @@ class HostLearner:
         self.meter = meter_of(task.phases, [self.current])
         self._work = np.zeros(8, np.int64)
         self._settling = Settling(task, self._rows, self.current)
-        self._settling.at(self._table.arrays)  # compiled when the first unit is called
+        self._settling.at(self._table.arrays)
+        compile_waiting()
         self._ticket: Any = compile_loop(
             ticket_loop, (self._work, 1), learning_translator("table"), before=lambda: None
         )
