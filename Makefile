@@ -7,20 +7,30 @@ unexport PYTHONDONTWRITEBYTECODE
 # What `make bench-compare` compares with: a name given to --save, or a file.
 BASELINE ?= benchmarks/baseline.json
 
-.PHONY: demo test test-all check bench bench-compare bench-baseline compare clean
+.PHONY: demo test test-all check lint types bench bench-compare bench-baseline compare clean
 
 demo: .venv/core
 	@$(BIN)/velocirl demo
 
-test: check
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+# Types and imports are checked beside the tests and told of after them; whichever fails, this fails and says so.
+test: lint
+	@told=$$(mktemp); $(MAKE) --no-print-directory types > $$told 2>&1 & checking=$$!; \
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; \
+	wait $$checking; types=$$?; cat $$told; rm $$told; \
+	[ $$tests -eq 0 ] || echo "pytest failed, see above"; \
+	[ $$types -eq 0 ] || echo "types or imports failed, see above"; \
+	[ $$tests -eq 0 ] && [ $$types -eq 0 ]
 
 test-all: check .venv/clients
 	$(BIN)/pytest
 
-check: .venv/test
+check: lint types
+
+lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/test
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 

@@ -6,6 +6,7 @@ import wanderer
 from wanderer import MOTOR, NOT_A_NUMBER, OUTSIDE, Wanderer
 
 from velocirl.algorithms.tabular.q_learning import QLearning
+from velocirl.engine.compiler import compiling, units
 from velocirl.learners.faults import NumericalError
 from velocirl.training.evaluation import evaluate
 
@@ -128,6 +129,14 @@ def test_loaded_and_saved_at_once_keeps_its_streams(tmp_path):
     loaded.prepare()
     again = QLearning.load(loaded.save(tmp_path / "again"))
     np.testing.assert_array_equal(again.learn(300).table.values, loaded.learn(300).table.values)
+
+
+def test_preparing_compiles_what_training_needs(monkeypatch):
+    agent = wander(2)
+    agent.prepare()
+    monkeypatch.setattr(units, "_compile", None)
+    monkeypatch.setattr(compiling, "_load", None)
+    assert agent.learn(100).steps == 100
 
 
 def test_a_table_needs_whole_numbers():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -12,30 +12,17 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
-from velocirl.engine.compiler.compiling import add_kernel, compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, fetch_add
+from velocirl.engine.compiler.units import compile_waiting
 from velocirl.learners.counters import TIMED, TIMING, WHOLE
-from velocirl.tabular.learner import NO_LIMIT, Outcome, TabularTask, begin_loop, meter_of, outcome_of, typed
-from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Stages
+from velocirl.tabular.learner import NO_LIMIT, Outcome, Settling, TabularTask, meter_of, outcome_of, typed
+from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Rows
 from velocirl.tabular.tables.table import ROWS_USED
 from velocirl.vector.host_copies import Arrays, Nested, map_arrays
 from velocirl.vector.host_interface import HostInterface
 
 EVERY = 7  # rounds of which one is timed: a step in Python may take a few microseconds
-
-
-class HostRows(NamedTuple):
-    """The arrays as compiled functions reach them, a row for each copy."""
-
-    observation: NDArray[Any]
-    final_observation: NDArray[Any]
-    mask: NDArray[Any]
-    action: NDArray[Any]
-    reward: NDArray[Any]
-    terminated: NDArray[Any]
-    truncated: NDArray[Any]
-    episode_return: NDArray[Any]
-    episode_length: NDArray[Any]
 
 
 class HostLearner:
@@ -56,15 +43,12 @@ class HostLearner:
         self._rows, self._copied = rows_over(envs.arrays, task)
         self.meter = meter_of(task.phases, [self.current])
         self._work = np.zeros(8, np.int64)
-        parts = task.stages()
-        translator = learning_translator(envs.name)
-        for stage in parts:
-            add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
-        kind, example = self._table.dtype.type, (self._rows, self._table.arrays, self.current)
-        rates = kind(0), kind(0), np.float32(0)
-        self._begin: Any = _compiled(begin_loop(parts), (*example, np.float32(0)), translator)
-        self._settle: Any = _compiled(settle_loop(parts), (*example, *rates, 0), translator)
-        self._ticket: Any = _compiled(ticket_loop, (self._work, 1), translator)
+        self._settling = Settling(task, self._rows, self.current)
+        self._settling.at(self._table.arrays)
+        compile_waiting()
+        self._ticket: Any = compile_loop(
+            ticket_loop, (self._work, 1), learning_translator("table"), before=lambda: None
+        )
         self._begun = False
         self._seed: int | None = None  # of the next reset, where it is not the one that the environments were made with
 
@@ -94,7 +78,7 @@ class HostLearner:
         self._envs.reset(seed=self._seed)
         for array, source in self._copied:
             array[...] = source
-        self._begin(self._rows, self._table.arrays, self.current, np.float32(rate))
+        self._settling.begin(self._table.arrays, rate)
         self._begun, self._seed = True, None
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
@@ -106,7 +90,8 @@ class HostLearner:
 
     def _take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         envs, rows, copied, table = self._envs, self._rows, self._copied, self._table.arrays
-        tally, settle, counts, counters = self.current.tally, self._settle, table.counts, self.current.counters
+        tally, counts, counters = self.current.tally, table.counts, self.current.counters
+        settle, moment = self._settling.at(table), self._settling.moment
         pace = typed(pace, self._table.dtype)
         kind, single = type(pace.step), np.float32
         while (first := self._ticket(work, pace.chunk)) < pace.rounds:
@@ -124,7 +109,8 @@ class HostLearner:
                     counters[TIMING] = 1
                     counters[ENVIRONMENT] += now() - begun
                 step, rate = kind(pace.step + t * pace.step_change), single(pace.rate + t * pace.rate_change)
-                settle(rows, table, self.current, pace.gamma, step, rate, t)
+                moment[0] = pace.gamma, step, rate
+                settle(0, self.num_envs, t)
                 if timed:
                     counters[TIMING] = 0
                 tally[ROUNDS] += 1
@@ -155,7 +141,7 @@ class HostLearner:
         self._envs.close()
 
 
-def rows_over(arrays: Arrays, task: TabularTask) -> tuple[HostRows, list[tuple[NDArray[Any], NDArray[Any]]]]:
+def rows_over(arrays: Arrays, task: TabularTask) -> tuple[Rows, list[tuple[NDArray[Any], NDArray[Any]]]]:
     """What the copies say, as the stages see it: their own arrays where that can be, and what has to be copied from."""
     count, copied = len(arrays.rewards), []
 
@@ -171,7 +157,7 @@ def rows_over(arrays: Arrays, task: TabularTask) -> tuple[HostRows, list[tuple[N
 
     reward = np.zeros(count, np.float32)
     copied.append((reward, arrays.rewards))
-    return HostRows(
+    return Rows(
         observation=digits(arrays.observations),
         final_observation=digits(arrays.final_observations),
         mask=as_rows(arrays.action_masks if task.masked else np.ones((count, 1), np.int8)),
@@ -181,23 +167,10 @@ def rows_over(arrays: Arrays, task: TabularTask) -> tuple[HostRows, list[tuple[N
         truncated=arrays.truncated,
         episode_return=arrays.episode_returns,
         episode_length=arrays.episode_lengths,
+        final_state=np.zeros(1, np.int8),
     ), copied
-
-
-def settle_loop(parts: Stages) -> Callable[..., Any]:
-    """`settle(copies, table, current, gamma, step, rate, t)`, to be compiled."""
-    settle = parts.settle
-
-    def settle_all(copies, table, current, gamma, step, rate, t):
-        settle(copies, table, current, gamma, step, rate, t)
-
-    return settle_all
 
 
 def ticket_loop(work, chunk):
     """The first of some rounds that nobody else takes."""
     return fetch_add(work, TICKET, chunk)
-
-
-def _compiled(function: Any, arguments: tuple[Any, ...], translator: Any) -> Callable[..., Any]:
-    return compile_loop(function, arguments, translator, before=lambda: None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -12,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.compiler.compiling import add_kernel, learning_translator
+from velocirl.engine.compiler.compiling import cpu_translator, learning_translator
 from velocirl.engine.compiler.registers import as_rows
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.fleet import aligned, aligned_zeros
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.cpu import CPUTarget
@@ -29,19 +29,24 @@ from velocirl.tabular.loop import (
     FAULT,
     FAULTY_COPY,
     FAULTY_ROUND,
+    FIRST_LOOK,
     KEPT,
     ROUNDS,
     TALLY,
     TICKET,
+    UNITS,
     Current,
     Pace,
+    Rounds,
+    Rows,
     Scalars,
-    Stages,
-    fleet_loop,
-    no_exchange,
+    mask_keeping,
+    moment_type,
+    pace_type,
     reported,
     scalars,
-    stages,
+    settling,
+    take_rounds,
 )  # fmt: skip
 from velocirl.tabular.memory import Memory
 from velocirl.tabular.tables.exploring import Exploring
@@ -90,10 +95,10 @@ class TabularTask:
         """What is done for one copy, with a dense table."""
         return scalars(self.rule, self.exploring, self.states.encode, finder(sparse=False))
 
-    def stages(self, *, shared: bool = False) -> Stages:
-        """The stages of a round; where the table is `shared`, others may add rows at the same time."""
+    def settling(self, *, shared: bool = False) -> Callable[..., Any]:
+        """What follows the steps of a round; where the table is `shared`, others may add rows at the same time."""
         find = finder(self.table.sparse, shared)
-        return stages(self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report)
+        return settling(self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report)
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
@@ -156,6 +161,66 @@ class TableLearner(Protocol):
         ...
 
 
+class Settling:
+    """The unit that learns from the steps of some copies; it follows the table to wherever that lies."""
+
+    def __init__(self, task: TabularTask, rows: Rows, current: Current, *, shared: bool = False) -> None:
+        self.moment = np.zeros(1, moment_type(task.table.dtype))
+        self._loop, self._rows, self._current = task.settling(shared=shared), rows, current
+        self._table: Table | None = None
+        self._translator = learning_translator("table")
+
+    def at(self, table: Table) -> BoundUnit:
+        """The unit, for the table as it lies now."""
+        if table is not self._table:
+            arguments = self._rows, table, self._current, self.moment
+            self._unit, self._table = bind_unit(self._loop, arguments, self._translator), table
+        return self._unit
+
+    def begin(self, table: Table, rate: float) -> None:
+        """Look and choose for the first time."""
+        self.moment["rate"] = rate
+        self.at(table)(0, len(self._current.place), FIRST_LOOK)
+
+
+class Share:
+    """The copies of one thread of a fleet, and what takes them through rounds."""
+
+    def __init__(self, task: TabularTask, fleet: CPUTarget, thread: int, current: Current, legal: Any) -> None:
+        self._current, self._span, copies = current, fleet.ranges[thread], fleet.shares[thread]
+        nothing = {} if task.report else {"final_state": np.zeros(1, np.int8)}
+        rows = Rows(**{**{name: getattr(copies, name) for name in Rows._fields}, **nothing})
+        self._settling = Settling(task, rows, current, shared=len(fleet.ranges) > 1)
+        self.pace = np.zeros(1, pace_type(task.table.dtype))
+        self._advance = fleet.advance_unit
+        self._keep_mask = None if legal is None else fleet.bind(mask_keeping(legal), copies, current.last_mask)
+        self._exchange: BoundUnit | None = None
+        self._units = np.zeros(UNITS, np.int64)
+        self._bound: tuple[Any, ...] = ()
+
+    def exchange(self, task: TabularTask, common: Common, own: Table) -> None:
+        """From now on this thread has a table of its own, and exchanges it with that of all."""
+        loop = exchange_unit(exchanging(task.actions, task.rule.sets))
+        self._exchange = bind_unit(loop, (common, own), learning_translator("table"))
+
+    def begin(self, table: Table, rate: float) -> None:
+        """Look and choose for the first time."""
+        self._settling.begin(table, rate)
+
+    def rounds(self, table: Table, work: NDArray[np.int64]) -> BoundUnit:
+        """The unit that takes rounds, with the table as it lies now."""
+        if self._bound[:2] != (id(table), id(work)):
+            units = self._advance, self._keep_mask, self._settling.at(table), self._exchange
+            self._units[:] = [0 if unit is None else unit.frame for unit in units]
+            tally, counters, moment = self._current.tally, self._current.counters, self._settling.moment
+            rounds = Rounds(self._units, *self._span, table.counts, tally, counters, self.pace, moment, work)
+            # Strict, so that rates are what NumPy makes of them.
+            translator = cpu_translator("rounds", double=False)
+            self._rounds = bind_unit(take_rounds, (rounds,), translator, disjoint=False)
+            self._bound = id(table), id(work), table, work, units  # what lies at these addresses stays there
+        return self._rounds
+
+
 class FleetLearner:
     """A compiled fleet, shared out to threads that learn into one table without locks."""
 
@@ -164,28 +229,19 @@ class FleetLearner:
         self.num_envs = envs.num_envs
         target: Any = envs.target
         fleet: CPUTarget = target
-        self._shares = fleet.shares
+        threads = len(fleet.ranges)
         self._rng = aligned(random.streams(seed, envs.num_envs))
-        bounds = np.cumsum([0, *(len(share.reward) for share in self._shares)]).tolist()
-        self.current = [task.current(stop - start, self._rng[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        self.current = [task.current(stop - start, self._rng[start:stop]) for start, stop in fleet.ranges]
         self.meter = meter_of(task.phases, self.current)
         self._work = np.zeros(8, np.int64)
-        parts = task.stages(shared=len(self._shares) > 1)
-        translator = learning_translator(envs.environment.id)
-        copied = len(self._shares) > 1 and worth_copying(self._table)
+        legal = envs.environment.legal_at_the_end
+        self._shares = [Share(task, fleet, thread, own, legal) for thread, own in enumerate(self.current)]
+        copied = threads > 1 and worth_copying(self._table)
         self._between = steps_between(self._table) if copied else 0
-        self.grain = EXCHANGES * self._between * len(self._shares)
-        exchange = exchanging(task.actions, task.rule.sets) if copied else no_exchange
-        for stage in (*parts, exchange):
-            add_kernel(translator, stage)  # pyright: ignore[reportArgumentType]
-            # Learner's code, in the learner's manner; the environment's own stays strict.
-            fleet.translator.adopt(stage, translator.scalar(stage))  # pyright: ignore[reportArgumentType]
-        example = self._shares[0], self._table.arrays, self.current[0]
-        self._tables = self._make_tables(copied)
-        loop = fleet_loop(fleet.life, envs.environment.legal_at_the_end, parts, exchange)
-        pace = self._typed(Pace(0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0))
-        self._run = fleet.compile(loop, *example, pace, self._work, self._tables[0][1])
-        self._begin = fleet.compile(begin_loop(parts), *example, np.float32(0))
+        self.grain = EXCHANGES * self._between * threads
+        self._tables = self._make_tables() if copied else []
+        for thread in range(threads):
+            self._rounds(thread)  # compiled with all else that is needed, when the copies begin
         envs.reset()
         self._begun = False
 
@@ -195,32 +251,32 @@ class FleetLearner:
         for current in self.current:
             current.tally[:] = 0.0
         if not self._begun:
-            self._table.grow(2 * self.num_envs)
-            for share, current in zip(self._shares, self.current, strict=True):
-                self._begin(share, self._table.arrays, current, np.float32(pace.rate))
+            table = self._table.grow(2 * self.num_envs)
+            for share in self._shares:
+                share.begin(table, pace.rate)
             self._begun = True
         threads = len(self._shares)
         wanted, done = pace.rounds * threads, 0
-        for own, common in self._tables:
-            if own is not None:
-                common.powers[:] = powers_of(1.0 - pace.step, self._table.sets, self._table.dtype)
+        for _, common in self._tables:
+            common.powers[:] = powers_of(1.0 - pace.step, self._table.sets, self._table.dtype)
         while done < wanted:
             # Whoever is in the middle of a round when the table is full enough finishes it.
-            table = self._table.grow(4 * self.num_envs)
+            self._table.grow(4 * self.num_envs)
             fullest = self._table.capacity - 2 * self.num_envs if self._table.sparse else NO_LIMIT
             self._work[TICKET] = done
             taken = pace.shared_by(threads)._replace(chunk=self._chunk(wanted - done), fullest=fullest)
-            run_together(
-                [
-                    [(self._run, (share, own or table, current, self._typed(taken), self._work, common))]
-                    for share, current, (own, common) in zip(self._shares, self.current, self._tables, strict=True)
-                ]
-            )
+            for share in self._shares:
+                share.pace[0] = tuple(taken)
+            run_together([[(self.take_share, (thread,))] for thread in range(threads)])
             if any(current.tally[FAULT] for current in self.current):
                 break
             done = int(sum(current.tally[ROUNDS] for current in self.current))
         self.meter.add(perf_counter() - begun)
         return outcome_of(self.current, first, self.num_envs, self._lesson.report)
+
+    def take_share(self, thread: int) -> None:
+        """The part that one thread takes of some rounds."""
+        self._rounds(thread)(0, 0)
 
     def settle(self) -> None:
         """Everything that threads learnt is in the agent's table when they are done."""
@@ -228,8 +284,7 @@ class FleetLearner:
     def take(self) -> None:
         """The threads' copies of the table are made anew; where rows lie elsewhere now, they are looked for again."""
         for own, common in self._tables:
-            if own is not None:
-                own.rows[:] = common.base.rows[:] = self._table.arrays.rows
+            own.rows[:] = common.base.rows[:] = self._table.arrays.rows
         if self._table.sparse:
             self._begun = False
             for current in self.current:
@@ -263,28 +318,27 @@ class FleetLearner:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _make_tables(self, copied: bool) -> list[tuple[Table | None, Common]]:
-        """Each thread's own table, where it has one, and how it is exchanged."""
-        table, threads = self._table.arrays, len(self._shares)
-        powers = [np.ones(POWERS, self._table.dtype) for _ in range(threads)]
-        if not copied:
-            nothing = Table(np.zeros(1, self._table.row), np.zeros(1, np.int64), np.zeros(1, np.int64))
-            return [(None, Common(nothing, nothing, powers[0], nothing.slots, 0))] * threads
+    def _make_tables(self) -> list[tuple[Table, Common]]:
+        """A table of its own for each thread, and how it is exchanged."""
+        table, threads, made = self._table.arrays, len(self._shares), []
         doors = np.zeros(PARTS * SPACING, np.int64)
-        return [
-            (copy_of(table), Common(table, copy_of(table), own, doors, PARTS * thread // threads))
-            for thread, own in enumerate(powers)
-        ]
+        for thread, share in enumerate(self._shares):
+            powers = np.ones(POWERS, self._table.dtype)
+            own, common = copy_of(table), Common(table, copy_of(table), powers, doors, PARTS * thread // threads)
+            share.exchange(self._lesson, common, own)
+            made.append((own, common))
+        return made
+
+    def _rounds(self, thread: int) -> BoundUnit:
+        """What takes a thread's part, with the table that it learns into."""
+        table = self._tables[thread][0] if self._tables else self._table.arrays
+        return self._shares[thread].rounds(table, self._work)
 
     def _chunk(self, rounds: int) -> int:
         """The rounds that a thread takes at a time: not so few that exchanges would count, nor more than its share."""
         threads = len(self._shares)
         least = max(self._between * threads // self.num_envs, rounds // (threads * CHUNKS), 1)
         return min(least, -(-rounds // threads))
-
-    def _typed(self, pace: Pace) -> Pace:
-        """The numbers of a pace in the types that the loop was compiled for."""
-        return typed(pace, self._table.dtype)
 
 
 def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:
@@ -297,14 +351,15 @@ def typed(pace: Pace, dtype: np.dtype[Any]) -> Pace:
     )  # fmt: skip
 
 
-def begin_loop(parts: Stages) -> Callable[..., Any]:
-    """`begin(copies, table, current, rate)`, to be compiled."""
-    begin = parts.begin
+def exchange_unit(exchange: Callable[..., Any]) -> Callable[..., Any]:
+    """An exchange of tables as a unit of ((common, table),)."""
 
-    def begin_all(copies, table, current, rate):
-        begin(copies, table, current, rate)
+    def run(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+        common, table = arguments
+        exchange(common, table)
+        return 0
 
-    return begin_all
+    return run
 
 
 def meter_of(phases: dict[str, float], several: Sequence[Current]) -> Meter:

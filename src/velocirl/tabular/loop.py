@@ -1,8 +1,9 @@
 """One round of a tabular algorithm: every copy moves, looks, chooses its next action, and its last one is learnt from.
 
-Scalar functions for one copy, composed into loops over a block of them. All copies choose and are valued by the table
-as it is before the updates of a round; these are made one after another in the order of the copies, so that where
-several copies were in the same state, each one's experience counts.
+Scalar functions for one copy, composed into loops over a block of them. A round is a few units: one of the environment,
+which knows nothing of tables, and `settling`, which knows nothing of the environment. All copies choose and are valued
+by the table as it is before the updates of a round; these are made one after another in the order of the copies, so
+that where several copies were in the same state, each one's experience counts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.compiler.registers import fetch_add, mailbox_read, row
-from velocirl.engine.lifecycle import Lifecycle
+from velocirl.engine.compiler.units import call_unit
 from velocirl.learners.counters import (
     ALWAYS,
     FIRST_KIND,
@@ -41,13 +42,16 @@ TALLY = 8  # a line of the cache
 TICKET = 0  # the place in the `work` that threads share: the first round that nobody has taken yet
 # What is counted. A step of a copy takes tens of nanoseconds, and a round of all some microseconds: few are timed.
 ROUND, EVERY = FIRST_KIND, 61
-POLICY, ENVIRONMENT, UPDATE, EXCHANGE = range(PLACES, PLACES + 4)
+POLICY, ENVIRONMENT, UPDATE, EXCHANGED = range(PLACES, PLACES + 4)
 COUNTS = (
     Count("policy", POLICY, ROUND),
     Count("environment", ENVIRONMENT, ROUND),
     Count("update", UPDATE, ROUND),
-    Count("update", EXCHANGE, ALWAYS),
+    Count("update", EXCHANGED, ALWAYS),
 )
+# The units of a round, by their places.
+ADVANCE, KEEP_MASK, SETTLE, EXCHANGE, UNITS = range(5)
+FIRST_LOOK = -1  # instead of the number of a round: there is no last step to learn from
 
 
 class Pace(NamedTuple):
@@ -68,6 +72,17 @@ class Pace(NamedTuple):
         return self._replace(rounds=self.rounds * workers, step_change=step_change, rate_change=rate_change)
 
 
+def pace_type(dtype: Any) -> np.dtype[Any]:
+    """The record of a pace, for a table of this type."""
+    kinds = {"rounds": np.int64, "chunk": np.int64, "fullest": np.int64, "rate": np.float32, "rate_change": np.float32}
+    return np.dtype([(name, kinds.get(name, dtype)) for name in Pace._fields])
+
+
+def moment_type(dtype: Any) -> np.dtype[Any]:
+    """The record of what a pace comes to in one round."""
+    return np.dtype([("gamma", dtype), ("step", dtype), ("rate", np.float32)])
+
+
 class Current(NamedTuple):
     """What a block of copies keeps from round to round, a row for each."""
 
@@ -86,11 +101,33 @@ class Current(NamedTuple):
     counters: NDArray[np.int64]  # (ROW,) see `counters`
 
 
-class Stages(NamedTuple):
-    """A round of a block of copies, after what the environment does."""
+class Rows(NamedTuple):
+    """What copies say and are told, a row for each, whether they are compiled or step in Python."""
 
-    begin: Callable[..., Any]  # (copies, table, current, rate): look and choose for the first time
-    settle: Callable[..., Any]  # (copies, table, current, gamma, step, rate, t): look, choose, learn from the last step
+    observation: NDArray[Any]
+    final_observation: NDArray[Any]
+    mask: NDArray[Any]
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    terminated: NDArray[Any]
+    truncated: NDArray[Any]
+    episode_return: NDArray[Any]
+    episode_length: NDArray[Any]
+    final_state: NDArray[Any]  # records; a single number where nothing of them is reported
+
+
+class Rounds(NamedTuple):
+    """What a thread needs to take rounds."""
+
+    units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
+    first: int  # of its copies in the fleet
+    stop: int
+    counts: NDArray[np.int64]  # of the table
+    tally: NDArray[np.float64]  # see `Current`
+    counters: NDArray[np.int64]
+    pace: NDArray[Any]  # (1,) see `pace_type`
+    moment: NDArray[Any]  # (1,) see `moment_type`
+    work: NDArray[np.int64]  # that threads share
 
 
 class Scalars(NamedTuple):
@@ -132,57 +169,63 @@ def scalars(rule: Rule, exploring: Exploring, encode: Callable[..., Any], find: 
     return Scalars(look, decide, look_back)
 
 
-def stages(
+def settling(
     rule: Rule,
     exploring: Exploring,
     encode: Callable[..., Any],
     find: Callable[..., Any],
     remember: Callable[..., Any],
     report: Sequence[str] = (),
-) -> Stages:
-    """Compose the round of an algorithm; `remember` (see `tabular_memory`) learns from a step."""
+) -> Callable[..., Any]:
+    """`settle((copies, table, current, moment), first, stop, place)`: what follows a round's steps.
+
+    A range of copies looks, chooses, and learns from its last step; `place` is the number of the round, or FIRST_LOOK.
+    """
     note = noting(report)
     look, decide, look_back = scalars(rule, exploring, encode, find)
 
-    def begin(copies, table, current, rate):
-        for i in range(np.uint64(len(copies.reward))):
-            current.next_place[i] = look(row(copies.observation, i), table, current, i, 0)
-            decide(copies, table, current, rate, i)
-            current.place[i] = current.next_place[i]
-            copies.action[i] = current.next_action[i]
-
-    def settle(copies, table, current, gamma, step, rate, t):
-        stop, tally, counters = np.uint64(len(copies.reward)), current.tally, current.counters
-        timed = counters[TIMING] != 0
+    def settle(arguments, first, stop, place):
+        copies, table, current, moment = arguments
+        gamma, step, rate = moment[0].gamma, moment[0].step, moment[0].rate
+        begin, end, t = np.uint64(first), np.uint64(stop), max(place, 0)
+        tally, counters, learns = current.tally, current.counters, place != FIRST_LOOK
+        timed = learns and counters[TIMING] != 0
         since = glance(timed)
-        for i in range(np.uint64(0), stop):
-            if copies.terminated[i] or copies.truncated[i]:
-                note(copies, current, i, t)
-        for i in range(np.uint64(0), stop):
+        if learns:
+            for i in range(begin, end):
+                if copies.terminated[i] or copies.truncated[i]:
+                    note(copies, current, i, t)
+        for i in range(begin, end):
             current.next_place[i] = look(row(copies.observation, i), table, current, i, t)
-        for i in range(np.uint64(0), stop):
+        for i in range(begin, end):
             decide(copies, table, current, rate, i)
-        for i in range(np.uint64(0), stop):
-            if copies.truncated[i] and not copies.terminated[i]:
-                look_back(copies, table, current, rate, i, t)
-        since = lap(counters, POLICY, since, timed)
-        errors, check = np.float32(0), np.float32(0)
-        for i in range(np.uint64(0), stop):
-            reward, terminated, truncated = copies.reward[i], copies.terminated[i], copies.truncated[i]
-            ahead = current.ahead[i] * 0 if terminated else current.ahead[i]
-            over = terminated or truncated
-            errors += abs(remember(table.rows, current, i, copies.action[i], reward, ahead, over, gamma, step))
-            check += reward * 0
-            current.place[i] = current.next_place[i]
-            copies.action[i] = current.next_action[i]
-        tally[ERRORS] += errors
-        lap(counters, UPDATE, since, timed)
-        if check != 0:
-            for i in range(np.uint64(0), stop):
-                if copies.reward[i] * 0 != 0:
-                    tell(tally, FAULT_IN_REWARD, i, t)
+        if learns:
+            for i in range(begin, end):
+                if copies.truncated[i] and not copies.terminated[i]:
+                    look_back(copies, table, current, rate, i, t)
+            since = lap(counters, POLICY, since, timed)
+            errors, check = np.float32(0), np.float32(0)
+            for i in range(begin, end):
+                reward, terminated, truncated = copies.reward[i], copies.terminated[i], copies.truncated[i]
+                ahead = current.ahead[i] * 0 if terminated else current.ahead[i]
+                over = terminated or truncated
+                errors += abs(remember(table.rows, current, i, copies.action[i], reward, ahead, over, gamma, step))
+                check += reward * 0
+                current.place[i] = current.next_place[i]
+                copies.action[i] = current.next_action[i]
+            tally[ERRORS] += errors
+            lap(counters, UPDATE, since, timed)
+            if check != 0:
+                for i in range(begin, end):
+                    if copies.reward[i] * 0 != 0:
+                        tell(tally, FAULT_IN_REWARD, i, t)
+        else:
+            for i in range(begin, end):
+                current.place[i] = current.next_place[i]
+                copies.action[i] = current.next_action[i]
+        return 0
 
-    return Stages(begin, settle)
+    return settle
 
 
 def note_end(copies, current, i, t):
@@ -225,71 +268,68 @@ def tell(tally, kind, i, t):
         tally[FAULTY_ROUND] = t
 
 
-def no_exchange(common, table):
-    """Of threads that learn into one table."""
-
-
-def fleet_loop(
-    life: Lifecycle,
-    legal: Callable[..., Any] | None,
-    parts: Stages,
-    exchange: Callable[..., Any] = no_exchange,
-) -> Callable[..., Any]:
-    """`run(copies, table, current, pace, work, common)`: a thread's share of some rounds, of its block of a fleet.
+def take_rounds(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """A thread's share of some rounds, of its block of a fleet.
 
     Threads take rounds as they come to them, so that a faster one takes more; those with tables of their own exchange
     them after each chunk of rounds (see `tables.replicas`).
     """
-    move, conclude, show = life.move, life.conclude, life.show
-    settle = parts.settle
-    keep_mask = last_mask_of(legal)
-
-    def run(copies, table, current, pace, work, common):
-        stop = np.uint64(len(copies.reward))
-        counters, begun = current.counters, glance(True)
-        first = fetch_add(work, TICKET, pace.chunk)
-        while first < pace.rounds:
-            for t in range(first, min(first + pace.chunk, pace.rounds)):
-                if mailbox_read(table.counts, ROWS_USED) > pace.fullest:
-                    lap(counters, WHOLE, begun, True)
-                    return
-                timed = turn(counters, ROUND, EVERY)
-                counters[TIMING] = timed
-                since = start(counters, ROUND, timed)
-                for i in range(np.uint64(0), stop):
-                    move(copies, i)
-                for i in range(np.uint64(0), stop):
-                    conclude(copies, i)
-                    keep_mask(copies, current, i)
-                for i in range(np.uint64(0), stop):
-                    show(copies, i)
-                lap(counters, ENVIRONMENT, since, timed)
-                settle(
-                    copies, table, current, pace.gamma, pace.step + t * pace.step_change,
-                    pace.rate + t * pace.rate_change, t,
-                )  # fmt: skip
-                current.tally[ROUNDS] += 1
-            since = glance(True)
-            exchange(common, table)
-            lap(counters, EXCHANGE, since, True)
-            first = fetch_add(work, TICKET, pace.chunk)
-        lap(counters, WHOLE, begun, True)
-
-    return run
+    rounds = arguments[0]
+    units, counters, tally = rounds.units, rounds.counters, rounds.tally
+    pace, moment = rounds.pace[0], rounds.moment[0]
+    count, begun = rounds.stop - rounds.first, glance(True)
+    moment.gamma = pace.gamma
+    ticket = fetch_add(rounds.work, TICKET, pace.chunk)
+    while ticket < pace.rounds:
+        for t in range(ticket, min(ticket + pace.chunk, pace.rounds)):
+            if mailbox_read(rounds.counts, ROWS_USED) > pace.fullest:
+                lap(counters, WHOLE, begun, True)
+                return 0
+            timed = turn(counters, ROUND, EVERY)
+            counters[TIMING] = timed
+            since = start(counters, ROUND, timed)
+            call_unit(units[ADVANCE], rounds.first, rounds.stop, 0)
+            if units[KEEP_MASK] != 0:
+                call_unit(units[KEEP_MASK], 0, count, 0)
+            lap(counters, ENVIRONMENT, since, timed)
+            moment.step = pace.step + t * pace.step_change
+            moment.rate = pace.rate + t * pace.rate_change
+            call_unit(units[SETTLE], 0, count, t)
+            tally[ROUNDS] += 1
+        since = glance(True)
+        if units[EXCHANGE] != 0:
+            call_unit(units[EXCHANGE], 0, 1, 0)
+        lap(counters, EXCHANGED, since, True)
+        ticket = fetch_add(rounds.work, TICKET, pace.chunk)
+    lap(counters, WHOLE, begun, True)
+    return 0
 
 
 def last_mask_of(legal: Callable[..., Any] | None) -> Callable[..., Any]:
-    """`keep_mask(copies, current, i)`: what might have been done in the last state of an episode that was cut short."""
+    """`keep_mask(copies, last_mask, i)`: what might be done in the last state of an episode that was cut short."""
     if legal is None:
 
-        def nothing_to_keep(copies, current, i):
+        def nothing_to_keep(copies, last_mask, i):
             pass
 
         return nothing_to_keep
     known: Callable[..., Any] = legal
 
-    def keep_mask(copies, current, i):
+    def keep_mask(copies, last_mask, i):
         if copies.truncated[i] and not copies.terminated[i]:
-            known(copies.final_state[i], copies.params[i], row(current.last_mask, i))
+            known(copies.final_state[i], copies.params[i], row(last_mask, i))
 
     return keep_mask
+
+
+def mask_keeping(legal: Callable[..., Any]) -> Callable[..., Any]:
+    """`keep((copies, last_mask), first, stop, place)`: the same for a range of copies."""
+    keep_mask = last_mask_of(legal)
+
+    def keep(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+        copies, last_mask = arguments
+        for i in range(np.uint64(first), np.uint64(stop)):
+            keep_mask(copies, last_mask, i)
+        return 0
+
+    return keep

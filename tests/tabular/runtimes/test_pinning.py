@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from velocirl.algorithms.tabular.q_learning import QLearning
+from velocirl.tabular.learner import FleetLearner
 from velocirl.tabular.runtimes.pinning import cores_for, on_core
-from velocirl.tabular.runtimes.threads import PinnedFleetLearner, pinned
+from velocirl.tabular.runtimes.threads import PinnedFleetLearner
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pinning needs Linux")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -35,23 +36,20 @@ def test_a_core_for_each():
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_each_thread_of_a_fleet_has_its_own():
+def test_each_thread_of_a_fleet_has_its_own(monkeypatch):
     agent = QLearning("TicTacToe-v1", seed=0, runtime="threads", workers=2, pin=True)
     agent.prepare()
     assert isinstance(agent.learner, PinnedFleetLearner)
-    seen = {}
-    inner = agent.learner._run
+    seen, take_share = {}, FleetLearner.take_share
 
-    def spy(copies, table, current, *more):
-        pinned_run = pinned(lambda *_: seen.setdefault(os.sched_getaffinity(0).pop(), threading.get_ident()), cores)
-        pinned_run(copies, table, current, *more)
-        inner(copies, table, current, *more)
+    def spy(learner, thread):
+        seen[thread] = os.sched_getaffinity(0), threading.get_ident()
+        take_share(learner, thread)
 
-    cores = {id(current.tally): core for current, core in zip(agent.learner.current, CORES, strict=False)}
-    agent.learner._run = spy
+    monkeypatch.setattr(FleetLearner, "take_share", spy)
     agent.learn(100_000)
-    assert sorted(seen) == CORES[:2]
-    assert len(set(seen.values())) == 2
+    assert [seen[thread][0] for thread in (0, 1)] == [{core} for core in CORES[:2]]
+    assert len({thread for _, thread in seen.values()}) == 2
     assert os.sched_getaffinity(0) == set(CORES)
     assert np.isfinite(agent.table.values).all()
     assert (agent.table.values != 0).any()

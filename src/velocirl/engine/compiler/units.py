@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.cache import find_code, keep_code
+from velocirl.engine.compiler.claiming import claimed, wait_for
 from velocirl.engine.compiler.compiling import (
     OPTIONS,
     UNCOUNTED,
@@ -110,7 +111,7 @@ def bind_unit(
     unit = BoundUnit(arguments)
     with _lock:
         if key not in _LOADED:
-            code = find_code(f"{key[:40]}.unit")
+            code = find_code(_file(key))
             if code is None:
                 before()
                 order = _Order(key, function, kind, translator, disjoint, explain)
@@ -139,17 +140,38 @@ def compile_waiting() -> None:
 
         try:
             with global_compiler_lock:
-                codes = share_out(machine_code, len(orders), min(available_cores(), MOST_PROCESSES))
+                codes = _codes_of([_file(order.key) for order in orders], machine_code)
         except Exception:
             _refuse([unit for unit, order in waiting if order.key in failed])
             _WAITING[:] = [(held, order) for held, order in _WAITING if order.key not in failed]
             raise
         for order, code in zip(orders, codes, strict=True):
-            keep_code(f"{order.key[:40]}.unit", code)
             _load(order.key, code)
         for unit, order in waiting:
             unit.enter(_LOADED[order.key])
         _WAITING.clear()
+
+
+def _codes_of(names: list[str], machine_code: Callable[[int], bytes]) -> list[bytes]:
+    """The code of each of these files: made here and kept, or by another process that is at it."""
+    codes: dict[int, bytes] = {}
+
+    def make(wanted: list[int]) -> None:
+        for k in wanted:
+            if (code := find_code(names[k])) is not None:  # somebody else was faster
+                codes[k] = code
+        missing = [k for k in wanted if k not in codes]
+        made = share_out(lambda k: machine_code(missing[k]), len(missing), min(available_cores(), MOST_PROCESSES))
+        for k, code in zip(missing, made, strict=True):
+            keep_code(names[k], code)
+            codes[k] = code
+
+    with claimed(names) as ours:
+        make([k for k, name in enumerate(names) if name in ours])
+    if others := [k for k, name in enumerate(names) if name not in ours]:
+        wait_for([names[k] for k in others])
+        make(others)
+    return [codes[k] for k in range(len(names))]
 
 
 def not_compiled(arguments, first, stop, place):  # noqa: ARG001 - as every unit
@@ -175,6 +197,11 @@ def _load(key: str, code: bytes) -> None:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _LOADED[key] = engine.get_function_address(_symbol(key))
+
+
+def _file(key: str) -> str:
+    """What a unit is called in the cache."""
+    return f"{key[:40]}.unit"
 
 
 def _symbol(key: str) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.checked import Watch, faults_named, watched_life
-from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
+from velocirl.engine.compiler.compiling import cpu_translator
 from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
 from velocirl.engine.diagnosis import diagnose
-from velocirl.engine.errors import DefinitionError, debugging
+from velocirl.engine.errors import DefinitionError
 from velocirl.engine.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop, show_loop
 from velocirl.engine.rehearsal import rehearse
@@ -95,12 +95,12 @@ class CPUTarget:
     @cached_property
     def advance_unit(self) -> BoundUnit:
         """A range of copies takes the step that its actions say."""
-        return self._bind(advance_loop(self.life), self._seen)
+        return self.bind(advance_loop(self.life), self._seen)
 
     @cached_property
     def begin_unit(self) -> BoundUnit:
         """Those of a range of copies that are chosen begin a new episode."""
-        return self._bind(begin_loop(self.life), self._seen, self._chosen)
+        return self.bind(begin_loop(self.life), self._seen, self._chosen)
 
     @cached_property
     def _chosen(self) -> NDArray[np.bool_]:
@@ -112,7 +112,7 @@ class CPUTarget:
 
     @cached_property
     def _run_unit(self) -> BoundUnit:
-        return self._bind(random_loop(self.life), self._seen)
+        return self.bind(random_loop(self.life), self._seen)
 
     @cached_property
     def _advance(self) -> Callable[[], Any]:
@@ -126,16 +126,9 @@ class CPUTarget:
 
         return Faster(alone, lambda: Rounds(unit, ranges).run)
 
-    def _bind(self, loop: Any, *arguments: Any) -> BoundUnit:
+    def bind(self, loop: Any, *arguments: Any) -> BoundUnit:
+        """A unit of this environment's functions; what the compiler refuses is named by the person's own line."""
         return bind_unit(loop, arguments, self.translator, self._rehearse, explain=self._explain)
-
-    def compile(self, loop: Any, *arguments: Any) -> Callable[..., Any]:
-        """A loop over this environment's functions as machine code, or the person's own line that prevents it."""
-        try:
-            return compile_loop(loop, arguments, self.translator, before=self._rehearse)
-        except Exception as error:  # noqa: BLE001 - numba fails in many ways
-            explained = self._explain(error)
-            raise explained from (error if debugging() and explained is not error else None)
 
     def _explain(self, error: Exception) -> Exception:
         """What the compiler says, as the person's own line; numba fails in many ways."""

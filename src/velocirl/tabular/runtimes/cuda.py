@@ -250,7 +250,7 @@ def round_kernel(
             for i in range(start, count, stride):
                 move(copies, i)
                 conclude(copies, i)
-                keep_mask(copies, current, i)
+                keep_mask(copies, current.last_mask, i)
                 show(copies, i)
                 terminated, truncated = copies.terminated[i], copies.truncated[i]
                 if i < len(sums.ended) and (terminated or truncated):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from velocirl.engine.environment import Environment
 from velocirl.learners.seeding import Seeds
 from velocirl.tabular.host import HostLearner
 from velocirl.tabular.learner import FleetLearner, TabularTask
-from velocirl.tabular.loop import Current, Pace, Stages
+from velocirl.tabular.loop import Current, Pace
 from velocirl.tabular.runtimes.pinning import pin_process
 from velocirl.tabular.runtimes.process_memory import attach
 from velocirl.tabular.runtimes.process_setup import Setup
@@ -41,9 +41,9 @@ class SharedLesson(TabularTask):
     episodes: NDArray[Any]
     counters: NDArray[np.int64]
 
-    def stages(self, *, shared: bool = True) -> Stages:  # noqa: ARG002 - it is
-        """The stages of a round; others may add rows at the same time."""
-        return super().stages(shared=True)
+    def settling(self, *, shared: bool = True) -> Callable[..., Any]:  # noqa: ARG002 - it is
+        """What follows the steps of a round; others may add rows at the same time."""
+        return super().settling(shared=True)
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
@@ -87,13 +87,14 @@ class FleetPart(FleetLearner):
     def begin(self, rate: float) -> None:
         """Choose for the first time, unless that was done."""
         if not self._begun:
-            self._begin(self._shares[0], self._table.arrays, self.current[0], np.float32(rate))
+            self._shares[0].begin(self._table.arrays, rate)
             self._begun = True
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         """Take rounds until all are taken, or the table is full."""
-        common = self._tables[0][1]  # of one thread: not used
-        self._run(self._shares[0], self._table.arrays, self.current[0], self._typed(pace), work, common)
+        share = self._shares[0]
+        share.pace[0] = tuple(pace)
+        share.rounds(self._table.arrays, work)(0, 0)
 
 
 class Worker(worker_process.Worker):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from velocirl.tabular.agent import TabularAgent
@@ -28,15 +27,9 @@ class PinnedFleetLearner(FleetLearner):
 
     def __init__(self, task: TabularTask, envs: FleetVectorEnv, seed: int, cores: list[int]) -> None:
         super().__init__(task, envs, seed)
-        tallies = [id(current.tally) for current in self.current]
-        self._run = pinned(self._run, dict(zip(tallies, cores, strict=True)))
+        self._cores = cores
 
-
-def pinned(run: Callable[..., Any], cores: dict[int, int]) -> Callable[..., Any]:
-    """`run(copies, table, current, ...)` on the core that these current' tally stands for."""
-
-    def run_on_core(copies: Any, table: Any, current: Any, *more: Any) -> None:
-        with on_core(cores[id(current.tally)]):
-            run(copies, table, current, *more)
-
-    return run_on_core
+    def take_share(self, thread: int) -> None:
+        """On the thread's own core."""
+        with on_core(self._cores[thread]):
+            super().take_share(thread)
