@@ -1,0 +1,61 @@
+"""The rules of the platform game: where an episode begins, what a frame pays, and how it ends."""
+
+import numpy as np
+
+from velocirl import Box, Discrete, Environment
+from velocirl.environments.platformer.level import FLAG, HEIGHT, PIXEL, TILE, COLUMNS, WIDTH, GROUND_TOP, Params, State, build, safe_column
+from velocirl.environments.platformer.motion import ACTIONS, move_enemies, move_player
+from velocirl.environments.platformer.screen import SIZE, observe_row
+
+MAX_STEPS = 600
+
+
+def reset(state, params, rng):
+    build(state, params.difficulty, rng)
+    state.x = safe_column(state, int(params.start * COLUMNS)) * TILE
+    state.y = GROUND_TOP
+    state.velocity_x = 0
+    state.velocity_y = 0
+    state.begin = state.x
+    state.farthest = state.x
+    state.distance = 0.0
+    state.flag = False
+
+
+def step(state, params, action, rng):
+    move_player(state, action)
+    hurt = move_enemies(state)
+    state.flag = state.x + WIDTH > FLAG * TILE
+    dead = not state.flag and (hurt or state.y <= -HEIGHT)
+    reward = advance(state, params)
+    reward += params.flag_reward if state.flag else params.death_reward if dead else 0.0
+    return reward, state.flag or dead
+
+
+def advance(state, params):
+    """Note how far the player has come, and what that pays."""
+    progress = max(state.x - state.farthest, 0)
+    state.farthest += progress
+    state.distance = (state.farthest - state.begin) / TILE
+    paid = min(progress, params.progress_cap * PIXEL) * params.progress_reward / TILE
+    return paid if progress > 0 else params.idle_reward
+
+
+def observe(state, params, frame):
+    for y in range(SIZE):
+        observe_row(state, params, y, frame[y])
+
+
+environment = Environment(
+    "Platformer-v0",
+    state=State,
+    params=Params,
+    observation=Box(0, 255, (SIZE, SIZE), np.uint8),
+    action=Discrete(ACTIONS),
+    max_steps=MAX_STEPS,
+    report=("distance", "flag"),
+    options=("difficulty", "start"),
+    reset=reset,
+    step=step,
+    observe=observe,
+)
