@@ -3,8 +3,21 @@
 import numpy as np
 
 from velocirl import Box, Discrete, Environment
-from velocirl.environments.platformer.level import FLAG, HEIGHT, PIXEL, TILE, COLUMNS, WIDTH, GROUND_TOP, Params, State, build, safe_column
+from velocirl.environments.platformer.level import (
+    COLUMNS,
+    FLAG,
+    GROUND_TOP,
+    HEIGHT,
+    PIXEL,
+    TILE,
+    WIDTH,
+    Params,
+    State,
+    build,
+    safe_column,
+)
 from velocirl.environments.platformer.motion import ACTIONS, move_enemies, move_player
+from velocirl.environments.platformer.pictures import draw, text
 from velocirl.environments.platformer.screen import SIZE, observe_row
 
 MAX_STEPS = 600
@@ -58,4 +71,6 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    draw=draw,
+    text=text,
 )

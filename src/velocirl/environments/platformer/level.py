@@ -7,11 +7,11 @@ from velocirl import between, bool_, float32, int8, int32, random, record
 
 PIXEL = 16
 TILE = 6 * PIXEL
-COLUMNS = 128  # tiles along the level
+COLUMNS, TALL = 128, 14  # tiles along the level, and from the bottom of its picture to the top
 LENGTH = COLUMNS * TILE
 GROUND = 2  # tiles
 GROUND_TOP = GROUND * TILE
-FLAG = COLUMNS - 8  # its column
+FLAG, POLE = COLUMNS - 8, 11  # its column, and how high its pole reaches
 FIRST_OBSTACLE, LAST_OBSTACLE = 10, FLAG - 14  # the columns between which obstacles begin
 
 HARDEST = 3
@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 5 * PIXEL, 8 * PIXEL  # of the player
 RUN = PIXEL  # its greatest speed, per frame
 TAKE_OFF = 42  # its speed upwards as it jumps
 FALL = 3 * PIXEL  # its greatest speed downwards
-CEILING = 14 * TILE - HEIGHT
+CEILING = TALL * TILE - HEIGHT
 FIRST_START, LAST_START = 2, FLAG - 4  # columns
 
 
