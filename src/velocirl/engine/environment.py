@@ -17,27 +17,36 @@ from velocirl.engine import registry
 from velocirl.engine.action_parts import check_parts, counts_of, has_parts
 from velocirl.engine.drawing import drawing
 from velocirl.engine.errors import DefinitionError
+from velocirl.engine.framing import check_framing, framing, stacked_space
 from velocirl.engine.records import NO_PARAMS, Record
 
 SIGNATURES = {
     "reset": "(state, params, rng)",
     "step": "(state, params, action, rng)",
     "observe": "(state, params, observation)",
+    "observe_row": "(state, params, y, row)",
     "legal": "(state, params, mask)",
     "draw": "(state, params, canvas)",
     "text": "(state, params)",
 }
-COMPILED = ("reset", "step", "observe", "legal")
+COMPILED = ("reset", "step", "observe", "observe_row", "legal")
 
 
 @dataclass(frozen=True, eq=False)
 class Environment:
     """What happens in one copy of an environment; the engine runs it as a fleet, on any target.
 
-    `reset`, `step`, `observe` and `legal` are scalar functions and get compiled; `draw` and `text` are plain Python,
-    for people to look at. `report` names the state fields that are shown at the end of each episode; `options` the
-    parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name of an
-    algorithm, are settings with which it is known to learn this environment.
+    `reset`, `step`, `observe` or `observe_row` and `legal` are scalar functions and get compiled; `draw` and `text` are
+    plain Python, for people to look at. `report` names the state fields that are shown at the end of each episode;
+    `options` the parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name
+    of an algorithm, are settings with which it is known to learn this environment.
+
+    A picture may be written row by row, by `observe_row` in the place of `observe`: then a GPU shares out the rows of
+    each copy to many threads. With `skip=4` an action is repeated four times, or until `terminated`: its rewards are
+    summed, only the last state is seen, and `max_steps` and the length of an episode count the agent's actions. With
+    `stack=4` agents see the four newest frames, oldest first, as an array (4, *shape of a frame), which an episode's
+    first frame fills. The `observation` that is given is the space of one frame; afterwards `frame` is that space, and
+    `observation` that of what agents see.
 
     An action is a number (Discrete), an array (MultiDiscrete, Box) or several parts at once: of a Dict they are fields,
     `action.kind`, `action.force[0]`; of a Tuple they have places, `action[0]`, `action[1][0]`.
@@ -45,6 +54,7 @@ class Environment:
         reset(state, params, rng)               writes every field of the state
         step(state, params, action, rng)        changes the state, returns (reward, terminated)
         observe(state, params, observation)     writes every element of the row
+        observe_row(state, params, y, row)      writes row y of a picture, (W,) of (H, W) or (W, C) of (H, W, C)
         legal(state, params, mask)              writes 1 for each legal action, else 0; choice by choice, part by part
         draw(state, params, canvas)             paints a picture:
             canvas.view(left, right, bottom, top, width=600, height=400)    first: the part of the world that is seen
@@ -62,17 +72,22 @@ class Environment:
     action: gymnasium.Space
     reset: Callable[..., Any]
     step: Callable[..., Any]
-    observe: Callable[..., Any]
+    observe: Callable[..., Any] | None = None
+    observe_row: Callable[..., Any] | None = None
     legal: Callable[..., Any] | None = None
     params: Record = NO_PARAMS
     max_steps: int | None = None
+    skip: int = 1
+    stack: int = 1
     report: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     draw: Callable[..., Any] | None = None
     text: Callable[..., Any] | None = None
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    frame: gymnasium.Space = field(init=False)  # what is seen at one moment; `observation` is that of the stack
     drawn: tuple[str, ...] = field(default=(), init=False)  # parameters that copies draw, see `drawing`
     plain: Environment | None = field(default=None, init=False)  # the same without draws, where there are some
+    unframed: Environment | None = field(default=None, init=False)  # as its author wrote it, see `framing`
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not re.fullmatch(r"[A-Za-z0-9_.]+(-[A-Za-z0-9_.]+)*-v\d+", self.id):
@@ -83,6 +98,7 @@ class Environment:
         for name, signature in SIGNATURES.items():
             self._check_signature(name, signature)
         self._check_space("observation", self.observation, (Box, Discrete, MultiDiscrete))
+        self._check_seeing()
         self._check_action()
         if self.max_steps is not None and not (isinstance(self.max_steps, int) and 0 < self.max_steps < 2**31):
             raise DefinitionError(f"{self.id}: max_steps must be a positive number of steps or None")
@@ -94,6 +110,8 @@ class Environment:
         for name in self.options:
             if name not in self.params.fields:
                 raise DefinitionError(f"{self.id}: options names {name!r}{self.params.suggestion(name)}")
+        object.__setattr__(self, "frame", self.observation)
+        object.__setattr__(self, "observation", stacked_space(self.frame, self.stack))
         registry.register(self)
 
     @property
@@ -123,6 +141,8 @@ class Environment:
         """
         if self.drawn:
             return drawing, (self.plain, self.drawn)
+        if self.unframed is not None:
+            return framing, (self.unframed, self.skip, self.stack)
         if registry.found_anywhere(self):
             return registry.find, (self.id,)
         return from_parts, (vars(self).copy(),)
@@ -133,7 +153,7 @@ class Environment:
 
     def _check_signature(self, name: str, signature: str) -> None:
         function = getattr(self, name)
-        if function is None and name in ("legal", "draw", "text"):
+        if function is None and name not in ("reset", "step"):
             return
         if not inspect.isfunction(function):
             raise DefinitionError(f"{self.id}: {name}= must be a plain function {name}{signature}, got {function!r}")
@@ -142,6 +162,22 @@ class Environment:
             raise DefinitionError(
                 f"{self.id}: {name} must take {signature}, but takes {inspect.signature(function)}"
                 f" ({code.co_filename}:{code.co_firstlineno})"
+            )
+
+    def _check_seeing(self) -> None:
+        if (self.observe is None) == (self.observe_row is None):
+            raise DefinitionError(
+                f"{self.id}: give one of observe={SIGNATURES['observe']}, which writes all that is seen, and"
+                f" observe_row={SIGNATURES['observe_row']}, which writes one row of a picture"
+            )
+        try:
+            check_framing(self.observation, self.skip, self.stack)
+        except ValueError as error:
+            raise DefinitionError(f"{self.id}: {error}") from None
+        if self.observe_row is not None and len(self.observation.shape or ()) not in (2, 3):
+            raise DefinitionError(
+                f"{self.id}: observe_row= writes rows of a picture, a Box of shape (H, W) or (H, W, C), and not of"
+                f" {self.observation}"
             )
 
     def _check_action(self) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.compiler.registers import load, row, store
 from velocirl.engine.drawing import drawing_reset
+from velocirl.engine.framing import fill, frame_size, push, repeated_step, whole_frame
 from velocirl.engine.sampling import sampler
 
 if TYPE_CHECKING:
@@ -68,7 +69,18 @@ class Lifecycle(NamedTuple):
 
 def lifecycle(environment: Environment) -> Lifecycle:
     """Compose an environment's functions into its life; the result is as compilable as they are."""
-    reset, step, observe = drawing_reset(environment), environment.step, environment.observe
+    if environment.stack > 1:
+        return _with_stack(environment, blind_life(environment))
+    return _composed(environment, whole_frame(environment))
+
+
+def blind_life(environment: Environment) -> Lifecycle:
+    """The life of copies that somebody else lets see."""
+    return _composed(environment, unseen)
+
+
+def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycle:
+    reset, step = drawing_reset(environment), repeated_step(environment)
     legal = environment.legal or no_mask
     choose = sampler(environment)
     action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row
@@ -108,6 +120,38 @@ def lifecycle(environment: Environment) -> Lifecycle:
         legal(copies.state[i], copies.params[i], row(copies.mask, i))
 
     return Lifecycle(begin, move, conclude, show, choose)
+
+
+def _with_stack(environment: Environment, blind: Lifecycle) -> Lifecycle:
+    """The same with the newest frames of each copy, see `framing`."""
+    observe, newest, size = whole_frame(environment), environment.stack - 1, frame_size(environment)
+    older = newest * size
+    end, look = blind.conclude, blind.show
+
+    def conclude(copies, i):
+        """Where the episode ended: complete its last stack first."""
+        if copies.terminated[i] or copies.truncated[i]:
+            final = row(copies.final_observation, i)
+            push(row(copies.observation, i), final, older, size)
+            observe(copies.state[i], copies.params[i], final[newest])
+        end(copies, i)
+
+    def show(copies, i):
+        """Write the newest frame, and let the first one of an episode be all that was ever seen."""
+        seen = row(copies.observation, i)
+        goes_on = copies.elapsed[i] > 0
+        if goes_on:
+            push(seen, seen, older, size)
+        observe(copies.state[i], copies.params[i], seen[newest])
+        if not goes_on:
+            fill(seen, older, size)
+        look(copies, i)
+
+    return Lifecycle(blind.begin, blind.move, conclude, show, blind.choose)
+
+
+def unseen(state, params, observation):
+    """The `observe` of copies that somebody else lets see."""
 
 
 def element(array, i):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numbers
 import re
 import reprlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 STEPS = 32
+WRITTEN = {"reset": 0, "observe": 2, "observe_row": 3, "legal": 2}  # the place of the argument that a function writes
 
 
 def rehearse(environment: Environment, params: np.ndarray) -> None:
@@ -65,6 +67,7 @@ class _Run:
         self.params = with_attributes(self.copies.params)[0]
         self.rng = self.copies.rng[0]
         self._actions = with_attributes(self.copies.action) if self.copies.action.dtype.names else self.copies.action
+        self._seeing = "observe" if environment.observe is not None else "observe_row"
         self._patience = Patience()
         self.found: dict[str, DefinitionError] = {}  # by message: each problem is told once
         self._looked = False
@@ -87,14 +90,13 @@ class _Run:
 
     def look_and_step(self) -> None:
         """See and step once from where the copy is."""
-        row, mask = self.copies.observation[0], self.copies.mask[0]
         with self._patience:
-            self._call("observe", self.state, self.params, row)
+            self._write_frame(self._frame())
             if self.environment.legal:
-                self._call("legal", self.state, self.params, mask)
+                self._call("legal", self.state, self.params, self.copies.mask[0])
             sampler(self.environment)(self.copies, 0)
             self._step(self._actions[0])
-            self._call("observe", self.state, self.params, row)
+            self._write_frame(self._frame())
 
     def _begin(self) -> None:
         self._write_only("reset", self.state, self.params, self.rng)
@@ -130,7 +132,7 @@ class _Run:
             self._report(name, f"leaves {value} in state.{field}, which is declared to lie between {low} and {high}")
 
     def _look(self) -> None:
-        row, mask = self.copies.observation[0], self.copies.mask[0]
+        row, mask = self._frame(), self.copies.mask[0]
         if not self._see(row, np.nan if row.dtype.kind == "f" else np.iinfo(str(row.dtype)).max):
             return
         seen = row.copy()
@@ -154,20 +156,37 @@ class _Run:
     def _see(self, row: np.ndarray, before: float) -> bool:
         """Let the copy observe into a row that had this value everywhere."""
         row[...] = before
-        return self._write_only("observe", self.state, self.params, row)
+        return self._write_frame(row)
+
+    def _frame(self) -> np.ndarray:
+        """Where what is seen at one moment is written."""
+        seen = self.copies.observation[0]
+        return seen if self.environment.stack == 1 else seen[-1]
+
+    def _write_frame(self, frame: np.ndarray) -> bool:
+        """Let the copy observe; says whether its function returns nothing."""
+        if self._seeing == "observe":
+            return self._write_only("observe", self.state, self.params, frame)
+        written = [self._write_only("observe_row", self.state, self.params, y, row) for y, row in enumerate(frame)]
+        return all(written)
+
+    def _place(self, where: Sequence[int]) -> str:
+        """An element of what is seen, as the function that writes it calls it."""
+        if self._seeing == "observe":
+            return f"observation[{', '.join(map(str, where))}]"
+        return f"row[{', '.join(map(str, where[1:]))}] of y={where[0]}"
 
     def _report_unwritten(self, where: np.ndarray) -> None:
-        own = self.environment.observe
-        name = own.__code__.co_varnames[2]
+        own = getattr(self.environment, self._seeing)
+        name = own.__code__.co_varnames[WRITTEN[self._seeing]]
         if (line := bound_anew(own, name)) is None:
-            index = ", ".join(map(str, where))
-            self._report("observe", f"leaves observation[{index}] unwritten or NaN; write every element")
+            self._report(self._seeing, f"leaves {self._place(where.tolist())} unwritten or NaN; write every element")
         else:
             what = f"gives the name {name} to something else, and the row that it was given stays unwritten"
-            self._report("observe", f"{what}; write {name}[0] = ..., or {name}[:] = ... for all", line)
+            self._report(self._seeing, f"{what}; write {name}[0] = ..., or {name}[:] = ... for all", line)
 
     def _check_observation(self, row: np.ndarray) -> None:
-        space = self.environment.observation
+        space = self.environment.frame
         if space.contains(np.int64(row[0]) if isinstance(space, Discrete) else row):
             return
         if isinstance(space, Box):
@@ -176,8 +195,8 @@ class _Run:
             low, high = np.zeros_like(row), np.asarray(getattr(space, "nvec", getattr(space, "n", 0))) - 1
         wrong = tuple(np.argwhere(~((row >= low) & (row <= high)))[0])
         lowest, highest = (np.broadcast_to(bound, row.shape)[wrong] for bound in (low, high))
-        what = f"writes {row[wrong]} into observation[{', '.join(map(str, wrong))}], whose space goes from {lowest} to"
-        self._report("observe", f"{what} {highest}; widen the space, or scale what is written")
+        what = f"writes {row[wrong]} into {self._place(wrong)}, whose space goes from {lowest} to"
+        self._report(self._seeing, f"{what} {highest}; widen the space, or scale what is written")
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function = getattr(self.environment, name)
@@ -189,11 +208,11 @@ class _Run:
     def _write_only(self, name: str, *arguments: Any) -> bool:
         """Call a function that writes into one of its arguments, and say whether it returns nothing else."""
         returned = self._call(name, *arguments)
-        written = arguments[0 if name == "reset" else 2]
+        written = arguments[WRITTEN[name]]
         if returned is None or (returned is written and name != "reset"):
             return True
         own = getattr(self.environment, name)
-        target = own.__code__.co_varnames[0 if name == "reset" else 2]
+        target = own.__code__.co_varnames[WRITTEN[name]]
         example = f"{target}.{self.environment.state.fields[0]} = ..." if name == "reset" else f"{target}[0] = ..."
         what = f"returns {_short(returned)}; it writes into {target}, {example}, and returns nothing"
         self._report(name, what, next(iter(returns(own)), None))

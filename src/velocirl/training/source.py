@@ -247,7 +247,8 @@ def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
     own = NO_LIMIT if environment.max_steps is None else environment.max_steps
     limit = limit or copies.limit
     if limit != own:
-        environment = dataclasses.replace(environment, max_steps=None if limit == NO_LIMIT else limit)
+        limit = None if limit == NO_LIMIT else limit
+        environment = dataclasses.replace(environment, observation=environment.frame, max_steps=limit)
     return environment, params
 
 

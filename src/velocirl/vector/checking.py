@@ -13,6 +13,7 @@ from velocirl.engine.action_parts import as_given, has_parts
 from velocirl.engine.environment import COMPILED, Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleet import SAVED
+from velocirl.engine.framing import whole_frame
 from velocirl.engine.records import with_attributes
 from velocirl.engine.rehearsal import problems
 from velocirl.engine.sampling import sampler
@@ -91,9 +92,9 @@ def _impurities(environment: Environment) -> Iterator[str]:
         if not np.array_equal(rows[field][0], rows[field][1]):
             what = f"leaves {environment.state.name}.{field} as it was; write every field that a function reads"
             yield _told(environment, "reset", what)
-    shape = environment.observation.shape or (1,)
+    shape, seeing = environment.frame.shape or (1,), "observe_row" if environment.observe is None else "observe"
     writers: list[tuple[str, Any, NDArray[Any]]] = [
-        ("observe", environment.observe, np.zeros(shape, environment.observation.dtype))
+        (seeing, whole_frame(environment), np.zeros(shape, environment.frame.dtype))
     ]
     if environment.legal:
         writers.append(("legal", environment.legal, np.zeros(environment.num_masked, np.int8)))

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
+from velocirl.engine.framing import with_frames
 from velocirl.vector.autoreset import with_autoreset
 from velocirl.vector.gymnasium_ids import explained, import_for
 from velocirl.vector.host_copies import Source
@@ -26,18 +27,24 @@ def make(
     render_mode: str | None = None,
     device: str = "cpu",
     max_episode_steps: int | None = None,
+    skip: int | None = None,
+    stack: int | None = None,
     **params: Any,
 ) -> gymnasium.Env:
     """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
 
-    An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never.
+    An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never. A
+    native environment that neither skips nor stacks by itself does with `skip` and `stack`, see `Environment`.
     """
+    frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
         name = environment.removeprefix(GYMNASIUM)
         with explained(name):
-            return gymnasium.make(import_for(name), max_episode_steps=max_episode_steps, **rendering, **params)
-    found = registry.find(environment)
+            return gymnasium.make(
+                import_for(name), max_episode_steps=max_episode_steps, **rendering, **frames, **params
+            )
+    found = with_frames(registry.find(environment), **frames)
     for name in params:
         if name not in found.params.fields:
             raise _unexpected(found, "make", name, found.params.suggestion(name))
@@ -58,6 +65,8 @@ def make_vec(
     workers: int | None = None,
     check: bool = False,
     max_episode_steps: int | None = None,
+    skip: int | None = None,
+    stack: int | None = None,
     **options: Any,
 ) -> VectorEnv:
     """A fleet with Gymnasium's vector interface.
@@ -66,8 +75,10 @@ def make_vec(
     debug, "python"; `params` sets fields of its Params, for all copies, one value for each, or `uniform(5, 15)` and
     `log_uniform` to draw one for each copy and episode. With `check`, every index of its functions is tested, and a
     wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
-    with `workers`, in processes; further options go to it. Episodes are cut off as `make` says.
+    with `workers`, in processes; further options go to it. Episodes are cut off, and frames skipped and stacked, as
+    `make` says.
     """
+    frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
         ours = (
             ("device", device, "cpu"),
@@ -87,9 +98,10 @@ def make_vec(
             copy=copy,
             render_mode=render_mode,
             **({} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}),
+            **frames,
             **options,
         )
-    found = registry.find(environment)
+    found = with_frames(registry.find(environment), **frames)
     if workers is not None:
         raise TypeError(f"{found.id} is compiled and has no workers=; they are for gym: environments")
     for name in options:

@@ -15,7 +15,8 @@ from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.fleet import allocate
 from velocirl.engine.lifecycle import lifecycle
 from velocirl.engine.loops import beginning, running, stepping
-from velocirl.engine.targets.launching import Bound, Work, by_row
+from velocirl.engine.sharing import SharedFrames, shares_frames
+from velocirl.engine.targets.launching import Bound, Divided, Work, by_row
 from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch import making
 
@@ -78,6 +79,10 @@ def works_of(environment):
 
     copies, life = allocate(environment, 4, {}), lifecycle(environment)
     chosen, first_bad = np.zeros(4, np.bool_), np.zeros(1, np.int32)
+    if shares_frames(environment):
+        shared = SharedFrames(environment, copies)
+        works = [*shared.step(), *shared.random_step(), *shared.begin(chosen)]
+        return [work.work if isinstance(work, Divided) else work for work in works]
     given = copies.action.astype(np.int64) if copies.action.dtype.kind == "i" else copies.action
     works = [
         Work(stepping(life), (copies,)),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
+from velocirl.engine.framing import repeated_step, whole_frame
 from velocirl.engine.records import with_attributes
 from velocirl.training.source import Source
 from velocirl.vector.making import make
@@ -51,10 +52,10 @@ def _native_grid(environment: Environment, params: dict[str, Any]) -> Grid | Non
     if 0 in shape or shape[0] * shape[1] > min(MOST_CELLS, environment.observation.n):  # pyright: ignore
         return None
     states, tiles = np.empty(shape, np.int64), np.array([list(line.ljust(shape[1])[: shape[1]]) for line in first])
-    seen = np.zeros(1, np.int64)
+    seen, observe = np.zeros(1, np.int64), whole_frame(environment)
     for cell in np.ndindex(shape):
         state.row, state.column = cell
-        environment.observe(state, settings, seen)
+        observe(state, settings, seen)
         states[cell] = seen[0]
     tiles[0, 0] = text(state, settings)[0]  # on the first map, the walker stands on that cell and hides it
     if len(np.unique(states)) != states.size or states.min() < 0 or states.max() >= environment.observation.n:  # pyright: ignore
@@ -66,12 +67,12 @@ def _native_moves(environment: Environment, state: Any, params: Any, shape: tupl
     """Where each action leads, from cells all over the map; a leap, as back to the start, does not count."""
     actions = int(environment.action.n)  # pyright: ignore - tabular
     cells = list(np.ndindex(shape))
-    rng = random.streams(0, 1)[0]
+    rng, step = random.streams(0, 1)[0], repeated_step(environment)
     moves, counts = np.zeros((actions, 2)), np.zeros(actions)
     for number in range(max(TRIES, actions)):
         action, cell = number % actions, cells[number // actions * SPREAD % len(cells)]
         state.row, state.column = cell
-        environment.step(state, params, action, rng)
+        step(state, params, action, rng)
         _count(moves, counts, action, 1.0, int(state.row) - cell[0], int(state.column) - cell[1])
     return moves / np.maximum(counts, 1)[:, None]
 

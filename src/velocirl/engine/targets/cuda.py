@@ -1,4 +1,4 @@
-"""The CUDA target: the same functions as device functions, one thread for each copy."""
+"""The CUDA target: the same functions as device functions, one thread for each copy, or for each row of its frames."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.loops import beginning, running, stepping
 from velocirl.engine.rehearsal import rehearse
+from velocirl.engine.sharing import SharedFrames, Works, shares_frames
 from velocirl.engine.targets.cuda_kernels import cuda
 from velocirl.engine.targets.cuda_units import CUDALauncher, Relauncher, unit_translator
-from velocirl.engine.targets.launching import Work
+from velocirl.engine.targets.launching import DividingLauncher, Work
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -35,6 +36,7 @@ class CUDATarget:
         self._count = len(copies.elapsed)
         self.copies = each_array(cuda.to_device, copies)
         self.life = lifecycle(environment)
+        self._shared = SharedFrames(environment, self.copies, self) if shares_frames(environment) else None
         self.translator = unit_translator(environment.id, double=environment.double)
         if not has_parts(environment.action):  # those are taken by the host
             self._accept = Relauncher(accepting(environment), self.translator, self)
@@ -51,10 +53,9 @@ class CUDATarget:
     def prepare(self) -> None:
         """Nothing is left to be done before a step."""
 
-    @property
-    def step_work(self) -> Work:
+    def step_works(self) -> Works:
         """The work by which each copy takes the step that its action says."""
-        return Work(stepping(self.life), (self.copies,), self)
+        return [Work(stepping(self.life), (self.copies,), self)] if self._shared is None else self._shared.step()
 
     def advance(self) -> None:
         """Every copy takes the step that its action says."""
@@ -66,8 +67,12 @@ class CUDATarget:
         self._begin(0)
 
     def run_randomly(self, steps: int) -> None:
-        """Every copy takes `steps` steps with random actions, in one launch."""
-        self._run(steps)
+        """Every copy takes `steps` steps with random actions; in one launch, where frames are not shared out."""
+        if self._shared is None:
+            self._run(steps)
+            return
+        for _ in range(steps):
+            self._run(0)
 
     def ended(self) -> Any:
         """Which copies ended an episode in the last step, as an array of the device."""
@@ -84,22 +89,26 @@ class CUDATarget:
 
     @cached_property
     def _advance(self) -> Callable[[int], None]:
-        return self._launch(self.step_work)
+        return self._launch(self.step_works())
 
     @cached_property
     def _begin(self) -> Callable[[int], None]:
-        return self._launch(Work(beginning(self.life), (self.copies, self._chosen), self))
+        if self._shared is not None:
+            return self._launch(self._shared.begin(self._chosen))
+        return self._launch([Work(beginning(self.life), (self.copies, self._chosen), self)])
 
     @cached_property
     def _run(self) -> Callable[[int], None]:
-        return self._launch(Work(running(self.life), (self.copies,), self))
+        if self._shared is not None:
+            return self._launch(self._shared.random_step())
+        return self._launch([Work(running(self.life), (self.copies,), self)])
 
     @cached_property
     def _chosen(self) -> Any:
         return cuda.to_device(np.zeros(self._count, np.bool_))
 
-    def _launch(self, work: Work) -> Callable[[int], None]:
-        return CUDALauncher(self.translator, lambda: 0).launch([work], self._count)
+    def _launch(self, works: Works) -> Callable[[int], None]:
+        return DividingLauncher(CUDALauncher(self.translator, lambda: 0)).launch(works, self._count)
 
 
 def parts_on_host(actions: Any) -> Any:

@@ -8,6 +8,7 @@ index.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from velocirl.engine.compiler.columns import rows_at
@@ -26,6 +27,13 @@ class Work(NamedTuple):
     function: Any
     arguments: tuple[Any, ...]
     owner: Any = None  # of an environment's functions on a GPU: what translates them, and tells what is wrong with them
+
+
+class Divided(NamedTuple):
+    """Work for so many parts of each index, with a thread for each; before and after it, all threads meet."""
+
+    work: Work
+    parts: int
 
 
 class Bound(NamedTuple):
@@ -66,6 +74,30 @@ class PythonLauncher:
             for function, arguments, _ in works:
                 for i in range(count):
                     function(i, i, place, *arguments)
+
+        return run
+
+
+class DividingLauncher:
+    """Runs work of which some is divided on a device whose launches follow one after the other."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def launch(self, works: Sequence[Any], count: int) -> Callable[[int], None]:
+        """See `Launcher`; what is divided is a launch for itself."""
+        runs = []
+        for divided, some in groupby(works, lambda work: isinstance(work, Divided)):
+            if divided:
+                runs += [self._launcher.launch([one.work], count * one.parts) for one in some]
+            else:
+                runs.append(self._launcher.launch(list(some), count))
+        if len(runs) == 1:
+            return runs[0]
+
+        def run(place: int = 0) -> None:
+            for one in runs:
+                one(place)
 
         return run
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.environment import Environment
-from velocirl.engine.targets.launching import Bound, CPULauncher, Work
+from velocirl.engine.targets.launching import Bound, CPULauncher, DividingLauncher, Work
 from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch.background import Background, ThreadBackground
@@ -189,9 +189,10 @@ class CUDADevice(TorchCPUDevice):
         self.stream = torch.cuda.Stream()
         self._host: TorchCPUDevice | None = None
         self._pool = None
-        self._launcher = CUDALauncher(
+        kernels = CUDALauncher(
             unit_translator("learner", double=False), lambda: torch.cuda.current_stream().cuda_stream
         )
+        self._launcher = DividingLauncher(kernels)
 
     def records(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Records of zeros, for our own functions."""
@@ -272,7 +273,7 @@ class CUDADevice(TorchCPUDevice):
     def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
         """The work by which each copy takes the step that its action says."""
         target: Any = fleet.target
-        return [target.step_work]
+        return target.step_works()
 
     def make_background(self, collector: Any) -> Background:
         """What collects while somebody learns: a second stream, or a thread where environments step on the host."""
