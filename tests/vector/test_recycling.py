@@ -49,6 +49,15 @@ def test_memory_is_used_again():
     assert address(recycler.copy(SOURCE.astype(np.float32))) not in addresses
 
 
+def test_of_rows_that_do_not_matter_nothing_is_copied():
+    recycler, source = Recycler(), SOURCE.reshape(-1, 256)
+    recycler.copy(source)
+    chosen = np.arange(len(source)) % 3 == 1
+    copied = recycler.copy(source + np.uint8(1), chosen)
+    np.testing.assert_array_equal(copied, source + chosen[:, None].astype(np.uint8))
+    assert not np.shares_memory(copied, source)
+
+
 def test_small_arrays_are_copied_as_ever():
     recycler = Recycler()
     assert recycler.copy(SOURCE[:10]).tolist() == SOURCE[:10].tolist()

@@ -190,7 +190,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
         return {
-            "final_obs": self.given(self.seen(copies.final_observation)),
+            "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,
             "final_info": {"episode": episode, "_episode": ended},
             "_final_info": ended,
@@ -204,9 +204,9 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         """The engine's observations in the shape of the observation space."""
         return observation[:, 0] if self.scalar_observation else observation
 
-    def given(self, array: Any) -> Any:
-        """What the caller gets: a copy, or with `copy=False` the engine's own array."""
-        return self._recycler.copy(array) if self.copy else array
+    def given(self, array: Any, chosen: Any = None) -> Any:
+        """What the caller gets: a copy, of which chosen rows matter, or with `copy=False` the engine's own array."""
+        return self._recycler.copy(array, chosen) if self.copy else array
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""

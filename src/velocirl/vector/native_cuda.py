@@ -61,7 +61,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
         """The engine's observations in the shape of the observation space."""
         return observation.reshape(self.num_envs) if self.scalar_observation else observation
 
-    def given(self, array: Any) -> Any:
+    def given(self, array: Any, chosen: Any = None) -> Any:  # noqa: ARG002
         """What the caller gets: a copy on the device, or with `copy=False` the engine's own array."""
         return engine.duplicate(array) if self.copy else array
 

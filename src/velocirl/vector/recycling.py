@@ -31,14 +31,15 @@ class Recycler:
     def __reduce__(self) -> Any:
         return Recycler, ()  # a copy of it, or one in another process, begins with nothing
 
-    def copy(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A copy of an array."""
+    def copy(self, array: NDArray[Any], chosen: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """A copy of an array. Where only chosen rows matter, the others of a large one hold whatever was there."""
         if array.nbytes < LARGE:
             return array.copy()
         kept = self._kept.setdefault((array.shape, array.dtype), [])
         for place in range(len(kept)):
             if _references(kept, place) == UNUSED:
-                np.copyto(kept[place], array)
+                rows = slice(None) if chosen is None else chosen
+                kept[place][rows] = array[rows]
                 return kept[place]
         made = array.copy()
         if len(kept) < MOST:

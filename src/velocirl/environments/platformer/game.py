@@ -20,8 +20,6 @@ from velocirl.environments.platformer.motion import ACTIONS, move_enemies, move_
 from velocirl.environments.platformer.pictures import draw, text
 from velocirl.environments.platformer.screen import SIZE, observe_row
 
-MAX_STEPS = 600
-
 
 def reset(state, params, rng):
     build(state, params.difficulty, rng)
@@ -54,23 +52,20 @@ def advance(state, params):
     return paid if progress > 0 else params.idle_reward
 
 
-def observe(state, params, frame):
-    for y in range(SIZE):
-        observe_row(state, params, y, frame[y])
-
-
 environment = Environment(
     "Platformer-v0",
     state=State,
     params=Params,
     observation=Box(0, 255, (SIZE, SIZE), np.uint8),
     action=Discrete(ACTIONS),
-    max_steps=MAX_STEPS,
+    max_steps=600,
+    skip=4,
+    stack=4,
     report=("distance", "flag"),
     options=("difficulty", "start"),
     reset=reset,
     step=step,
-    observe=observe,
+    observe_row=observe_row,
     draw=draw,
     text=text,
 )
