@@ -27,6 +27,7 @@ def reset(state, params, rng):
     state.y = GROUND_TOP
     state.velocity_x = 0
     state.velocity_y = 0
+    state.held = False
     state.begin = state.x
     state.farthest = state.x
     state.distance = 0.0

@@ -39,6 +39,7 @@ class State:
     y: int32 = between(-HEIGHT, CEILING)  # of its feet, above the bottom of the picture
     velocity_x: int32 = between(-RUN, RUN)
     velocity_y: int32 = between(-FALL, TAKE_OFF)
+    held: bool_  # whether the last action was to jump: the next jump needs one that is not
     begin: int32 = between(0, LENGTH)
     farthest: int32 = between(0, LENGTH)  # where the player has ever been
     distance: float32  # from the beginning to there, in tiles

@@ -34,11 +34,12 @@ def move_player(state, action):
 
     jump = action in (RIGHT_JUMP, RIGHT_JUMP_RUN, JUMP)
     floor = floor_below(state, state.x)
-    if jump and state.y == floor:
+    if jump and not state.held and state.y == floor:
         state.velocity_y = TAKE_OFF
     else:
         gravity = RISING if jump and state.velocity_y > 0 else FALLING
         state.velocity_y = max(state.velocity_y - gravity, -FALL)
+    state.held = jump
     state.y = min(state.y + state.velocity_y, CEILING)
     if state.y <= floor:
         state.y = floor

@@ -2,7 +2,7 @@
 
 from velocirl.engine.canvas import GREEN, INK, MEADOW, ORANGE, RED, SKY, SLATE, STONE, VIOLET, WHITE, WOOD
 from velocirl.environments.platformer.level import COLUMNS, FLAG, GROUND, MOST_ENEMIES, POLE, TALL, TILE
-from velocirl.environments.platformer.screen import ENEMY, PLAYER, SIDE
+from velocirl.environments.platformer.screen import ENEMY, JUMPER, PLAYER, SIDE
 
 WIDE = 24  # tiles that are seen, some more than agents see
 BROWN, BARK, MOSS, SKIN = (110, 66, 38), (139, 100, 63), (62, 120, 66), (250, 214, 165)
@@ -19,7 +19,7 @@ def draw(state, params, canvas):
     for k in range(MOST_ENEMIES):
         if state.enemy_velocity[k] != 0:
             draw_sprite(ENEMY, state.enemy_x[k] / TILE, GROUND, canvas)
-    draw_sprite(PLAYER, state.x / TILE, state.y / TILE, canvas)
+    draw_sprite(JUMPER if state.held else PLAYER, state.x / TILE, state.y / TILE, canvas)
 
 
 def draw_background(left, canvas):

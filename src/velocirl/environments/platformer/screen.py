@@ -45,6 +45,7 @@ PLAYER = (
     ".jjj.",
     ".b.b.",
 )
+JUMPER = (*PLAYER[:3], "sssss", PLAYER[4], ".jjj.", *PLAYER[6:])  # hands up, as long as the jump is held
 ENEMY = (
     "..bb..",
     ".bbbb.",
@@ -54,6 +55,7 @@ ENEMY = (
     "bb..bb",
 )
 PLAYER_DARK, PLAYER_LIGHT = pixels(PLAYER, "cjb"), pixels(PLAYER, "s")
+JUMPER_DARK, JUMPER_LIGHT = pixels(JUMPER, "cjb"), pixels(JUMPER, "s")
 ENEMY_DARK, ENEMY_LIGHT = pixels(ENEMY, "b"), pixels(ENEMY, "s")
 PLAYER_WIDTH, PLAYER_HEIGHT, ENEMY_WIDTH = len(PLAYER[0]), len(PLAYER), len(ENEMY[0])
 
@@ -76,7 +78,9 @@ def observe_row(state, params, y, row):
             draw_enemies(state, left, up - GROUND_PIXELS, row)
     line = up - int(state.y) // PIXEL
     if 0 <= line < PLAYER_HEIGHT:
-        paint(row, int(state.x) // PIXEL - left, PLAYER_WIDTH, PLAYER_DARK, PLAYER_LIGHT, line)
+        dark = JUMPER_DARK if state.held else PLAYER_DARK
+        light = JUMPER_LIGHT if state.held else PLAYER_LIGHT
+        paint(row, int(state.x) // PIXEL - left, PLAYER_WIDTH, dark, light, line)
 
 
 def draw_ground(heights, left, up, row):
