@@ -16,6 +16,7 @@ SPACES = {
     "double": Box(-10, 10, (3,), np.float64),
     "whole": Box(-10, 10, (3,), np.int32),
     "pixels": Box(0, 255, (2, 2, 3), np.uint8),
+    "frames": Box(0, 255, (2, 3, 2, 3), np.uint8),
     "discrete": Discrete(4),
     "discrete from 3": Discrete(4, start=3),
     "several": MultiDiscrete([2, 3, 1]),
@@ -74,7 +75,7 @@ def expected(name, observations):
     }
     if name in codes:
         return one_hot(observations, *codes[name])
-    factor = 1 / 255 if name == "pixels" else 1
+    factor = 1 / 255 if name in ("pixels", "frames") else 1
     return observations.reshape(len(observations), -1) * factor
 
 
@@ -127,9 +128,9 @@ def test_other_spaces_are_refused(space):
         encoding_for(space, False)
 
 
-def test_more_than_three_dimensions_are_refused():
-    with pytest.raises(ValueError, match="observations of 4 dimensions; flatten them"):
-        encoding_for(Box(0, 1, (2, 2, 2, 2)), False)
+def test_more_than_four_dimensions_are_refused():
+    with pytest.raises(ValueError, match="observations of 5 dimensions; flatten them"):
+        encoding_for(Box(0, 1, (2, 2, 2, 2, 2)), False)
 
 
 def test_empty_observations_are_refused():

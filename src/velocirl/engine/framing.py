@@ -13,8 +13,12 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
+from velocirl.engine.drawing import drawing
+
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
+
+FRAMES = "skip", "stack"
 
 
 def check_framing(frame: gymnasium.Space[Any], skip: Any, stack: Any) -> None:
@@ -42,6 +46,8 @@ def frame_size(environment: Environment) -> int:
 
 def with_frames(environment: Environment, skip: int | None = None, stack: int | None = None) -> Environment:
     """The environment with these numbers, of which None leaves its own; refused where it has its own already."""
+    if environment.plain is not None:
+        return drawing(with_frames(environment.plain, skip, stack), environment.drawn)
     for name, asked in (("skip", skip), ("stack", stack)):
         own = getattr(environment, name)
         if asked is not None and own > 1:

@@ -27,13 +27,19 @@ def shares_frames(environment: Environment) -> bool:
 
 
 class SharedFrames:
-    """The work of copies that see in this way; `owner` is that of their functions, see `Work`."""
+    """The work of copies that see in this way; `owner` is that of their functions, see `Work`.
 
-    def __init__(self, environment: Environment, copies: Copies, owner: Any = None) -> None:
+    A device may have a way of its own to `draw` the rows of the newest frames, see `drawing_newest`.
+    """
+
+    def __init__(
+        self, environment: Environment, copies: Copies, owner: Any = None, draw: Callable[..., Any] | None = None
+    ) -> None:
         self._environment, self._copies, self._owner = environment, copies, owner
         self._life = blind_life(environment)
         self._rows = 0 if environment.observe_row is None else int((environment.frame.shape or (0,))[0])
         self._paint = painting(environment)
+        self._draw = draw or drawing_newest(self._paint, self._rows, environment.stack)
 
     def step(self) -> Works:
         """Each copy takes the step that its action says."""
@@ -59,7 +65,7 @@ class SharedFrames:
             works.append(self._work(pushing(stack, size), seen, final, parts=size))
         return [
             *works,
-            self._work(drawing_newest(self._paint, self._rows, stack), parts=self._rows),
+            self._work(self._draw, parts=self._rows),
             self._work(concluding_unseen(self._life)),
             self._work(drawing_first_if_ended(self._paint, self._rows, stack), parts=self._rows),
         ]

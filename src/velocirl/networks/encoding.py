@@ -130,7 +130,9 @@ def number_at(shape: tuple[int, ...]) -> Callable[..., Any]:
         return _in_a_table(shape[1])
     if len(shape) == 3:
         return _in_a_stack(shape[1], shape[2])
-    raise ValueError(f"no network reads observations of {len(shape)} dimensions; flatten them to one, two or three")
+    if len(shape) == 4:
+        return _in_frames(*shape[1:])
+    raise ValueError(f"no network reads observations of {len(shape)} dimensions; flatten them to at most four")
 
 
 def _in_a_row(observation, j):
@@ -147,6 +149,16 @@ def _in_a_table(columns: int) -> Callable[..., Any]:
 def _in_a_stack(rows: int, columns: int) -> Callable[..., Any]:
     def at(observation, j):
         return observation[j // (rows * columns), j // columns % rows, j % columns]
+
+    return at
+
+
+def _in_frames(rows: int, columns: int, channels: int) -> Callable[..., Any]:
+    in_frame = _in_a_stack(columns, channels)
+
+    def at(observation, j):
+        size = rows * columns * channels
+        return in_frame(observation[j // size], j % size)
 
     return at
 

@@ -58,7 +58,8 @@ class Convolutional:
 
     Each is normalised where that is asked for (`norm=batch` or `layer`) and activated; `pool` then takes the largest of
     each two by two. Of an image of three dimensions the smaller of the first and the last is that of channels, the
-    first where they are equal; one of two dimensions has one channel.
+    first where they are equal; one of two dimensions has one channel. Of four dimensions it is a stack of such images,
+    whose channels are read side by side.
     """
 
     layers: tuple[Convolution, ...]
@@ -137,11 +138,11 @@ class NetworkSpec:
         for name, stages in self.encoders if self.encoders is not None else (("", self.stages),):
             if name not in shapes:
                 raise ValueError(f"the observation has no part {name!r}{nearest(name, names)}")
-            if stages and isinstance(stages[0], Convolutional) and len(shapes[name]) not in (2, 3):
+            if stages and isinstance(stages[0], Convolutional) and len(shapes[name]) not in (2, 3, 4):
                 of = f" {name!r}" if name else ""
                 raise ValueError(
-                    f"a cnn reads images of two or three dimensions, and the observation{of} has the shape"
-                    f" {shapes[name]}: use mlp"
+                    f"a cnn reads images of two or three dimensions and stacks of them, and the observation{of} has the"
+                    f" shape {shapes[name]}: use mlp"
                 )
 
 

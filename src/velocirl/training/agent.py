@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from velocirl.engine.allowance import loading
 from velocirl.engine.checked import faults_named
 from velocirl.engine.fleet_state import try_copies
+from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, within
 from velocirl.monitor.phases import shares
@@ -104,9 +105,10 @@ class Agent(Changing, metaclass=Documented):
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
-        self.source = Source(env, config.get("params"))
+        self.source = Source(env, config.get("params"), {name: config.get(name) for name in FRAMES})
         if params := self.source.saved_params():
             config = {**config, "params": params}
+        config = {**config, **self.source.frames}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         preset |= self.source.settings()
         config = own_settings(self.Config, config, preset, self.source.observation_space)

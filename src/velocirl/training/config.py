@@ -107,6 +107,11 @@ class DeepConfig:
     params: dict[str, Any] | None = None
     """Parameters of the environment to change: numbers, one for each copy as [5, 15], or drawn anew for each copy and
     episode as uniform(5, 15) or log_uniform(0.1, 10). Of a gym: environment, any keyword arguments."""
+    skip: int | None = None
+    """Repeat each action so many times, as one step: for native environments that do not skip by themselves."""
+    stack: int | None = None
+    """Let the agent see so many of the newest observations, oldest first: for native environments that do not stack by
+    themselves."""
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
     threads: int | None = None
@@ -130,6 +135,7 @@ class DeepConfig:
         require_whole(self, 1, 2**24, "num_envs")
         require_whole(self, 1, 1024, "threads")
         require_whole(self, 0, 1024, "workers")
+        require_whole(self, 1, 1024, "skip", "stack")
         require(0 < self.learning_rate < inf, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         for name in ("max_grad_norm", "max_grad_value"):

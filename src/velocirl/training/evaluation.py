@@ -107,7 +107,7 @@ def evaluate(
         if source is None:
             raise ValueError("say in which environment this model is to be evaluated: evaluate(model, env)")
     else:
-        source = Source(env)
+        source = Source(env, frames=getattr(getattr(model, "source", None), "frames", None))
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     envs = source.make_evaluation(min(episodes, most), seed)
     try:

@@ -19,6 +19,7 @@ from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleet import NO_LIMIT
+from velocirl.engine.framing import FRAMES, with_frames
 from velocirl.engine.targets.threads import available_cores
 from velocirl.training.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
@@ -40,9 +41,13 @@ Given = str | Environment | gymnasium.Env | Making | Sequence[Any] | VectorEnv
 class Source:
     """An environment that an agent is for: compiled, or one that steps in Python."""
 
-    def __init__(self, environment: Given, params: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, environment: Given, params: Mapping[str, Any] | None = None, frames: Mapping[str, Any] | None = None
+    ) -> None:
+        """`frames` are `skip` and `stack`, where somebody asks for them; see `Environment`."""
         self.given = environment
         self.params = dict(params or {})
+        self.frames = {name: value for name, value in (frames or {}).items() if value is not None}
         self.check = False
         self.native: Environment | None = None
         self.num_envs: int | None = None  # where copies were given, and not only what they are made of
@@ -52,6 +57,7 @@ class Source:
             self._find(environment)
         elif (compiled := _compiled(environment)) is not None:
             self.native, self.params = compiled[0], {**compiled[1], **self.params}
+            self.frames = {**compiled[2], **self.frames}
             self.id = self.native.id
             self.num_envs = getattr(environment, "num_envs", None)
         elif isinstance(environment, VectorEnv):
@@ -65,14 +71,17 @@ class Source:
                 " those, or a VectorEnv"
             )
         if self.native is not None:
-            self.native = with_draws(self.native, self.params)
+            self.native = with_draws(with_frames(self.native, **self.frames), self.params)
             self.params = known_params(self.native, self.params)
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
+        elif self.frames:
+            asked = " and ".join(self.frames)
+            raise ValueError(f"{self.id} steps in Python: leave out {asked}, which native environments have")
 
     def with_params(self, params: Mapping[str, Any]) -> Source:
         """The same environment with these parameters."""
-        source = Source(self.given, params)
+        source = Source(self.given, params, self.frames)
         source.check = self.check
         return source
 
@@ -233,8 +242,8 @@ def _same_step(envs: VectorEnv) -> HostInterface:
     return envs if ours else GivenVectorEnv(envs)  # pyright: ignore[reportReturnType]
 
 
-def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
-    """The environment and parameters of an object of ours, of which agents run a fleet of their own."""
+def _compiled(given: Any) -> tuple[Environment, dict[str, Any], dict[str, int]] | None:
+    """The environment, parameters and frames of an object of ours, of which agents run a fleet of their own."""
     limit = None
     if isinstance(given, (NextStep, Disabled)):
         given = given.env
@@ -243,13 +252,15 @@ def _compiled(given: Any) -> tuple[Environment, dict[str, Any]] | None:
     if not isinstance(given, NativeCopies):
         return None
     copies, params = given.copies, changed_params(given.environment, given.copies.params)
-    environment = given.environment.plain or given.environment
+    framed = given.environment.plain or given.environment
+    environment = framed.unframed or framed
+    frames = {name: getattr(framed, name) for name in FRAMES if getattr(framed, name) != getattr(environment, name)}
     own = NO_LIMIT if environment.max_steps is None else environment.max_steps
     limit = limit or copies.limit
     if limit != own:
         limit = None if limit == NO_LIMIT else limit
         environment = dataclasses.replace(environment, observation=environment.frame, max_steps=limit)
-    return environment, params
+    return environment, params, frames
 
 
 def _describe(space: gymnasium.Space[Any]) -> str:

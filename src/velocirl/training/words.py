@@ -105,7 +105,7 @@ def _policy(value: Any, known: Known) -> Mapping[str, Any]:
 
 def _has_images(space: Space[Any]) -> bool:
     parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
-    return any(isinstance(part, spaces.Box) and part.dtype == "uint8" and len(part.shape) == 3 for part in parts)
+    return any(isinstance(part, spaces.Box) and part.dtype == "uint8" and len(part.shape) >= 3 for part in parts)
 
 
 def _policy_kwargs(value: Any, _: Known) -> Mapping[str, Any]:

@@ -1,12 +1,16 @@
 """Units for a GPU, compiled and linked with their skeletons without one: of an environment, and of an algorithm."""
 
 import importlib.util
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
+import pictures
 import pytest
 from hybrid import aiming, forbidding, noting
 
+import velocirl
 from velocirl import PPO, DefinitionError
 from velocirl.engine import registry
 from velocirl.engine.action_parts import has_parts
@@ -37,7 +41,12 @@ def found(module):
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"needs the wheels {', '.join(missing())}, but no GPU")
 
 CAPABILITY = 9, 0
-ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1", aiming, noting, forbidding]
+FRAMES = [
+    pictures.define("Rows-v0", observe_row=pictures.observe_row),
+    pictures.define("Coloured-v0", stack=2, skip=2, **pictures.COLOURED),
+    pictures.define("Whole-v0", stack=3, observe=pictures.observe),
+]
+ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "TicTacToe-v1", "FrozenLake-v1", aiming, noting, forbidding, *FRAMES]
 
 
 @pytest.fixture
@@ -80,8 +89,11 @@ def works_of(environment):
     copies, life = allocate(environment, 4, {}), lifecycle(environment)
     chosen, first_bad = np.zeros(4, np.bool_), np.zeros(1, np.int32)
     if shares_frames(environment):
-        shared = SharedFrames(environment, copies)
+        from velocirl.engine.targets.cuda_rows import drawing_in_tiles
+
+        shared = SharedFrames(environment, copies, draw=drawing_in_tiles(environment))
         works = [*shared.step(), *shared.random_step(), *shared.begin(chosen)]
+        works += SharedFrames(environment, copies).step()  # as rows are drawn that do not fit into tiles
         return [work.work if isinstance(work, Divided) else work for work in works]
     given = copies.action.astype(np.int64) if copies.action.dtype.kind == "i" else copies.action
     works = [
@@ -101,6 +113,79 @@ def test_all_units_of_an_environment_can_be_compiled_and_linked(units, name):
     translator = units.unit_translator(environment.id, double=environment.double)
     for work in works_of(environment):
         linked(units, [work], translator)
+
+
+class Block:
+    """What a function of a thread asks the compiler for, where each thread of a block is one of Python's."""
+
+    def __init__(self, threads):
+        self.shared, self._tiles, self._here = self, [], threading.local()
+        self._lock = threading.Lock()
+        self._met = [threading.Barrier(min(WARP, threads - first)) for first in range(0, threads, WARP)]
+
+    @property
+    def threadIdx(self):
+        return SimpleNamespace(x=self._here.thread)
+
+    def array(self, shape, kind):
+        with self._lock:
+            self._tiles = self._tiles or [np.zeros(shape, str(kind))]
+        return self._tiles[0]
+
+    def syncwarp(self, mask):
+        met = self._met[self._here.thread // WARP]
+        assert mask == 2**met.parties - 1
+        met.wait()
+
+    def run(self, function, first, arguments):
+        def one(thread):
+            self._here.thread = thread
+            function(first + thread, first + thread, 0, *arguments)
+
+        with ThreadPoolExecutor(threads := sum(met.parties for met in self._met)) as pool:
+            list(pool.map(one, range(threads)))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pictures.define("Rows-v0", observe_row=pictures.observe_row),
+        pictures.define("Stacked-v0", observe_row=pictures.observe_row, stack=3),
+        pictures.define("Coloured-v0", **pictures.COLOURED),
+        pictures.define("Stacked-colours-v0", stack=2, **pictures.COLOURED),
+    ],
+    ids=str,
+)
+def test_rows_drawn_in_tiles_are_those_that_each_thread_writes_alone(units, environment, monkeypatch):
+    """Warps that are whole, and one that is not; copies that have ended, and others beside them."""
+    from velocirl.engine.targets import cuda_rows
+
+    count = 41  # 164 rows: a block of 128, and 36 more
+    fleets = [velocirl.make_vec(environment, count, device="python", seed=0) for _ in range(2)]
+    for fleet in fleets:
+        fleet.reset()
+        fleet.copies.terminated[:] = np.arange(count) % 3 == 0
+    alone = SharedFrames(environment, fleets[0].copies)._draw
+    tiled = cuda_rows.drawing_in_tiles(environment)
+    total = count * pictures.HEIGHT
+    for i in range(total):
+        alone(i, i, 0, fleets[0].copies)
+    for first in range(0, total, units.THREADS):
+        block = Block(min(units.THREADS, total - first))
+        monkeypatch.setattr(cuda_rows, "cuda", block)
+        block.run(tiled, first, (fleets[1].copies,))
+    for name in ("observation", "final_observation"):
+        one, other = (getattr(fleet.copies, name) for fleet in fleets)
+        assert one.any()
+        np.testing.assert_array_equal(other, one)
+
+
+def test_rows_lie_apart_by_an_odd_number_of_words():
+    from velocirl.engine.targets.cuda_rows import width_of_tile
+
+    assert [width_of_tile(*one) for one in ((84, 1), (64, 1), (10, 4), (3, 6), (84, 3), (160, 2))] == [
+        84, 68, 11, 6, None, None,
+    ]  # fmt: skip
 
 
 class Compiling:

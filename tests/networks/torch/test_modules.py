@@ -114,6 +114,29 @@ def test_the_smaller_outer_axis_is_that_of_channels(shape, channels):
     assert torch.equal(seen, wanted)
 
 
+@pytest.mark.parametrize("frame", [(7, 5), (7, 5, 3), (3, 7, 5), (1, 7, 5)])
+def test_the_channels_of_a_stack_are_those_of_its_frames_one_after_the_other(frame):
+    shape = (4, *frame)
+    observation = torch.arange(2 * np.prod(shape)).reshape(2, *shape)
+    image, one = Image(shape), Image(frame)
+    seen = image(observation)
+    assert image.shape == (4 * one.shape[0], *one.shape[1:])
+    assert torch.equal(seen, torch.cat([one(observation[:, k]) for k in range(4)], 1))
+
+
+@pytest.mark.parametrize(("frame", "channels"), [((84, 84), 4), ((84, 84, 3), 12), ((3, 84, 84), 12)])
+@pytest.mark.parametrize("spec", ["nature", "cnn(4, stride=2) mlp(8)"])
+def test_convolutions_see_all_frames_of_a_stack(spec, frame, channels):
+    module = build(spec, Box(0, 255, (4, *frame), np.uint8))
+    assert layers(module, nn.Conv2d)[0].in_channels == channels
+    assert module(torch.zeros(2, 4, *frame)).shape == (2, 4)
+
+
+def test_channels_in_the_middle_of_a_stacks_frames_are_refused():
+    with pytest.raises(ValueError, match=r"an image of \(84, 3, 84\) has its channels in the middle"):
+        Image((4, 84, 3, 84))
+
+
 @pytest.mark.parametrize(
     ("spec", "size"),
     [

@@ -16,6 +16,7 @@ from velocirl.engine.loops import beginning, running, stepping
 from velocirl.engine.rehearsal import rehearse
 from velocirl.engine.sharing import SharedFrames, Works, shares_frames
 from velocirl.engine.targets.cuda_kernels import cuda
+from velocirl.engine.targets.cuda_rows import drawing_in_tiles
 from velocirl.engine.targets.cuda_units import CUDALauncher, Relauncher, unit_translator
 from velocirl.engine.targets.launching import DividingLauncher, Work
 
@@ -36,7 +37,9 @@ class CUDATarget:
         self._count = len(copies.elapsed)
         self.copies = each_array(cuda.to_device, copies)
         self.life = lifecycle(environment)
-        self._shared = SharedFrames(environment, self.copies, self) if shares_frames(environment) else None
+        self._shared: SharedFrames | None = None
+        if shares_frames(environment):
+            self._shared = SharedFrames(environment, self.copies, self, drawing_in_tiles(environment))
         self.translator = unit_translator(environment.id, double=environment.double)
         if not has_parts(environment.action):  # those are taken by the host
             self._accept = Relauncher(accepting(environment), self.translator, self)

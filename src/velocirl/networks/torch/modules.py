@@ -71,18 +71,22 @@ class Image(nn.Module):
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
-        if len(shape) == 3 and shape[1] <= MOST_COLOURS < min(shape[0], shape[2]):
+        self.stacked = len(shape) == 4
+        stack, frame = (shape[0], shape[1:]) if self.stacked else (1, shape)
+        if len(frame) == 3 and frame[1] <= MOST_COLOURS < min(frame[0], frame[2]):
             raise ValueError(
-                f"an image of {shape} has its channels in the middle: give (height, width, channels) or (channels,"
+                f"an image of {frame} has its channels in the middle: give (height, width, channels) or (channels,"
                 " height, width)"
             )
-        self.last = len(shape) == 3 and shape[2] < shape[0]
-        channels_first = (shape[2], *shape[:2]) if self.last else (shape if len(shape) == 3 else (1, *shape))
-        self.shape: tuple[int, int, int] = channels_first  # pyright: ignore[reportAttributeAccessIssue]
+        self.last = len(frame) == 3 and frame[2] < frame[0]
+        channels, *sides = (frame[2], *frame[:2]) if self.last else (frame if len(frame) == 3 else (1, *frame))
+        self.shape: tuple[int, int, int] = stack * channels, *sides  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, observation: Tensor) -> Tensor:
         """The images."""
-        return observation.movedim(-1, 1) if self.last else observation.reshape(-1, *self.shape)
+        if not self.last:
+            return observation.reshape(-1, *self.shape)
+        return observation.movedim(-1, 2).flatten(1, 2) if self.stacked else observation.movedim(-1, 1)
 
 
 class Pool(nn.Module):
