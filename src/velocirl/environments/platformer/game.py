@@ -1,4 +1,7 @@
-"""The rules of the platform game: where an episode begins, what a frame pays, and how it ends."""
+"""The rules of the platform game: where an episode begins, what a frame pays, and how it ends.
+
+A player who gets through earns about 16.7: 11.7 for the way, 5 for the flag. One who acts at random comes 27 tiles far.
+"""
 
 import numpy as np
 
@@ -69,4 +72,13 @@ environment = Environment(
     observe_row=observe_row,
     draw=draw,
     text=text,
+    presets={
+        "ppo": {
+            "total_steps": 1_000_000,
+            "num_envs": 64,
+            "horizon": 32,
+            "minibatch_size": 256,
+            "network": "cnn(16x8s4, 32x4s2) mlp(64)",
+        },
+    },
 )
