@@ -22,6 +22,7 @@ from velocirl.environments.platformer.level import (
     HEIGHT,
     HIGHEST_PIPE,
     LAST_START,
+    LEAST_GROUND,
     LENGTH,
     LOWEST_PIPE,
     MOST_ENEMIES,
@@ -144,7 +145,7 @@ def test_who_holds_the_jump_does_not_jump_again():
 
 
 @pytest.mark.parametrize("width", range(NARROWEST_GAP, WIDEST_GAP + 1))
-def test_a_running_jump_crosses_every_gap_that_is_drawn(width):
+def test_a_running_jump_crosses_every_gap(width):
     state = flat(column=20, heights=[(25 + k, 0) for k in range(width)])
     while state.x < 25 * TILE - 2 * PIXEL:
         frames(state, RIGHT_RUN)
@@ -155,7 +156,7 @@ def test_a_running_jump_crosses_every_gap_that_is_drawn(width):
 
 
 @pytest.mark.parametrize("height", range(LOWEST_PIPE, HIGHEST_PIPE + 1))
-def test_a_jump_gets_over_every_pipe_that_is_drawn(height):
+def test_a_jump_gets_over_every_pipe(height):
     state = flat(column=20, heights=[(24, GROUND + height), (25, GROUND + height)])
     frames(state, *[RIGHT] * 60)
     assert (state.x + WIDTH) // TILE == 24  # it is a wall
@@ -290,7 +291,7 @@ def test_levels_keep_what_they_promise(seed, difficulty):
     for (height, _, width), (following, _, _) in pairwise(parts):
         if height == GROUND:
             assert following != GROUND
-            assert width >= 6 - difficulty
+            assert width >= LEAST_GROUND - difficulty
         else:
             assert following == GROUND
             assert NARROWEST_GAP <= width <= NARROWEST_GAP + difficulty if height == 0 else width == PIPE_WIDTH

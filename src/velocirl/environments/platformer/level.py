@@ -1,4 +1,4 @@
-"""A level of the platform game: what stands in each of its columns, which enemies walk there, and how it is drawn.
+"""A level of the platform game: what stands in each of its columns, which enemies walk there, and how one is made.
 
 Lengths are whole numbers of sixteenths of a pixel, and so the game is the same, bit for bit, on every device.
 """
@@ -14,7 +14,9 @@ GROUND_TOP = GROUND * TILE
 FLAG, POLE = COLUMNS - 8, 11  # its column, and how high its pole reaches
 FIRST_OBSTACLE, LAST_OBSTACLE = 10, FLAG - 14  # the columns between which obstacles begin
 
+GAP, PIPE, ENEMIES, OBSTACLES = range(4)
 HARDEST = 3
+LEAST_GROUND, MOST_GROUND = 6, 9  # columns between two obstacles of the easiest levels; in others, fewer
 NARROWEST_GAP, WIDEST_GAP = 2, 2 + HARDEST
 PIPE_WIDTH = 2
 LOWEST_PIPE, HIGHEST_PIPE = 2, 4  # above the ground
@@ -39,7 +41,7 @@ class State:
     y: int32 = between(-HEIGHT, CEILING)  # of its feet, above the bottom of the picture
     velocity_x: int32 = between(-RUN, RUN)
     velocity_y: int32 = between(-FALL, TAKE_OFF)
-    held: bool_  # whether the last action was to jump: the next jump needs one that is not
+    held: bool_  # whether the jump is held: who does not let go of it cannot jump again
     begin: int32 = between(0, LENGTH)
     farthest: int32 = between(0, LENGTH)  # where the player has ever been
     distance: float32  # from the beginning to there, in tiles
@@ -58,7 +60,7 @@ class Params:
 
 
 def build(state, difficulty, rng):
-    """Draw a level: obstacles with ground between them, all of which a player can pass."""
+    """Make a level: obstacles that a player can pass, with ground between them."""
     for column in range(COLUMNS):
         state.height[column] = GROUND
     for k in range(MOST_ENEMIES):
@@ -66,13 +68,13 @@ def build(state, difficulty, rng):
         state.enemy_velocity[k] = 0
     column, enemies = FIRST_OBSTACLE, 0
     while column < LAST_OBSTACLE:
-        kind = random.integer(rng, 0, 3)
+        kind = random.integer(rng, 0, OBSTACLES)
         more = random.integer(rng, 0, 1 + difficulty)  # than the least
-        if kind == 0:
+        if kind == GAP:
             width = NARROWEST_GAP + more
             raise_to(state, column, width, 0)
             column += width
-        elif kind == 1:
+        elif kind == PIPE:
             raise_to(state, column, PIPE_WIDTH, GROUND + min(LOWEST_PIPE + more, HIGHEST_PIPE))
             column += PIPE_WIDTH
         else:
@@ -82,7 +84,7 @@ def build(state, difficulty, rng):
                     state.enemy_velocity[enemies] = -(SLOWEST_ENEMY + difficulty)
                     enemies += 1
                 column += 2
-        column += random.integer(rng, 6 - difficulty, 10 - difficulty)
+        column += random.integer(rng, LEAST_GROUND - difficulty, MOST_GROUND - difficulty + 1)
 
 
 def raise_to(state, first, width, height):
