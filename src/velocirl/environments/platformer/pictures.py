@@ -1,7 +1,7 @@
 """The platform game as people see it: in colour, or as letters."""
 
 from velocirl.engine.canvas import GREEN, INK, MEADOW, ORANGE, RED, SKY, SLATE, STONE, VIOLET, WHITE, WOOD
-from velocirl.environments.platformer.level import COLUMNS, FLAG, GROUND, MOST_ENEMIES, POLE, TALL, TILE
+from velocirl.environments.platformer.level import COLUMNS, FLAG, GROUND, MOST_ENEMIES, PIXEL, POLE, TALL, TILE
 from velocirl.environments.platformer.screen import ENEMY, JUMPER, PLAYER, SIDE
 
 WIDE = 24  # tiles that are seen, some more than agents see
@@ -10,7 +10,7 @@ COLORS = {"c": ORANGE, "j": VIOLET, "b": BROWN, "s": SKIN}  # of the marks in sp
 
 
 def draw(state, params, canvas):
-    left = min(max(state.x / TILE - WIDE / 3, 0.0), COLUMNS - WIDE)
+    left = min(max(in_tiles(state.x) - WIDE / 3, 0.0), COLUMNS - WIDE)
     canvas.view(left, left + WIDE, 0, TALL, width=24 * WIDE, height=24 * TALL, background=SKY)
     draw_background(left, canvas)
     for column in range(int(left), min(int(left) + WIDE + 1, COLUMNS)):
@@ -18,8 +18,13 @@ def draw(state, params, canvas):
     draw_flag(canvas)
     for k in range(MOST_ENEMIES):
         if state.enemy_velocity[k] != 0:
-            draw_sprite(ENEMY, state.enemy_x[k] / TILE, GROUND, canvas)
-    draw_sprite(JUMPER if state.held else PLAYER, state.x / TILE, state.y / TILE, canvas)
+            draw_sprite(ENEMY, in_tiles(state.enemy_x[k]), GROUND, canvas)
+    draw_sprite(JUMPER if state.held else PLAYER, in_tiles(state.x), in_tiles(state.y), canvas)
+
+
+def in_tiles(length):
+    """A length to whole pixels, as agents see it: between them, what lies side by side would show seams."""
+    return length // PIXEL / SIDE
 
 
 def draw_background(left, canvas):
