@@ -206,8 +206,9 @@ def test_a_copy_of_cartpole_takes_at_most_256_bytes():
 def test_no_built_in_environment_is_surprisingly_large():
     fleets = {name: velocirl.make_vec(name, 10, device="python") for name in velocirl.list_envs()}
     sizes = {name: bytes_of(envs.copies) / 10 for name, envs in fleets.items()}
-    # A game of MinAtar has two screens, the one now and the last of an episode; in Seaquest, lists of all that swims.
-    screens = {name: 2 * envs.copies.observation[0].nbytes for name, envs in fleets.items() if "MinAtar" in name}
+    # A game has two screens, the one now and the last of an episode; in Seaquest, lists of all that swims.
+    games = {name: envs for name, envs in fleets.items() if "MinAtar" in name or "Platformer" in name}
+    screens = {name: 2 * envs.copies.observation[0].nbytes for name, envs in games.items()}
     most = {name: 1024 + screens.get(name, 0) + 512 * ("Seaquest" in name) for name in sizes}
     assert {name: size for name, size in sizes.items() if size > most[name]} == {}
 

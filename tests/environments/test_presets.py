@@ -38,11 +38,12 @@ SLOW = {
     "Squared-v0": 0.95,
     "TicTacToe-v1": 0.9,
 }
-PRESETS = sorted({**QUICK, **SLOW})
+ON_A_GPU = {"Platformer-v0": 12.0}  # from pixels: an hour on two cores
+PRESETS = sorted({**QUICK, **SLOW, **ON_A_GPU})
 
 
-def trained(name, seed):
-    agent = velocirl.PPO(name, seed=seed, threads=2)
+def trained(name, seed, device="auto"):
+    agent = velocirl.PPO(name, seed=seed, threads=2, device=device)
     return agent.learn(agent.source.preset("ppo")["total_steps"])
 
 
@@ -83,6 +84,13 @@ def test_preset_learns(name, threshold):
 @pytest.mark.parametrize(("name", "threshold"), SLOW.items())
 def test_preset_learns_what_takes_longer(name, threshold):
     assert mean_return(trained(name, seed=0)) >= threshold
+
+
+@pytest.mark.slow
+@pytest.mark.cuda
+@pytest.mark.parametrize(("name", "threshold"), ON_A_GPU.items())
+def test_preset_learns_from_pixels(name, threshold):
+    assert mean_return(trained(name, seed=0, device="cuda")) >= threshold
 
 
 @pytest.mark.slow

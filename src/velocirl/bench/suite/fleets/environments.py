@@ -11,12 +11,12 @@ from velocirl.bench.samplers import vector_steps
 from velocirl.bench.units import STEPS
 from velocirl.engine import registry
 
-COPIES = 4096
+COPIES, WITH_PICTURES = 4096, 64  # fewer of those whose observations are pictures, row by row
 
 
 @benchmark(category="environment")
 def built_in_environments() -> Comparison:
-    """Built-in environments through VectorEnv.step, 4096 copies.
+    """Built-in environments through VectorEnv.step, 4096 copies (64 of those that draw pictures).
 
     Threads as velocirl chooses them; actions are drawn from the action space, whatever an action mask says. Gymnasium
     is beside those that it has in vectorised form. Of memory, what a step reads and writes of the fleet's own arrays
@@ -24,10 +24,15 @@ def built_in_environments() -> Comparison:
     """
     ids = [one for one in velocirl.list_envs() if registry.find(one).source.startswith(f"{registry.BUILT_IN}.")]
     vectorised = [one for one in ids if one in gymnasium.registry and gymnasium.registry[one].vector_entry_point]
-    contestants = {one: vector_steps(lambda one=one: velocirl.make_vec(one, COPIES)) for one in ids}
+    contestants = {one: vector_steps(lambda one=one: velocirl.make_vec(one, copies_of(one))) for one in ids}
     for one in vectorised:
         contestants[f"Gymnasium's {one}"] = vector_steps(
             lambda one=one: gymnasium.make_vec(one, num_envs=COPIES, vectorization_mode="vector_entry_point")
         )
     peers = {one: f"Gymnasium's {one}" for one in vectorised}
     return Comparison(STEPS, contestants, [ratio(*pair) for pair in peers.items()], tuple(peers.values()))
+
+
+def copies_of(name: str) -> int:
+    """How many copies of an environment step."""
+    return COPIES if registry.find(name).observe_row is None else WITH_PICTURES
