@@ -153,11 +153,6 @@ class Source:
         return getattr(self.ready, "tensors_on", None)
 
     @property
-    def stack(self) -> int:
-        """The frames of an observation."""
-        return 1 if self.native is None else self.native.stack
-
-    @property
     def stored(self) -> Frames | None:
         """How observations of bytes are stored, frame by frame; None where they are no bytes."""
         space = self.observation_space
