@@ -45,7 +45,7 @@ class FrameMemory:
     def __init__(self, device: Any, task: Task) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self.device, self.room = device, room_of(task.frames, task.source, task.config)
-        self._kind, self._table = task.frames, task.encoding.table
+        self._table = task.encoding.table
         self._always_whole = task.source.native is not None  # whether no record is ever lost
         zeros, copies, batch = device.zeros, self.room.copies, task.config.batch_size
         frames = zeros(self.room.rows, self.room.size, dtype=np.uint8)
