@@ -45,7 +45,7 @@ class FrameMemory:
     def __init__(self, device: Any, task: Task) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self.device, self.room = device, room_of(task.frames, task.source, task.config)
-        self._kind, self._table = task.frames, task.encoding.table
+        self._table = task.encoding.table
         self._always_whole = task.source.native is not None  # whether no record is ever lost
         zeros, copies, batch = device.zeros, self.room.copies, task.config.effective_batch_size
         frames = zeros(self.room.rows, self.room.size, dtype=np.uint8)
@@ -127,7 +127,7 @@ class FrameMemory:
     def load(
         self, rows: NDArray[Any], counts: NDArray[np.int64], state: Mapping[str, NDArray[Any]], *, episodes_begin: bool
     ) -> None:
-        """Go on from a state, with the records whole; where new episodes begin, those of before are cut off."""
+        """Go on from a state, with the frames of its records; where new episodes begin, those of before are cut off."""
         room, store, device = self.room, self._store, self.device
         if counts[FILLED] == 0:
             self._forget()
@@ -145,7 +145,7 @@ class FrameMemory:
         written = frame_at(room, step_at(counts, room, places), places % room.copies)
         for first in range(0, len(written), AT_ONCE):
             part = written[first : first + AT_ONCE]
-            device.store_rows(store.frames, part, rows["observation"][first : first + len(part)])
+            device.store_rows(store.frames, part, state["observation"][first : first + len(part)])
         owners = np.full((room.copies, room.finals), NONE, np.int64)
         whole = np.flatnonzero(rows["ended"][: counts[FILLED]] == TRUNCATED)
         owners[whole % room.copies, rows["final"][whole]] = whole

@@ -24,7 +24,7 @@ from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.frames import FrameMemory
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
-from velocirl.learners.batch.stored_rows import StoredRows, without_frames
+from velocirl.learners.batch.stored_rows import StoredRows
 from velocirl.learners.faults import SAID, DeviceMemoryError
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at
@@ -185,14 +185,13 @@ class BatchRing:
         self.kind = transition_type(task.encoding.inputs, task.action, frames=task.frames)
         kind = self.kind if task.frames is None else narrow_type(self.kind)
         room = None if task.frames is None else room_of(task.frames, task.source, config)
-        pixels = 0 if room is None else room.rows * room.size
-        size = self.capacity * kind.itemsize + pixels
+        tree, starts = allocate_tree(self.capacity if self.prioritised else 1)
+        size = self.capacity * kind.itemsize + (0 if room is None else room.rows * room.size) + tree.nbytes
         if device.name != "cuda":
             claim(size, f"a memory of {self.capacity:,} transitions (buffer_size)")
         with tells_of_ring(device.name, self.capacity, size // self.capacity):
             self.rows = device.records((self.capacity,), kind)
             self.frames = None if task.frames is None else FrameMemory(device, task)
-        tree, starts = allocate_tree(self.capacity if self.prioritised else 1)
         self._starts = starts
         self.tree, self.counts, self.greatest = zeros(*tree.shape), zeros(3, dtype=np.int64), zeros(1)
         device.fill(self.greatest, 1.0)
@@ -298,23 +297,28 @@ class BatchRing:
 
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
         """Go on from a state; where new episodes begin, those of before are cut off."""
-        if self.frames is not None:
-            state = self.frames.converted(state, self.kind)
-        counts, rows = state["memory.counts"].copy(), np.zeros(self.capacity, self.kind)
-        if len(state["memory.rows"]) != counts[FILLED] or state["memory.rows"].dtype != rows.dtype:
-            raise ValueError("memory.rows of the state are not of such an agent: load one of the same environment")
-        total, copies = int(counts[TOTAL]), self._config.num_envs
+        counts = state["memory.counts"].copy()
+        total, filled, copies = int(counts[TOTAL]), int(counts[FILLED]), self._config.num_envs
         if counts[:TOTAL].tolist() != [total % self.capacity, min(total, self.capacity)] or total % copies:
             raise ValueError(
                 f"the memory of the state is not one of {self.capacity} transitions: give the same buffer_size and"
                 " num_envs"
             )
-        rows[: counts[FILLED]] = state["memory.rows"][:]
         if self.frames is not None:
-            self.frames.load(rows, counts, within("memory", state), episodes_begin=episodes_begin)
+            state = self.frames.converted(state, self.kind)
+        given = state["memory.rows"]
+        if len(given) != filled or given.dtype != self.kind:
+            raise ValueError("memory.rows of the state are not of such an agent: load one of the same environment")
+        given: NDArray[Any] = given[:]
+        rows: NDArray[Any] = np.zeros(self.capacity, self.rows.dtype)
+        for name in rows.dtype.names or ():
+            rows[name][:filled] = given[name]
+        if self.frames is not None:
+            memory = {**within("memory", state), "observation": given["observation"]}
+            self.frames.load(rows, counts, memory, episodes_begin=episodes_begin)
         elif episodes_begin:
-            cut_off(rows, counts, self._config.num_envs)
-        self.device.store(self.rows, rows if self.frames is None else without_frames(rows, self.rows.dtype))
+            cut_off(rows, counts, copies)
+        self.device.store(self.rows, rows)
         self.device.store(self.counts, counts)
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
@@ -324,7 +328,7 @@ class BatchRing:
                 streams = random.streams(int(self._own_stream[0]), batch)
             self.device.store(self.streams, streams)
         if self.prioritised:
-            self._load_priorities(state, rows["ended"][: counts[FILLED]])
+            self._load_priorities(state, rows["ended"][:filled])
         self.device.synchronise()
 
     def _written(self, counts: NDArray[np.int64]) -> Any:

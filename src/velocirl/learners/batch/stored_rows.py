@@ -33,11 +33,3 @@ class StoredRows:
             if ring.frames is not None:
                 rows["observation"] = ring.frames.observations(self._counts, first, stop)
         return rows
-
-
-def without_frames(rows: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
-    """The same records without their frames."""
-    narrowed = np.zeros(len(rows), kind)
-    for name in kind.names or ():
-        narrowed[name] = rows[name]
-    return narrowed
