@@ -108,7 +108,7 @@ class CPUTarget:
 
     @cached_property
     def _show_unit(self) -> BoundUnit:
-        return self._bind(show_loop(self.life), self._seen)
+        return self.bind(show_loop(self.life), self._seen)
 
     @cached_property
     def _run_unit(self) -> BoundUnit:
