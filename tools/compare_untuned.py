@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from comparing import OURS, PEER, Job, command_line
 
-from velocirl.runs.comparing import bootstrap, interquartile_mean
+from velocirl.runs.curves.comparing import bootstrap, interquartile_mean
 
 SEEDS, EPISODES = 5, 20
 STEPS = {

@@ -20,7 +20,7 @@ from velocirl.vector.making import make, make_vec
 if TYPE_CHECKING:
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
-    from velocirl.runs.figures import read_metrics
+    from velocirl.runs.curves.figures import read_metrics
     from velocirl.tabular.planning.models import TabularModel
     from velocirl.tabular.planning.policy_iteration import policy_iteration
     from velocirl.tabular.planning.value_iteration import value_iteration
@@ -37,7 +37,7 @@ _FOR_TRAINING = {
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
     "velocirl.runs.callback": ("Callback",),
-    "velocirl.runs.figures": ("read_metrics",),
+    "velocirl.runs.curves.figures": ("read_metrics",),
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),

@@ -9,7 +9,7 @@ from velocirl.bench.machine import resident
 from velocirl.bench.machine.resident import told, told_in_turns, told_once
 from velocirl.bench.suite.fleets import single
 from velocirl.bench.suite.training import runs_memory
-from velocirl.engine.lifecycle import ARRAYS
+from velocirl.engine.fleets.lifecycle import ARRAYS
 
 pytestmark = pytest.mark.skipif(not resident.PEAK.exists(), reason="only Linux tells the memory of a process")
 

@@ -25,7 +25,7 @@ from velocirl.bench.suite.cuda import cuda_ppo
 from velocirl.bench.suite.training import ppo, precision, torch_ppo
 from velocirl.bench.suite.training.ppo import Work
 from velocirl.bench.units import STEPS
-from velocirl.training.config import build_config
+from velocirl.training.settings.config import build_config
 
 MACHINE = Machine("a processor", 2, 2**34, "a system", 0.1, "", {})
 SMALL = Work(num_envs=16, horizon=8, epochs=2, minibatch_size=32)

@@ -12,7 +12,7 @@ from velocirl.bench.history import runs as history_module
 from velocirl.bench.history.runs import History, default_path
 from velocirl.cli.bench import history as command
 from velocirl.cli.main import main
-from velocirl.runs.characters import BLANK
+from velocirl.runs.curves.characters import BLANK
 
 
 @pytest.fixture(autouse=True)

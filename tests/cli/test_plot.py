@@ -12,8 +12,8 @@ from rich.console import Console
 
 from velocirl.cli.main import main
 from velocirl.cli.plot.command import choose_metric, show
-from velocirl.runs.comparing import find_subjects, plot_of
-from velocirl.runs.curve import PALETTE
+from velocirl.runs.curves.comparing import find_subjects, plot_of
+from velocirl.runs.curves.curve import PALETTE
 from velocirl.runs.directory import Plan, create_run
 from velocirl.runs.groups import create_group
 from velocirl.runs.metrics import STEP

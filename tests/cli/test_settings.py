@@ -14,7 +14,7 @@ from velocirl.cli.setting_groups import grouped
 from velocirl.cli.settings import add_settings, read_request
 from velocirl.runs.config_file import as_toml
 from velocirl.training.agent import ALGORITHMS
-from velocirl.training.config import as_plain, build_config
+from velocirl.training.settings.config import as_plain, build_config
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 import velocirl
 from velocirl.engine import random, registry
-from velocirl.engine.lifecycle import ARRAYS
+from velocirl.engine.fleets.lifecycle import ARRAYS
 
 COPIES, FEW = 256, 64  # the fewer where they see pictures, which take their time in plain Python
 ROUNDS = 9  # COPIES * ROUNDS single steps are compared between plain Python and compiled code

@@ -10,10 +10,10 @@ import velocirl
 from velocirl import Box, DefinitionError, Discrete, uniform
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.drawing import with_draws
+from velocirl.engine.fleets.lifecycle import ARRAYS, lifecycle
+from velocirl.engine.fleets.loops import advance_loop
+from velocirl.engine.fleets.sharing import SharedFrames, shares_frames, words_of
 from velocirl.engine.framing import fill, push, repeated_step, whole_frame, with_frames
-from velocirl.engine.lifecycle import ARRAYS, lifecycle
-from velocirl.engine.loops import advance_loop
-from velocirl.engine.sharing import SharedFrames, shares_frames, words_of
 from velocirl.engine.targets.launching import DividingLauncher, PythonLauncher
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import velocirl
 from velocirl import Box, DefinitionError, Discrete, Environment, float32, int8, int32, random, record
-from velocirl.engine.syntax import formatted_text
+from velocirl.engine.checking.syntax import formatted_text
 
 COUNT = 0
 LOG = []

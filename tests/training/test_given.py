@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 import velocirl
 from velocirl import DQN, PPO, QLearning, evaluate
-from velocirl.vector.host import HostVectorEnv
+from velocirl.vector.host.vector_env import HostVectorEnv
 
 SMALL = {"horizon": 16, "minibatch_size": 16, "hidden": (8, 8), "seed": 1, "device": "cpu"}
 
@@ -103,7 +103,7 @@ def test_copies_that_take_their_time_step_in_processes(registered, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         one_of_many = trained("gym:Slow-v0", num_envs=3)
         monkeypatch.delenv("OMP_NUM_THREADS")
-        monkeypatch.setattr("velocirl.vector.workers.pickle_source", refuse)
+        monkeypatch.setattr("velocirl.vector.host.workers.pickle_source", refuse)
         refused = trained("gym:Slow-v0", num_envs=3)
     finally:
         del gymnasium.registry["Slow-v0"]

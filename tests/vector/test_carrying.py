@@ -14,8 +14,8 @@ import velocirl
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.records import NO_PARAMS
-from velocirl.vector.host import HostVectorEnv
-from velocirl.vector.workers import WorkerVectorEnv
+from velocirl.vector.host.vector_env import HostVectorEnv
+from velocirl.vector.host.workers import WorkerVectorEnv
 
 WAYS = {
     "deepcopy": copy.deepcopy,

@@ -11,7 +11,7 @@ from gymnasium.wrappers import FrameStackObservation, TimeLimit
 from pictures import HEIGHT, KINDS, LIMIT, WIDTH, define, observe_row
 
 import velocirl
-from velocirl.engine.fleet import SAVED
+from velocirl.engine.fleets.fleet import SAVED
 
 LENGTHS = (1, 2, 5, 6, 9, 12, 40)
 SEEDS = [100 + copy for copy in range(len(LENGTHS))]

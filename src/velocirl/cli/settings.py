@@ -21,8 +21,8 @@ from velocirl.cli.trust import add_trust
 from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
-from velocirl.training.documenting import default_of, descriptions, shown
-from velocirl.training.words import other_names
+from velocirl.training.settings.documenting import default_of, descriptions, shown
+from velocirl.training.settings.words import other_names
 
 load_algorithms()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from velocirl.engine.lifecycle import Copies
+from velocirl.engine.fleets.lifecycle import Copies
 from velocirl.learners.recording import Outcome
 
 

@@ -13,7 +13,7 @@ from velocirl.learners.experience import Experience
 from velocirl.learners.recording import Outcome
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space, write_raw
-from velocirl.vector.host_interface import HostInterface
+from velocirl.vector.host.interface import HostInterface
 
 
 class HostExperience:

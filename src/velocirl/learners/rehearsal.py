@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import drawn_type, narrow_type, rollout_type
 from velocirl.engine import random
+from velocirl.engine.checking.patience import Patience, TookTooLong
 from velocirl.engine.compiler.columns import read_only
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
-from velocirl.engine.patience import Patience, TookTooLong
 from velocirl.engine.records import Row
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
 from velocirl.learners.stages import Backward, Forward, Once, Step, Stop

@@ -16,7 +16,7 @@ from rich.text import Text
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.monitor.watcher import COMPILING, WARM_UP, Ending, Watcher, figures_of, say_rate, say_value, warms_up
 from velocirl.monitor.words import in_lines
-from velocirl.runs.characters import terminal_plot
+from velocirl.runs.curves.characters import terminal_plot
 from velocirl.runs.metrics import EVALUATION, RETURN
 
 if TYPE_CHECKING:

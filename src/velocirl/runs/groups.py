@@ -13,7 +13,7 @@ import msgspec
 
 from velocirl.engine.directories import data_directory
 from velocirl.engine.files import NotPlainFileError, parse_json, read_plain
-from velocirl.runs.curve import draw_seeds
+from velocirl.runs.curves.curve import draw_seeds
 from velocirl.runs.directory import (
     DESCRIPTION,
     DamagedRunError,

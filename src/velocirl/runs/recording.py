@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE
-from velocirl.runs.curve import draw_curve
+from velocirl.runs.curves.curve import draw_curve
 from velocirl.runs.directory import Run
 from velocirl.runs.metrics import EVALUATION, RETURN, STEP, MetricsLog, Row
 from velocirl.runs.signals import StopSignals

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.runs.columns import clock, column
+from velocirl.runs.curves.columns import clock, column
 from velocirl.runs.metrics import RETURN, STEP, Row
 
 Array = NDArray[np.float64]

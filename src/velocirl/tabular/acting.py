@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
 from velocirl.engine.compiler.registers import as_rows, row
-from velocirl.engine.sampling import draw_legal
+from velocirl.engine.fleets.sampling import draw_legal
 
 if TYPE_CHECKING:
     from velocirl.tabular.learner import TabularTask

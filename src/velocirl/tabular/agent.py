@@ -30,7 +30,7 @@ from velocirl.tabular.tables.states import states_of
 from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.agent import Agent, Row
-from velocirl.training.params import check_copies
+from velocirl.training.settings.params import check_copies
 from velocirl.training.source import Given
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from velocirl.engine.random import require_seed
 from velocirl.optim.schedules import schedule_from
-from velocirl.training.config import require, require_whole
+from velocirl.training.settings.config import require, require_whole
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, fetch_add
 from velocirl.engine.compiler.units import compile_waiting
-from velocirl.learners.counters import TIMED, TIMING, WHOLE
+from velocirl.learners.counting.counters import TIMED, TIMING, WHOLE
 from velocirl.tabular.learner import NO_LIMIT, Outcome, Settling, TabularTask, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Rows
 from velocirl.tabular.tables.table import ROWS_USED
-from velocirl.vector.host_copies import Arrays, Nested, map_arrays
-from velocirl.vector.host_interface import HostInterface
+from velocirl.vector.host.copies import Arrays, Nested, map_arrays
+from velocirl.vector.host.interface import HostInterface
 
 EVERY = 7  # rounds of which one is timed: a step in Python may take a few microseconds
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.compiler.registers import fetch_add, mailbox_read, row
 from velocirl.engine.compiler.units import call_unit
-from velocirl.learners.counters import (
+from velocirl.learners.counting.counters import (
     ALWAYS,
     FIRST_KIND,
     PLACES,

@@ -19,7 +19,7 @@ from velocirl.learners.normalising import RunningMoments
 from velocirl.networks.encoding import Encoding, encode
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
-from velocirl.vector.host_copies import map_arrays
+from velocirl.vector.host.copies import map_arrays
 
 
 def look(raw, table, centre, inverse_scale, into):

@@ -19,8 +19,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from velocirl.engine.allowance import loading
-from velocirl.engine.checked import faults_named
-from velocirl.engine.fleet_state import try_copies
+from velocirl.engine.checking.checked import faults_named
+from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
 from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, within
@@ -32,15 +32,15 @@ from velocirl.runs.models import find_model, model_of
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
-from velocirl.training.changing import Changing
-from velocirl.training.config import as_plain, build_config
 from velocirl.training.describing import as_html, as_line, as_lines
-from velocirl.training.documenting import Documented, signature_of
-from velocirl.training.params import check_copies
 from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
+from velocirl.training.settings.changing import Changing
+from velocirl.training.settings.config import as_plain, build_config
+from velocirl.training.settings.documenting import Documented, signature_of
+from velocirl.training.settings.params import check_copies
+from velocirl.training.settings.words import changed, own_arguments, own_settings
 from velocirl.training.source import Given, Source
-from velocirl.training.words import changed, own_arguments, own_settings
 from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.preprocessing.switches import text_of
 

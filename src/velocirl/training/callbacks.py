@@ -14,8 +14,8 @@ from velocirl.engine.naming import nearest
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
 from velocirl.runs.metrics import EVALUATION
-from velocirl.training.config import require
 from velocirl.training.evaluation import evaluate
+from velocirl.training.settings.config import require
 from velocirl.training.source import Given
 
 if TYPE_CHECKING:

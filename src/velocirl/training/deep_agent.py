@@ -36,9 +36,9 @@ from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
 from velocirl.training.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
-from velocirl.training.config import MODULES, OWN_MODULE, is_own_module
+from velocirl.training.settings.config import MODULES, OWN_MODULE, is_own_module
 from velocirl.training.source import Given
-from velocirl.vector.host_copies import read_row
+from velocirl.vector.host.copies import read_row
 
 NATURE = {"network": "nature", "activation": "relu"}
 

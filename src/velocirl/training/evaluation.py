@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
-from velocirl.vector.host_copies import read_row
+from velocirl.vector.host.copies import read_row
 
 MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
 

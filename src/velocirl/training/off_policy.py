@@ -15,10 +15,10 @@ from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, exploration_at
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
-from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.words import Known, Word, absent, renamed
+from velocirl.training.settings.config import DeepConfig, require, require_whole
+from velocirl.training.settings.words import Known, Word, absent, renamed
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.

@@ -19,11 +19,11 @@ from velocirl.learners.task import Task
 from velocirl.networks.heads import Head, head_for
 from velocirl.networks.observations import bounded_by_design
 from velocirl.training.agent import Row
-from velocirl.training.config import DeepConfig, require, require_whole
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.settings.config import DeepConfig, require, require_whole
+from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
-from velocirl.training.words import Word, absent, renamed
 
 
 @dataclass(frozen=True)

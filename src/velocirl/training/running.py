@@ -23,7 +23,7 @@ from velocirl.runs.memory_files import ROWS
 from velocirl.runs.metrics import RETURN, Row
 from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.callbacks import Evaluate, StopOnReward
-from velocirl.training.config import as_plain, require
+from velocirl.training.settings.config import as_plain, require
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent, Goal

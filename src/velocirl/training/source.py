@@ -22,15 +22,15 @@ from velocirl.engine import registry
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import NO_LIMIT
+from velocirl.engine.fleets.fleet import NO_LIMIT
 from velocirl.engine.framing import FRAMES, with_frames
 from velocirl.engine.targets.threads import available_cores
-from velocirl.training.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
+from velocirl.training.settings.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
 from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
 from velocirl.vector.given_vector import GivenVectorEnv
-from velocirl.vector.host_copies import Source as Makers
-from velocirl.vector.host_interface import HostInterface, copy_seeds, find_source, frame_of
+from velocirl.vector.host.copies import Source as Makers
+from velocirl.vector.host.interface import HostInterface, copy_seeds, find_source, frame_of
 from velocirl.vector.making import GYMNASIUM, make, make_host, make_vec
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.native_copies import NativeCopies
@@ -113,7 +113,7 @@ class Source:
         return spread(self.native, self.params, count)
 
     def watch(self) -> None:
-        """Let copies test their indices from now on, see `engine.checked`."""
+        """Let copies test their indices from now on, see `engine.checking.checked`."""
         if self.native is None:
             raise ValueError(f"{self.id} steps in Python, which tests every index anyway: leave check out")
         self.check = True

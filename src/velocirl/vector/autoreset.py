@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from velocirl.engine.fleet import SAVED
+from velocirl.engine.fleets.fleet import SAVED
 from velocirl.vector.native import FleetVectorEnv
 
 

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random, registry
 from velocirl.engine.action_parts import as_given, has_parts
+from velocirl.engine.checking.rehearsal import problems
+from velocirl.engine.checking.telling import described
 from velocirl.engine.environment import COMPILED, Environment
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.fleet import SAVED
+from velocirl.engine.fleets.fleet import SAVED
+from velocirl.engine.fleets.sampling import sampler
 from velocirl.engine.framing import whole_frame
 from velocirl.engine.records import with_attributes
-from velocirl.engine.rehearsal import problems
-from velocirl.engine.sampling import sampler
-from velocirl.engine.telling import described
 from velocirl.vector.native import FleetVectorEnv
 
 COMPARED = (*SAVED, "reward", "terminated", "truncated")

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from velocirl.vector.host_copies import Arrays, Description, Nested, Records, map_arrays, write_row
-from velocirl.vector.host_interface import HostInterface, Seeds
+from velocirl.vector.host.copies import Arrays, Description, Nested, Records, map_arrays, write_row
+from velocirl.vector.host.interface import HostInterface, Seeds
 
 
 def mode_of(envs: VectorEnv) -> AutoresetMode:

@@ -14,8 +14,8 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.framing import with_frames
 from velocirl.vector.autoreset import with_autoreset
 from velocirl.vector.gymnasium_ids import explained, find_spec, import_for
-from velocirl.vector.host_copies import Source
-from velocirl.vector.host_interface import HostInterface, find_source
+from velocirl.vector.host.copies import Source
+from velocirl.vector.host.interface import HostInterface, find_source
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.preprocessing.making import make_in_ale, preparation, refuse_preprocessing, steps_in_ale
 from velocirl.vector.preprocessing.switches import Preprocess, switches_from
@@ -180,9 +180,9 @@ def _host_copies(
     environment: str | Source, num_envs: int, workers: int | None, options: dict[str, Any]
 ) -> HostInterface:
     if workers is None:
-        from velocirl.vector.host import HostVectorEnv  # neither is needed for native fleets
+        from velocirl.vector.host.vector_env import HostVectorEnv  # neither is needed for native fleets
 
         return HostVectorEnv(environment, num_envs, **options)
-    from velocirl.vector.workers import WorkerVectorEnv
+    from velocirl.vector.host.workers import WorkerVectorEnv
 
     return WorkerVectorEnv(environment, num_envs, workers=workers, **options)

@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import SAVED, LendingTarget, seed_copies
-from velocirl.engine.fleet_state import check_fleet
+from velocirl.engine.fleets.fleet import SAVED, LendingTarget, seed_copies
+from velocirl.engine.fleets.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
 from velocirl.vector.recycling import LARGE, Recycler

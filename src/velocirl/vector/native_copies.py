@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.actions import gate_for
 from velocirl.engine.drawing import is_draw, with_draws
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import make_target
-from velocirl.engine.lifecycle import ARRAYS
+from velocirl.engine.fleets.actions import gate_for
+from velocirl.engine.fleets.fleet import make_target
+from velocirl.engine.fleets.lifecycle import ARRAYS
 from velocirl.engine.naming import nearest
 from velocirl.vector.rendering import Renderer
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from velocirl.engine.lifecycle import each_array
+from velocirl.engine.fleets.lifecycle import each_array
 from velocirl.engine.targets import cuda as engine
 from velocirl.vector.native import FleetVectorEnv, Infos
 

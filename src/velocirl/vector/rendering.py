@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from velocirl.engine.canvas import Canvas
+from velocirl.engine.checking.telling import described, failed
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.lifecycle import Copies
+from velocirl.engine.fleets.lifecycle import Copies
 from velocirl.engine.records import with_attributes
-from velocirl.engine.telling import described, failed
 
 FRAMES_PER_SECOND = 30
 

@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleet import NO_LIMIT, seed_copies
+from velocirl.engine.fleets.fleet import NO_LIMIT, seed_copies
 from velocirl.vector.native_copies import NativeCopies, own
 
 

@@ -14,12 +14,12 @@ import velocirl
 from velocirl import PPO, DefinitionError
 from velocirl.engine import registry
 from velocirl.engine.action_parts import has_parts
+from velocirl.engine.checking.diagnosis import diagnose
 from velocirl.engine.compiler.frames import packed_words_of, type_of
-from velocirl.engine.diagnosis import diagnose
-from velocirl.engine.fleet import allocate
-from velocirl.engine.lifecycle import lifecycle
-from velocirl.engine.loops import beginning, running, stepping
-from velocirl.engine.sharing import SharedFrames, shares_frames
+from velocirl.engine.fleets.fleet import allocate
+from velocirl.engine.fleets.lifecycle import lifecycle
+from velocirl.engine.fleets.loops import beginning, running, stepping
+from velocirl.engine.fleets.sharing import SharedFrames, shares_frames
 from velocirl.engine.targets.launching import Bound, Divided, Work, by_row
 from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch import making
@@ -206,7 +206,7 @@ class Compiling:
         return [Work(stepping(fleet.target.life), (fleet.copies,), owner)]
 
     def launch(self, works, count):
-        from velocirl.learners.batch.torch_device import _numpy_all
+        from velocirl.learners.batch.devices.torch_device import _numpy_all
 
         assert not any(isinstance(work, Bound) for work in works)
         works = [work._replace(arguments=_numpy_all(work.arguments)) for work in works]
@@ -221,7 +221,7 @@ def compiling(units, monkeypatch):
     made = []
 
     def make_device(config, work):
-        from velocirl.learners.batch.torch_device import TorchCPUDevice
+        from velocirl.learners.batch.devices.torch_device import TorchCPUDevice
 
         made.append(Compiling(units, TorchCPUDevice(1)))
         return made[-1].device

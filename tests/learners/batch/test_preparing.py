@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import velocirl
-from velocirl.learners.batch.device import PythonDevice
+from velocirl.learners.batch.devices.device import PythonDevice
 
 ROLLOUT = {"num_envs": 2, "horizon": 8, "hidden": (4,)}
 REPLAY = {"num_envs": 2, "learning_starts": 8, "train_every": 4, "batch_size": 4, "buffer_size": 100, "hidden": (4,)}

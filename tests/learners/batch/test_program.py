@@ -13,7 +13,8 @@ from velocirl.buffers.returns import add_spread, gae, scale_rewards
 from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
 from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.batch.device import PythonDevice
+from velocirl.learners.batch.devices.device import PythonDevice
+from velocirl.learners.batch.devices.torch_device import TorchCPUDevice
 from velocirl.learners.batch.functions import (
     Sums,
     begin_batch,
@@ -38,7 +39,6 @@ from velocirl.learners.batch.networks import (
 )  # fmt: skip
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.rollout import begin_update
-from velocirl.learners.batch.torch_device import TorchCPUDevice
 from velocirl.learners.fields import fields_of
 from velocirl.learners.program import Resolver
 from velocirl.learners.stages import Step, Stop, every, forward

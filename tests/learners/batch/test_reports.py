@@ -9,7 +9,7 @@ import pytest
 from fragile import fragile
 
 from velocirl import PPO, Checkpoint, NumericalError
-from velocirl.learners.batch.torch_device import TorchCPUDevice
+from velocirl.learners.batch.devices.torch_device import TorchCPUDevice
 from velocirl.runs.checkpoints import Checkpoints
 
 SMALL = {"num_envs": 32, "horizon": 16, "minibatch_size": 10**9, "epochs": 1, "seed": 5, "threads": 1}

@@ -23,7 +23,7 @@ from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.runtimes import processes
 from velocirl.training.callbacks import Checkpoint
 from velocirl.training.evaluation import evaluate
-from velocirl.vector.worker_handle import WorkerError
+from velocirl.vector.host.worker_handle import WorkerError
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for processes in /proc")
 known = pytest.fixture(autouse=True)(wanderer.register)

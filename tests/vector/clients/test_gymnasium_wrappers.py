@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import velocirl
-from velocirl.vector.host import HostVectorEnv
+from velocirl.vector.host.vector_env import HostVectorEnv
 
 COPIES = 3
 SEEDS = [5, 6, 7]

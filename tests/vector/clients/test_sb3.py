@@ -5,7 +5,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import velocirl
-from velocirl.vector.host import HostVectorEnv
+from velocirl.vector.host.vector_env import HostVectorEnv
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_torch_thread")]
 SEEDS = [21, 22, 23]

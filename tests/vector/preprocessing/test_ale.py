@@ -7,7 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import velocirl
-from velocirl.vector.host import HostVectorEnv
+from velocirl.vector.host.vector_env import HostVectorEnv
 from velocirl.vector.preprocessing.ale import ALEVectorEnv, ale_seed
 
 # Of which ALE's single environment gives emulators no more bits than its vector takes.

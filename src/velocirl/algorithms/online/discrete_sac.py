@@ -8,8 +8,8 @@ from math import exp, inf, log
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.networks.heads import Head, categorical
-from velocirl.training.config import require
 from velocirl.training.off_policy import ActorCriticConfig, OffPolicyAgent
+from velocirl.training.settings.config import require
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from velocirl.engine.records import int32
 from velocirl.learners.stages import backward, each, every, follow, forward, step, when
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, epsilon_greedy
-from velocirl.training.config import require
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
+from velocirl.training.settings.config import require
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from velocirl.buffers.returns import gae, vtrace
 from velocirl.engine.records import float32
 from velocirl.learners.stages import backward, column, each, forward, mean, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network
-from velocirl.training.config import require
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
-from velocirl.training.words import Known, Word, absent, number, renamed, scaled
+from velocirl.training.settings.config import require
+from velocirl.training.settings.words import Known, Word, absent, number, renamed, scaled
 
 
 @dataclass(frozen=True)

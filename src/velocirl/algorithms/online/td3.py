@@ -13,9 +13,9 @@ from velocirl.learners.stages import backward, each, every, follow, forward, ste
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head
-from velocirl.training.config import require
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
-from velocirl.training.words import Word, renamed
+from velocirl.training.settings.config import require
+from velocirl.training.settings.words import Word, renamed
 
 
 @dataclass(frozen=True)

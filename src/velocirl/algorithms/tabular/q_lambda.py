@@ -11,7 +11,7 @@ from velocirl.tabular.config import TableConfig
 from velocirl.tabular.memory import Memory
 from velocirl.tabular.tables.rules import Rule, learn_single, single_value
 from velocirl.tabular.traces import memory_of_traces
-from velocirl.training.config import require
+from velocirl.training.settings.config import require
 
 
 @dataclass(frozen=True)

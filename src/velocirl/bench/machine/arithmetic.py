@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from velocirl.engine.lifecycle import Copies
+from velocirl.engine.fleets.lifecycle import Copies
 from velocirl.monitor.phases import shares
 from velocirl.training.agent import Agent
 

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import psutil
 
-from velocirl.runs.curve import BLUE, FAINT, INK
+from velocirl.runs.curves.curve import BLUE, FAINT, INK
 from velocirl.runs.state_file import write_whole
 
 EVERY = 0.05  # seconds from one sample to the next

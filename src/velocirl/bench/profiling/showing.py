@@ -16,7 +16,7 @@ from velocirl.bench.profiling.memory import GROWS, MEBIBYTE
 from velocirl.bench.profiling.trace import Trace
 from velocirl.bench.profiling.tree import bar, overlap, tree_text
 from velocirl.bench.units import SECONDS, STEPS
-from velocirl.runs.characters import terminal_plot
+from velocirl.runs.curves.characters import terminal_plot
 
 PLOT_WIDTH, PLOT_HEIGHT = 72, 8
 EVEN = 0.01  # of the peak, below which differences are not drawn

@@ -11,7 +11,7 @@ from velocirl.bench.tuning.choosing import Choice, Verdict
 from velocirl.bench.tuning.evidence import Measured
 from velocirl.bench.tuning.trials import Trial
 from velocirl.bench.tuning.tuner import Tuner
-from velocirl.training.config import as_plain
+from velocirl.training.settings.config import as_plain
 
 
 def document_of(

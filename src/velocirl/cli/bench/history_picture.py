@@ -10,7 +10,7 @@ from typing import Any
 
 from velocirl.bench.history.trends import Trend
 from velocirl.cli.bench.history_words import say_commit, say_ratio
-from velocirl.runs.curve import BLUE, FAINT, INK
+from velocirl.runs.curves.curve import BLUE, FAINT, INK
 from velocirl.runs.state_file import write_whole
 
 MOST_TRENDS = 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from velocirl.bench.history.trends import Trend
 from velocirl.bench.units import PREFIXES
-from velocirl.runs.characters import terminal_plot
+from velocirl.runs.curves.characters import terminal_plot
 
 COLUMNS_OF_A_RUN = 9  # at most, so that no run has a label for its half
 

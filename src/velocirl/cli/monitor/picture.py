@@ -28,7 +28,7 @@ from velocirl.monitor.words import (
     say_resources,
     say_seconds,
 )
-from velocirl.runs.characters import sparkline
+from velocirl.runs.curves.characters import sparkline
 
 if TYPE_CHECKING:
     from velocirl.cli.monitor.command import Sight

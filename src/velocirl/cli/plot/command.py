@@ -17,9 +17,9 @@ from velocirl.cli.plot.words import end_of
 from velocirl.engine.naming import nearest
 from velocirl.monitor.watcher import FIGURES
 from velocirl.monitor.words import printable
-from velocirl.runs.characters import SIGNS, Line, plot_lines
-from velocirl.runs.comparing import Curve, Plot, PlotLine, Subject, find_subjects, known_metrics, plot_of
-from velocirl.runs.curve import draw_plot, legend
+from velocirl.runs.curves.characters import SIGNS, Line, plot_lines
+from velocirl.runs.curves.comparing import Curve, Plot, PlotLine, Subject, find_subjects, known_metrics, plot_of
+from velocirl.runs.curves.curve import draw_plot, legend
 from velocirl.runs.metrics import RETURN
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from velocirl.bench.reports.html.words import section
 from velocirl.cli.plot.words import end_of
 from velocirl.monitor.markup import Markup, joined, number, percent, table, tag
 from velocirl.monitor.scales import Scale, linear
-from velocirl.runs.characters import say_tick
-from velocirl.runs.comparing import Array, Curve, Plot, PlotLine
-from velocirl.runs.curve import PALETTE, legend
+from velocirl.runs.curves.characters import say_tick
+from velocirl.runs.curves.comparing import Array, Curve, Plot, PlotLine
+from velocirl.runs.curves.curve import PALETTE, legend
 
 HEIGHT, ROOM = 420.0, 24.0  # of the drawing, and of the figures below it
 LEFT, RIGHT = 7.0, 99.0  # percent of the width, between which lines are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from velocirl.monitor.words import say_count, say_figure, say_seconds
-from velocirl.runs.comparing import By, PlotLine
+from velocirl.runs.curves.comparing import By, PlotLine
 
 
 class End(NamedTuple):

@@ -27,7 +27,7 @@ from velocirl.runs.directory import is_held
 from velocirl.runs.groups import Group, create_group
 from velocirl.runs.seeds import Summary
 from velocirl.runs.signals import StopSignals
-from velocirl.training.config import as_plain
+from velocirl.training.settings.config import as_plain
 from velocirl.training.together import cannot_share
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from velocirl.monitor.console import make_console
 from velocirl.runs.state_file import strict_json, write_whole
 from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
-from velocirl.training.config import require
+from velocirl.training.settings.config import require
 
 
 @dataclass(frozen=True)

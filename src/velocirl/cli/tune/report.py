@@ -22,7 +22,7 @@ from velocirl.bench.units import SECONDS, STEPS, significant
 from velocirl.monitor.words import say_figure
 from velocirl.runs.config_file import as_toml
 from velocirl.training.agent import Agent
-from velocirl.training.config import as_plain
+from velocirl.training.settings.config import as_plain
 
 COLORS = {ACCEPTED: "green", WORSE: "red", UNCLEAR: "yellow", UNTRIED: "dim", IS_REFERENCE: ""}
 HEADINGS = ("steps/s", "95% interval", "return", "to quality", "times as soon", "95% interval")

@@ -35,7 +35,7 @@ UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _LOADED: dict[Any, Any] = {}  # the loops of this process, by place of their cache, fingerprint and signature
 INLINED: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, **OPTIONS}  # never called from Python
 COUNTED: dict[str, Any] = {"_nrt": True}  # an environment's functions may allocate
-CHECKED: dict[str, Any] = {"boundscheck": True, "error_model": "whole_numbers"}  # see `engine.checked`
+CHECKED: dict[str, Any] = {"boundscheck": True, "error_model": "whole_numbers"}  # see `engine.checking.checked`
 # Learners may fuse a multiplication with an addition: a sample's gradient does not depend on its neighbours' anyway.
 # Any further freedom would hide NaNs or undo the care of the elementary functions.
 LEARNING: dict[str, Any] = {"fastmath": {"contract"}, **UNCOUNTED}

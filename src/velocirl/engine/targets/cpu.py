@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.checked import Watch, faults_named, watched_life
+from velocirl.engine.checking.checked import Watch, faults_named, watched_life
+from velocirl.engine.checking.diagnosis import diagnose
+from velocirl.engine.checking.rehearsal import rehearse
 from velocirl.engine.compiler.compiling import cpu_translator
 from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
-from velocirl.engine.diagnosis import diagnose
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.lifecycle import Copies, each_array, lifecycle
-from velocirl.engine.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop, show_loop
-from velocirl.engine.rehearsal import rehearse
+from velocirl.engine.fleets.lifecycle import Copies, each_array, lifecycle
+from velocirl.engine.fleets.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop, show_loop
 from velocirl.engine.targets.choosing import Faster
 from velocirl.engine.targets.rounds import Rounds
 from velocirl.engine.targets.threads import available_cores, run_together

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import has_parts
-from velocirl.engine.diagnosis import diagnose
-from velocirl.engine.lifecycle import Copies, each_array, lifecycle
-from velocirl.engine.loops import beginning, running, stepping
-from velocirl.engine.rehearsal import rehearse
-from velocirl.engine.sharing import SharedFrames, Works, shares_frames
+from velocirl.engine.checking.diagnosis import diagnose
+from velocirl.engine.checking.rehearsal import rehearse
+from velocirl.engine.fleets.lifecycle import Copies, each_array, lifecycle
+from velocirl.engine.fleets.loops import beginning, running, stepping
+from velocirl.engine.fleets.sharing import SharedFrames, Works, shares_frames
 from velocirl.engine.targets.cuda_kernels import cuda
 from velocirl.engine.targets.cuda_rows import drawing_in_tiles
 from velocirl.engine.targets.cuda_units import CUDALauncher, Relauncher, unit_translator

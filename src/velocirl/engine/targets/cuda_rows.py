@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from velocirl.engine.sharing import ended
+from velocirl.engine.fleets.sharing import ended
 from velocirl.engine.targets.cuda_kernels import cuda, types
 from velocirl.engine.targets.cuda_units import THREADS
 from velocirl.engine.targets.warps import WARP

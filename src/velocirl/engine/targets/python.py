@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from velocirl.engine.lifecycle import ARRAYS, Copies, lifecycle
-from velocirl.engine.loops import advance_loop, begin_loop, random_loop
+from velocirl.engine.fleets.lifecycle import ARRAYS, Copies, lifecycle
+from velocirl.engine.fleets.loops import advance_loop, begin_loop, random_loop
 from velocirl.engine.records import with_attributes
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.batch.film import Filming, make_film
 from velocirl.learners.commands import command_for
+from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.experience import Experience
 from velocirl.learners.frames import Shown
 from velocirl.learners.host import HostExperience
@@ -35,7 +36,6 @@ from velocirl.learners.recording import (
     forget,
     see,
 )  # fmt: skip
-from velocirl.learners.reporting import Endings, settling
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 

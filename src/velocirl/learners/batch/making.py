@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from velocirl.learners.batch.device import PythonDevice
+from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.replay import BatchReplay
 from velocirl.learners.batch.rollout import BatchRollout
 from velocirl.learners.faults import SAID, DeviceMemoryError
@@ -43,7 +43,7 @@ def make_device(config: Any, work: int) -> Any:
     """The device of a configuration, for minibatches of so much work: rows times parameters."""
     if config.device == "python":
         return PythonDevice()
-    from velocirl.learners.batch import torch_device  # needs torch
+    from velocirl.learners.batch.devices import torch_device  # needs torch
 
     if config.device == "cpu":
         return torch_device.TorchCPUDevice(config.threads, config.precision, work)

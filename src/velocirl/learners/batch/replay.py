@@ -20,8 +20,8 @@ from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.batch.steps import make_steps
+from velocirl.learners.counting.phases import add
 from velocirl.learners.pace import ANY_PACE, Pace, updates_due
-from velocirl.learners.phases import add
 from velocirl.learners.task import Task
 
 # Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.

@@ -25,9 +25,9 @@ from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
+from velocirl.learners.counting.phases import add
 from velocirl.learners.frames import find_sample
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
-from velocirl.learners.phases import add
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task

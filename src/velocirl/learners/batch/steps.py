@@ -17,12 +17,12 @@ from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.commands import command_for
+from velocirl.learners.counting.reporting import Endings, remembering
 from velocirl.learners.experience import Experience
 from velocirl.learners.frames import Steps, remember_frame
 from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import Pace, exploration_at
 from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note, note_mask, remember
-from velocirl.learners.reporting import Endings, remembering
 from velocirl.learners.task import Task
 
 

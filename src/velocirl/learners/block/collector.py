@@ -24,12 +24,12 @@ from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.commands import command_for
-from velocirl.learners.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
+from velocirl.learners.counting.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
+from velocirl.learners.counting.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
+from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.experience import of_fleet
 from velocirl.learners.host import HostExperience
-from velocirl.learners.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
 from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
-from velocirl.learners.reporting import Endings, settling
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv

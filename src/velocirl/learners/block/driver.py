@@ -18,8 +18,8 @@ from velocirl.engine.compiler.frames import reader, type_of
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import call_unit
 from velocirl.engine.targets.threads import meet
-from velocirl.learners.counters import TIMING, glance, lap
-from velocirl.learners.phases import OPTIMISER, WAITING
+from velocirl.learners.counting.counters import TIMING, glance, lap
+from velocirl.learners.counting.phases import OPTIMISER, WAITING
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Rule
 

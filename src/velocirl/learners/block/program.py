@@ -16,11 +16,11 @@ from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, r
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import SPACING, run_together
-from velocirl.learners import phases
 from velocirl.learners.block import driver
 from velocirl.learners.block.driver import FAULT, INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
-from velocirl.learners.counters import allocate
+from velocirl.learners.counting import phases
+from velocirl.learners.counting.counters import allocate
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 from velocirl.networks.mlp import ROWS, Workspace

@@ -52,14 +52,8 @@ from velocirl.learners.block.stepping import (
     run_fleet,
 )  # fmt: skip
 from velocirl.learners.commands import command_for
-from velocirl.learners.counters import TIMED, Meter, clear, read
-from velocirl.learners.experience import Experience, of_fleet
-from velocirl.learners.faults import check_faults, check_update
-from velocirl.learners.frames import room_of
-from velocirl.learners.host import HostExperience
-from velocirl.learners.learner import Report
-from velocirl.learners.pace import PACE, Pace, updates_due
-from velocirl.learners.phases import (
+from velocirl.learners.counting.counters import TIMED, Meter, clear, read
+from velocirl.learners.counting.phases import (
     BUFFER,
     ENVIRONMENT,
     LEARNING,
@@ -71,8 +65,14 @@ from velocirl.learners.phases import (
     add,
     add_parts,
 )  # fmt: skip
+from velocirl.learners.counting.reporting import Endings, latest, remembering
+from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.faults import check_faults, check_update
+from velocirl.learners.frames import room_of
+from velocirl.learners.host import HostExperience
+from velocirl.learners.learner import Report
+from velocirl.learners.pace import PACE, Pace, updates_due
 from velocirl.learners.recording import Log, Ring, Sight, look
-from velocirl.learners.reporting import Endings, latest, remembering
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.optim.optimisers import optimiser_from

@@ -25,11 +25,8 @@ from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
-from velocirl.learners.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
-from velocirl.learners.faults import check_faults, check_update
-from velocirl.learners.learner import Report, explained_variance
-from velocirl.learners.normalising import REWARD_LIMIT
-from velocirl.learners.phases import (
+from velocirl.learners.counting.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
+from velocirl.learners.counting.phases import (
     ESTIMATE,
     EVERY_UPDATE,
     LAST_WAIT,
@@ -40,7 +37,10 @@ from velocirl.learners.phases import (
     add,
     add_parts,
 )  # fmt: skip
-from velocirl.learners.reporting import latest
+from velocirl.learners.counting.reporting import latest
+from velocirl.learners.faults import check_faults, check_update
+from velocirl.learners.learner import Report, explained_variance
+from velocirl.learners.normalising import REWARD_LIMIT
 from velocirl.learners.schedule import SCHEDULE, Schedule
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from

@@ -12,9 +12,8 @@ from velocirl.buffers.n_step import follow
 from velocirl.buffers.replay import written
 from velocirl.engine.compiler.units import call_unit
 from velocirl.learners.block.driver import FAULT, together, wait
-from velocirl.learners.counters import TIMING, glance, lap, start, turn
-from velocirl.learners.pace import beta_at, exploration_at, updates_due
-from velocirl.learners.phases import (
+from velocirl.learners.counting.counters import TIMING, glance, lap, start, turn
+from velocirl.learners.counting.phases import (
     BUFFER,
     ENVIRONMENT,
     EVERY_ROUND,
@@ -27,6 +26,7 @@ from velocirl.learners.phases import (
     UPDATE,
     WAITING,
 )  # fmt: skip
+from velocirl.learners.pace import beta_at, exploration_at, updates_due
 from velocirl.learners.recording import STEP
 from velocirl.networks.mlp import ROWS
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.fleet import SAVED as FLEET
-from velocirl.engine.lifecycle import Lifecycle
+from velocirl.engine.fleets.fleet import SAVED as FLEET
+from velocirl.engine.fleets.lifecycle import Lifecycle
 from velocirl.engine.targets.cuda import CUDATarget
 from velocirl.engine.targets.cuda_kernels import Kernel, cuda
 from velocirl.learners.faults import fault_of_rollout

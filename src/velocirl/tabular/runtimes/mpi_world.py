@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from velocirl.training.agent import Agent, Goal, algorithm_from
-from velocirl.training.config import as_plain
+from velocirl.training.settings.config import as_plain
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.vector.workers import open_memory
+from velocirl.vector.host.workers import open_memory
 
 
 class Region(NamedTuple):

@@ -13,11 +13,11 @@ from velocirl.engine.environment import COMPILED, Environment
 from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.runtimes.process_memory import Region
-from velocirl.training.config import as_plain
+from velocirl.training.settings.config import as_plain
 from velocirl.training.source import Source
-from velocirl.vector.host_copies import Source as Makers
-from velocirl.vector.host_interface import find_source
-from velocirl.vector.worker_handle import pickle_source, pickled_by_value
+from velocirl.vector.host.copies import Source as Makers
+from velocirl.vector.host.interface import find_source
+from velocirl.vector.host.worker_handle import pickle_source, pickled_by_value
 
 
 class Setup(NamedTuple):

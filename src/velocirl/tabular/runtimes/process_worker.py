@@ -22,13 +22,13 @@ from velocirl.tabular.runtimes.pinning import pin_process
 from velocirl.tabular.runtimes.process_memory import attach
 from velocirl.tabular.runtimes.process_setup import Setup
 from velocirl.tabular.tables.table import Table
-from velocirl.vector import worker_process
-from velocirl.vector.host import HostVectorEnv
-from velocirl.vector.host_copies import Source as Makers
-from velocirl.vector.host_interface import copy_seeds
+from velocirl.vector.host import worker_process
+from velocirl.vector.host.copies import Source as Makers
+from velocirl.vector.host.interface import copy_seeds
+from velocirl.vector.host.vector_env import HostVectorEnv
+from velocirl.vector.host.worker_process import read_payload
 from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.native import FleetVectorEnv
-from velocirl.vector.worker_process import read_payload
 
 ATTACH, TAKE, STATE, LOAD = b"a", b"t", b"s", b"l"
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.learners.counters import ROW
+from velocirl.learners.counting.counters import ROW
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
 from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace
@@ -22,7 +22,7 @@ from velocirl.tabular.runtimes.process_memory import SharedMemory
 from velocirl.tabular.runtimes.process_setup import Recipe
 from velocirl.tabular.runtimes.process_worker import ATTACH, LOAD, STATE, TAKE
 from velocirl.tabular.tables.table import Table
-from velocirl.vector.worker_handle import WorkerError, WorkerHandle, stop_workers
+from velocirl.vector.host.worker_handle import WorkerError, WorkerHandle, stop_workers
 
 MODULE = "velocirl.tabular.runtimes.process_worker"
 START_PATIENCE = 300.0  # seconds that a worker may take to import, to make its environments and to compile

@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.engine.targets.threads import available_cores
-from velocirl.vector.host_copies import Arrays, Description, Records, Source
-from velocirl.vector.host_interface import HostInterface, Seeds, any_of
+from velocirl.vector.host.copies import Arrays, Description, Records, Source
+from velocirl.vector.host.interface import HostInterface, Seeds, any_of
 from velocirl.vector.preprocessing.wrappers import Atari
 
 SINGLE, VECTOR = "ale_py.env:AtariEnv", "ale_py.vector_env:AtariVectorEnv"

@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from velocirl.engine.environment import Environment
-from velocirl.vector.host_copies import Preparing, Source
+from velocirl.vector.host.copies import Preparing, Source
 from velocirl.vector.preprocessing.ale import ALEVectorEnv, has_vector, is_game
 from velocirl.vector.preprocessing.switches import Preprocess
 from velocirl.vector.preprocessing.wrappers import Atari, preprocessed

@@ -8,7 +8,7 @@ from velocirl.bench.machine.resident import told_once
 from velocirl.bench.measuring import Counted
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import BYTES
-from velocirl.engine.lifecycle import bytes_of
+from velocirl.engine.fleets.lifecycle import bytes_of
 from velocirl.vector.native import FleetVectorEnv
 
 MOST_BYTES = 256.0

@@ -13,8 +13,8 @@ from velocirl.bench.measuring import Counted, Timed
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import BYTES, SECONDS
 from velocirl.engine import registry
-from velocirl.engine.fleet import allocate
-from velocirl.engine.lifecycle import bytes_of
+from velocirl.engine.fleets.fleet import allocate
+from velocirl.engine.fleets.lifecycle import bytes_of
 
 ENVIRONMENT = "CartPole-v1"
 ACTIONS = 64

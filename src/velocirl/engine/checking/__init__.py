@@ -1,0 +1,1 @@
+"""What is wrong with an environment, found before it is compiled or told afterwards, by its line."""

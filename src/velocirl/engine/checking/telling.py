@@ -1,0 +1,97 @@
+"""What to say of an environment that is wrong: one message of one shape, in the words of who wrote it."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import traceback
+from collections.abc import Iterator
+from types import FrameType, FunctionType
+from typing import TYPE_CHECKING
+
+from velocirl.engine.action_parts import action_type, has_parts
+from velocirl.engine.checking.patience import TookTooLong
+from velocirl.engine.checking.syntax import STATE, array_as_number, number_as_array
+from velocirl.engine.compiler.fingerprint import functions_reached
+from velocirl.engine.environment import COMPILED
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.records import Record
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+LIBRARIES = ("velocirl", "numba", "numpy")  # whose functions nobody has to read
+
+
+def own_functions(environment: Environment) -> Iterator[tuple[str, FunctionType]]:
+    """The functions that somebody wrote for an environment: its own, and those that they call; and for which."""
+    for name in COMPILED:
+        own = getattr(environment, name)
+        reached = functions_reached(own) if own is not None else ()
+        for function in sorted(reached, key=lambda one: (one is not own, one.__code__.co_firstlineno)):
+            if function is own or function.__module__.partition(".")[0] not in LIBRARIES:
+                yield name, function
+
+
+def failed(environment: Environment, name: str, error: Exception, moment: str = "") -> DefinitionError:
+    """What one of an environment's functions raised in plain Python, with its line and, if known, the moment."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
+    file = getattr(environment, name).__code__.co_filename
+    frame, line = ([one for one in frames if one[0].f_code.co_filename == file] or frames)[-1]
+    what = str(error) if isinstance(error, TookTooLong) else _explain(error, environment, frame, line)
+    what += f" ({moment})" if moment else ""
+    return DefinitionError(described(environment.id, name, what, f"{frame.f_code.co_filename}:{line}"))
+
+
+def described(environment: str, function: str, what: str, place: str, line: str | None = None) -> str:
+    """One message of one shape: environment, function, what is wrong, where."""
+    if line is None:
+        filename, _, number = place.rpartition(":")
+        line = linecache.getline(filename, int(number)).strip()
+    return f"{environment}: {function} {what}\n  at {place}" + (f": {line}" if line else "")
+
+
+def missing_field(name: str, environment: Environment) -> str:
+    """What to say when a function uses a field that no record has."""
+    records: tuple[Record, ...] = (environment.state, environment.params)
+    if has_parts(environment.action):
+        records += (Record("action", action_type(environment.action), {}),)
+    best = max(records, key=lambda record: ": did you mean" in record.suggestion(name))
+    return f"no field {name!r} in its records ({best.name} has {', '.join(best.fields)}){_nearest(best, name)}"
+
+
+def _nearest(record: Record, name: str) -> str:
+    suggestion = record.suggestion(name)
+    return suggestion if "did you mean" in suggestion else f"; add `{name}: float32` to the record, or remove it here"
+
+
+def _explain(error: Exception, environment: Environment, frame: FrameType, line: int) -> str:
+    """What an exception means for who wrote this line."""
+    said, code = str(error), frame.f_code
+    found = re.search(r"(?:'Row' object has no attribute|there is no field) '(\w+)", said)
+    if isinstance(error, AttributeError) and found:
+        return f"fails with {missing_field(found.group(1), environment)}"
+    if re.search(r"\barrays?\b|sequence|truth value", said) and (what := array_as_number(code, line, frame.f_locals)):
+        return what
+    if re.search(r"subscript|scalar|item assignment", said) and (what := number_as_array(code, line, frame.f_locals)):
+        return what
+    what = f"fails with {type(error).__name__}: {said}"
+    if isinstance(error, UnboundLocalError) and (name := error.args[0].split("'")[1]) in frame.f_globals:
+        return f"changes {name}, a variable of the module; {STATE}"
+    if isinstance(error, ZeroDivisionError):
+        return f"{what}; test for zero first: compiled code gives 0, or infinity for floats"
+    if isinstance(error, OverflowError) and "out of bounds for" in said:  # of an element of an array
+        return f"{what}, and would be wrapped around in compiled code; declare a wider type, such as int32"
+    if isinstance(error, TypeError) and "'Record' object is not callable" in said:
+        return f"{what}; a record is written field by field, state.{environment.state.fields[0]} = ..."
+    if isinstance(error, AttributeError) and (method := re.search(r"'numpy.ndarray' object has no .* '(\w+)'", said)):
+        return f"{what}; where that is rng, write random.{_drawing(method[1])}(rng), with `from velocirl import random`"
+    return what
+
+
+def _drawing(method: str) -> str:
+    """What comes nearest to a method of NumPy's generators."""
+    return {"integers": "integer", "randint": "integer", "standard_normal": "normal", "normal": "normal"}.get(
+        method, "uniform"
+    )

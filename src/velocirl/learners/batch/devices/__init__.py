@@ -1,0 +1,1 @@
+"""The devices of batches: the interpreter, torch on the CPU, CUDA."""

@@ -1,0 +1,218 @@
+"""Where a batch learner runs: the same calls for the interpreter, and by `torch_device` for the CPU and for a GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.compiler.columns import keep_row
+from velocirl.engine.environment import Environment
+from velocirl.engine.fleets.loops import stepping
+from velocirl.engine.records import with_attributes
+from velocirl.engine.targets.launching import Launcher, PythonLauncher, Work
+from velocirl.learners.batch.background import Background, ThreadBackground
+from velocirl.learners.experience import Experience, of_fleet
+from velocirl.networks.mlp import MLP
+from velocirl.networks.numpy_mlp import NumpyMLP
+from velocirl.vector.native import FleetVectorEnv
+
+
+class PythonDevice:
+    """The interpreter: every scalar function runs as it was written, and networks are NumPy's."""
+
+    name = "python"
+    captures = False  # whether `capture` makes graphs
+    reports_late = False  # whether an iteration is under way when the call that started it returns
+    sequential = True  # whether indices are gone through one after the other, so that they may share a random stream
+
+    def __init__(self) -> None:
+        self._launcher: Launcher = PythonLauncher()
+
+    def zeros(self, *shape: int, dtype: Any = np.float32) -> Any:
+        """Zeros, for our own functions and for networks."""
+        return np.zeros(shape, dtype)
+
+    def records(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Records of zeros, for our own functions."""
+        return np.zeros(shape, dtype)
+
+    def flat(self, array: Any) -> Any:
+        """The same memory in one dimension."""
+        return array.reshape(-1)
+
+    def as_records(self, rows: Any, names: Sequence[str], kind: Any) -> Any:
+        """Rows (..., numbers) as records of as many fields, in the same memory."""
+        return rows.view([(name, kind) for name in names])[..., 0]
+
+    def put(self, host: NDArray[Any]) -> Any:
+        """A copy of an array of the host, for our own functions; of types that torch does not have, too."""
+        return host.copy()
+
+    def on_host(self) -> Any:
+        """The device of the host, for environments that step there."""
+        return self
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as networks of this device read it."""
+        return array
+
+    def store(self, array: Any, host: Any) -> None:
+        """Replace what an array holds."""
+        array[...] = host
+
+    def fetch(self, array: Any) -> NDArray[Any]:
+        """What an array holds, as a copy on the host."""
+        return np.array(array)
+
+    def strip(self, size: int) -> int:
+        """How many pixels of a frame of this size an index moves, see `learners.frames`."""
+        return size
+
+    def fetch_rows(self, array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows of an array, as a copy on the host."""
+        return array[rows]
+
+    def store_rows(self, array: Any, rows: NDArray[np.int64], host: NDArray[Any]) -> None:
+        """Replace some rows of an array."""
+        array[rows] = host
+
+    def numbers(self, array: Any, rows: NDArray[np.int64], factor: float) -> Any:
+        """Some rows of bytes as single precision, multiplied, for networks."""
+        return array[rows].astype(np.float32) * np.float32(factor)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array of this device, or of the host, into another of this device."""
+        target[...] = source
+
+    def fill(self, array: Any, value: float) -> None:
+        """Let an array hold one value everywhere."""
+        array[...] = value
+
+    def summing(self, rows: int) -> tuple[int, Callable[..., None]]:  # noqa: ARG002 - a GPU asks
+        """How many of an agent's rows our own functions sum up, and `keep(sums, i, record)` for that of row i."""
+        return 1, keep_row
+
+    def sum_rows(self, rows: Any, into: Any) -> None:
+        """The sums (agents, numbers) of rows (agents * rows, numbers)."""
+        into[...] = rows.reshape(len(into), -1, rows.shape[-1]).sum(1, dtype=into.dtype)
+
+    def find_norms(self, gradient: Any, into: Any) -> None:
+        """The norm of each agent's gradient."""
+        into[...] = np.linalg.norm(gradient.reshape(len(into), -1).astype(np.float64), axis=1)
+
+    def find_least(self, array: Any, into: Any) -> None:
+        """The least of an array."""
+        into[...] = array.min()
+
+    def find_greatest(self, array: Any, into: Any) -> None:
+        """The greatest of an array and of what was found before."""
+        into[...] = max(into[0], array.max())
+
+    def latest(self, ends: Any, most: int) -> tuple[Any, Any]:
+        """The greatest of `ends` (agents, places), the greatest first, and their places; see `recording.Log`."""
+        places = np.argsort(-ends, axis=1, kind="stable")[:, :most]
+        return np.take_along_axis(ends, places, 1), places
+
+    def take(self, array: Any, places: Any) -> Any:
+        """What an array (agents, places) holds at places (agents, some)."""
+        return np.take_along_axis(array, places, 1)
+
+    def first_fault(self, fault: Any, none: int) -> Any:
+        """The first fault of each agent's copies (agents, copies), as fault * copies + copy; or `none`."""
+        copies = fault.shape[1]
+        return np.where(fault > 0, fault.astype(np.int64) * copies + np.arange(copies), none).min(1, keepdims=True)
+
+    def total(self, array: Any) -> Any:
+        """The sum of each agent's numbers (agents, numbers): a number that is none where one of them is."""
+        return array.astype(np.float64).sum(1, keepdims=True)
+
+    def join(self, parts: Sequence[Any], into: Any) -> None:
+        """Columns (agents, some) side by side, as doubles."""
+        into[...] = np.concatenate(parts, axis=1)
+
+    def make_hosts(self, agents: int, width: int) -> list[Any]:
+        """Where reports are read: two, so that one can be read while the next is written."""
+        return [np.zeros((agents, width)) for _ in range(2)]
+
+    def send(self, array: Any, host: Any) -> Any:
+        """Begin to copy an array to the host."""
+        host[...] = array
+        return host
+
+    def write(self, array: Any, host: NDArray[Any]) -> None:
+        """The same as `store`, without waiting for what is under way."""
+        array[...] = host
+
+    def launch(self, works: Sequence[Any], count: int) -> Callable[..., None]:
+        """What runs work for every index below `count` (see `engine.launching`); it is called with the place."""
+        return self._launcher.launch([Work(work.function, _recorded(work.arguments)) for work in works], count)
+
+    def make_network(self, built: Any, agents: int | None) -> Any:
+        """A network on this device; its parameters begin at zero."""
+        if not isinstance(built, MLP) or agents is not None:
+            raise ValueError('device="python" trains native networks: leave `network` out')
+        return NumpyMLP(built)
+
+    def make_fleet(
+        self, environment: Environment, count: int, params: Mapping[str, Any], *, check: bool = False
+    ) -> FleetVectorEnv:
+        """Copies of an environment on this device."""
+        return FleetVectorEnv(environment, count, seed=0, device="python", params=params, copy=False, check=check)
+
+    def experience(self, fleet: FleetVectorEnv) -> Experience:
+        """What the copies of a fleet see and do, in their own memory."""
+        return of_fleet(fleet.copies)
+
+    def steps_itself(self, source: Any) -> bool:  # noqa: ARG002
+        """Whether the copies that were given step on this device, and their observations stay there."""
+        return False
+
+    def stepping(self, fleet: FleetVectorEnv) -> list[Any]:
+        """The work by which each copy takes the step that its action says."""
+        target: Any = fleet.target
+        return [Work(stepping(target.life), (target.copies,))]
+
+    def make_background(self, collector: Any) -> Background:  # noqa: ARG002 - a GPU needs it
+        """What collects while somebody learns."""
+        return ThreadBackground()
+
+    def capture(self, function: Callable[[], None], stream: Any = None) -> Callable[[], None]:  # noqa: ARG002
+        """What runs the function from now on: the function."""
+        return function
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While this lasts, this device is at work."""
+        with np.errstate(all="ignore"):
+            yield
+
+    def at_work_first(self) -> AbstractContextManager[None]:
+        """The same for the first time."""
+        return self.at_work()
+
+    def synchronise(self) -> None:
+        """Nothing is ever under way."""
+
+    def mark(self) -> Any:
+        """A moment."""
+        return time.perf_counter()
+
+    def seconds_between(self, *marks: Any) -> list[float]:
+        """The seconds from each moment to the next."""
+        return [after - before for before, after in pairwise(marks)]
+
+
+def _recorded(value: Any) -> Any:
+    """The same arguments, with the fields of records as attributes."""
+    if isinstance(value, np.ndarray):
+        return with_attributes(value) if value.dtype.names else value
+    if isinstance(value, tuple):
+        members = [_recorded(member) for member in value]
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    return value

@@ -1,0 +1,1 @@
+"""What learners count: time by its phases, and what environments report."""

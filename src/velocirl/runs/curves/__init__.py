@@ -1,0 +1,1 @@
+"""The figures of runs as arrays, curves and pictures."""

@@ -1,0 +1,1 @@
+"""The settings of agents: configurations, their words and documentation, the parameters of environments."""

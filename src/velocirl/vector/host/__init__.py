@@ -1,0 +1,1 @@
+"""Gymnasium's environments as fleets, in this process or in workers."""

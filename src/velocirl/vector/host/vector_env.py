@@ -1,0 +1,75 @@
+"""Any Gymnasium environment as a vector environment in this process."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from velocirl.vector.host.copies import Arrays, Copies, Description, Preparing, Records, Source, make_environments
+from velocirl.vector.host.interface import HostInterface, find_source
+
+
+class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
+    """Copies of a Gymnasium environment, stepped one after another in this process.
+
+    When episodes end, infos hold `final_info`, with the `episode` (returns `r`, lengths `l`), and, with SAME_STEP
+    autoreset, `final_obs`, each with a mask of the same name after an underscore. An `action_mask` is always passed on.
+    All infos of the environments are dropped unless `infos=True`, which gives those alone, as Gymnasium does: merging
+    them, and sending them between processes, takes longer than many environments' steps. Rows of `copy=False` results
+    are overwritten by the next step. Where these are some of the copies of several processes, errors count from
+    `first`.
+    """
+
+    def __init__(
+        self,
+        environment: str | Source,
+        num_envs: int,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        infos: bool = False,
+        first: int = 0,
+        prepare: Preparing | None = None,
+        **make_kwargs: Any,
+    ) -> None:
+        super().__init__(source := find_source(environment), num_envs, seed, autoreset_mode, copy, infos, make_kwargs)
+        self.envs = make_environments(source, range(first, first + self.num_envs), make_kwargs, prepare)
+        try:
+            description = Description.of(self.envs)
+            self._adopt(description)
+        except (RuntimeError, ValueError):
+            self.close()
+            raise
+        self._arrays = Arrays.allocate(description, self.num_envs)
+        self._copies = Copies(self.envs, self._arrays, first, self.autoreset_mode, infos)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Each copy's attribute of that name or, where it is a method, what it returns."""
+        self._require_open()
+        return tuple(self._copies.call(name, args, kwargs))
+
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
+        """Close every copy."""
+        for environment in self.envs:
+            environment.close()
+
+    def _set_attr(self, name: str, values: list[Any]) -> None:
+        self._copies.set_attr(name, values)
+
+    def _reset_copies(
+        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+    ) -> tuple[Records, np.ndarray | None]:
+        return self._named(lambda: self._copies.reset(seeds, options)), None
+
+    def _step_copies(self) -> tuple[Records, np.ndarray | None]:
+        return self._named(self._copies.step), None
+
+    def _named(self, work: Callable[[], Records]) -> Records:
+        try:
+            return work()
+        except Exception as error:
+            error.add_note(f"raised by copy {self._arrays.current[0]} of {self.name}")
+            self._resets_needed = True  # the copies before it have moved on, the others have not
+            raise
