@@ -33,7 +33,7 @@ THREADS_PER_BLOCK = 128
 def cuda_translator(name: str, *, double: bool) -> Translator:
     """A translator to device functions."""
     # A device function may not return an array, so what gives a row is inlined before it becomes one.
-    known = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
+    known: dict[Any, Any] = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
     known[registers.shaped] = registers.compiled_shaped(intrinsic, arrays.populate_array)
     known[clear] = clear_by_words(intrinsic)
     known[cuda.cg.this_grid] = cuda.cg.this_grid  # a word of the compiler's own, however it is written
