@@ -118,7 +118,7 @@ def watch_memory(monkeypatch):
     bind, begin, keep = FrameMemory.bind, FrameMemory.begin, FrameMemory.keep
 
     def shown(self):
-        return [np.array(self.device.fetch(one) if self.device.name == "cuda" else one) for one in self._sources]
+        return [np.array(one if isinstance(one, np.ndarray) else self.device.fetch(one)) for one in self._sources]
 
     def watched_bind(self, places, *given, **more):
         bind(self, places, *given, **more)

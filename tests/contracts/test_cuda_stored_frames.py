@@ -8,6 +8,7 @@ from filmed import FRAMES, HOW, OFF, ON, HostFilmed, check_what_is_drawn, filmed
 from velocirl import DQN, PPO
 from velocirl.buffers.records import GOES_ON, TRUNCATED
 from velocirl.runs.memory_files import whole
+from velocirl.training import off_policy
 
 pytestmark = on_cuda()
 CUDA = {"device": "cuda", "network": "mlp(8)", "threads": None}
@@ -36,10 +37,17 @@ def test_a_memory_of_frames_learns_the_same(source, how, monkeypatch):
 @pytest.mark.parametrize("more", [{}, {"overlap": True, "estimator": "vtrace"}], ids=["in turn", "overlapping"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_rollout_of_frames_learns_the_same(source, more, monkeypatch):
-    assert_alike(monkeypatch, lambda: PPO(SOURCES[source], **{**ON, **CUDA, **more}).learn(480))
+    alike = (
+        assert_close if more else np.testing.assert_array_equal
+    )  # two at once round as they like
+    assert_alike(monkeypatch, lambda: PPO(SOURCES[source], **{**ON, **CUDA, **more}).learn(480), alike)
 
 
-def assert_alike(monkeypatch, learn):
+def assert_close(found, expected, err_msg):
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6, err_msg=err_msg)
+
+
+def assert_alike(monkeypatch, learn, alike=np.testing.assert_array_equal):
     learnt = []
     for frames in (None, FRAMES):
         store(monkeypatch, frames)
@@ -47,11 +55,12 @@ def assert_alike(monkeypatch, learn):
         agent.learner.settle()
         learnt.append(agent.learner.networks.state())
     for name, array in learnt[0].items():
-        np.testing.assert_array_equal(learnt[1][name], array, err_msg=name)
+        alike(learnt[1][name], array, err_msg=name)
 
 
 def test_training_goes_on_bit_for_bit(monkeypatch, tmp_path):
     store(monkeypatch, FRAMES)
+    monkeypatch.setitem(off_policy.STEPS, "cuda", 60)  # of an iteration, so that there are several
     settings = {**OFF, **CUDA, **HOW["by priority"]}
     uninterrupted = DQN(filmed, **settings).learn(600)
     interrupted = DQN(filmed, **settings).learn(600, lambda agent: agent.steps < 300)
@@ -66,7 +75,7 @@ def test_a_run_moves_from_the_gpu_to_the_interpreter(monkeypatch, tmp_path):
     store(monkeypatch, FRAMES)
     settings = {**OFF, "device": "cuda", "threads": None}
     agent = DQN(filmed, **settings).learn(400)
-    moved = DQN.load(agent.save(tmp_path / "agent"), filmed, device="python")
+    moved = DQN.load(agent.save(tmp_path / "agent"), filmed, device="python", precision="auto")
     moved.prepare()
     found, expected = (whole(one.learner.ring.state()) for one in (moved, agent))
     for name in ("memory.rows", "memory.edges", "memory.finals", "memory.cuts"):

@@ -171,6 +171,8 @@ def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:
     @intrinsic
     def shaped_compiled(typing_context: Any, array: Any, shape: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            if array.layout != "C":  # of copies that lie side by side, the numbers of a row are far apart
+                return arguments[0]
             given = context.make_array(array)(context, builder, arguments[0])
             sizes = cgutils.unpack_tuple(builder, arguments[1], array.ndim)
             strides = [given.itemsize]
