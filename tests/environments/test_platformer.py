@@ -396,7 +396,6 @@ def whole_level(state):
     for column, height in enumerate(state.height):
         tile = up[:, 6 * column : 6 * column + 6]
         if height == 0:
-            tile[:12] = screen.PIT
             continue
         tile[:12] = screen.BRICK
         tile[[0, 6]] = screen.MORTAR

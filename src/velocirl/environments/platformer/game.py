@@ -74,7 +74,7 @@ environment = Environment(
     text=text,
     presets={
         "ppo": {
-            "total_steps": 1_000_000,
+            "total_steps": 500_000,
             "num_envs": 64,
             "horizon": 32,
             "minibatch_size": 256,
