@@ -37,9 +37,7 @@ def test_a_memory_of_frames_learns_the_same(source, how, monkeypatch):
 @pytest.mark.parametrize("more", [{}, {"overlap": True, "estimator": "vtrace"}], ids=["in turn", "overlapping"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_rollout_of_frames_learns_the_same(source, more, monkeypatch):
-    alike = (
-        assert_close if more else np.testing.assert_array_equal
-    )  # two at once round as they like
+    alike = assert_close if more else np.testing.assert_array_equal  # two at once round as they like
     assert_alike(monkeypatch, lambda: PPO(SOURCES[source], **{**ON, **CUDA, **more}).learn(480), alike)
 
 

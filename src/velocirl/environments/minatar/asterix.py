@@ -6,6 +6,7 @@ Gold pays 1, an enemy ends the episode. They come from either side, one in a row
 
 from velocirl import Discrete, Environment, between, clear, int32, random, record
 from velocirl.environments.minatar.screen import (
+    LARGE_PPO,
     SIZE,
     RampingParams,
     moved,
@@ -149,4 +150,5 @@ environment = Environment(
     observe=observe,
     draw=painter(observe, "blue", "red", "stone", "amber"),
     text=writer(observe, "Px'$"),
+    presets={"ppo": {"total_steps": 30_000_000, **LARGE_PPO}},
 )

@@ -12,6 +12,11 @@ COLORS = {
 }  # fmt: skip
 # What PPO learns the games by; the steps are each game's own.
 PPO = {"num_envs": 64, "horizon": 128, "minibatch_size": 1024, "learning_rate": 0.0025, "activation": "relu"}
+# The same for games that take more: minutes on a GPU.
+LARGE_PPO = {
+    "num_envs": 1024, "horizon": 128, "minibatch_size": 8192, "learning_rate": 0.001, "activation": "relu",
+    "hidden": (256, 256),
+}  # fmt: skip
 
 
 @record

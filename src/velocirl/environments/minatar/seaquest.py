@@ -7,6 +7,7 @@ and with none the game, as do an empty tank and whatever hits the submarine. It 
 
 from velocirl import Discrete, Environment, between, bool_, clear, int8, int32, random, record
 from velocirl.environments.minatar.screen import (
+    LARGE_PPO,
     SIZE,
     RampingParams,
     moved,
@@ -374,4 +375,5 @@ environment = Environment(
         observe, "blue", "sky", "white", "stone", "red", "violet", "orange", "teal", "green", "amber",
     ),
     text=writer(observe, "Aa-'!fsO+d"),
+    presets={"ppo": {"total_steps": 30_000_000, **LARGE_PPO}},
 )  # fmt: skip

@@ -78,6 +78,7 @@ environment = Environment(
             "num_envs": 64,
             "horizon": 32,
             "minibatch_size": 256,
+            "learning_rate": 0.001,
             "network": "cnn(16x8s4, 32x4s2) mlp(64)",
         },
     },
