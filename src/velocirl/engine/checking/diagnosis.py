@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 ALLOWED = "numbers, small arrays, if/for/while, math, velocirl.random and helper functions"
-_LIBRARIES = tuple(f"{Path(file).resolve().parent}{os.sep}" for file in (Path(__file__).parent, numba.__file__))
+_LIBRARIES = tuple(f"{Path(file).resolve().parent}{os.sep}" for file in (Path(__file__).parents[1], numba.__file__))
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PLACES = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _LOWERED = re.compile(r'^During: lowering ".*" at (?P<file>.+) \((?P<line>\d+)\)$', re.MULTILINE)

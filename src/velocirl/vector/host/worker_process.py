@@ -71,10 +71,10 @@ def end_with_parent(commands: int, parent: int) -> None:
 
 
 def load_host_copies() -> Any:
-    """Import host_copies.py by its path, because `import velocirl` would load numba."""
-    spec = importlib.util.spec_from_file_location("velocirl_host_copies", Path(__file__).with_name("host_copies.py"))
+    """Import copies.py by its path, because `import velocirl` would load numba."""
+    spec = importlib.util.spec_from_file_location("velocirl_host_copies", Path(__file__).with_name("copies.py"))
     if spec is None or spec.loader is None:
-        raise ImportError(f"host_copies.py is not beside {__file__}")
+        raise ImportError(f"copies.py is not beside {__file__}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -1,6 +1,6 @@
 """A Gymnasium environment with its pictures skipped, shrunk and stacked: Gymnasium's wrappers, and three of ours.
 
-Imports nothing of velocirl, as `host_copies`: a worker process is sent this code and starts without numba.
+Imports nothing of velocirl, as `vector.host.copies`: a worker process is sent this code and starts without numba.
 """
 
 from dataclasses import dataclass
