@@ -123,9 +123,9 @@ BUGS = (
     Bug(
         "final observations not normalised",
         "learners/recording.py",
-        "        if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, into) != 0:\n"
+        "        if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, cuts.inputs[place]) != 0:\n"
         "            tell(log, FAULT_IN_OBSERVATION, i, t)\n",
-        "        for j in range(len(into)):\n            into[j] = sight.final[i][j]\n",
+        "        for j in range(cuts.inputs.shape[1]):\n            cuts.inputs[place, j] = sight.final[i][j]\n",
         (f"{RECORDING}::test_normalised_rollouts",),
     ),
     Bug(
@@ -377,8 +377,8 @@ BUGS = (
     Bug(
         "cut episodes valued without their memory",
         "learners/recording.py",
-        "            cuts.state[place, k] = rollout.state[i, k]\n",
-        "            cuts.state[place, k] = 0.0\n",
+        "        cuts.state[place, k] = rollout.state[i, k]\n",
+        "        cuts.state[place, k] = 0.0\n",
         (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[lstm]",),
     ),
     Bug(
@@ -482,7 +482,7 @@ BUGS = (
     Bug(
         "reset observation remembered as the next one",
         "learners/recording.py",
-        "seen = sight.final[i] if over else sight.observation[i]",
+        "seen = sight.final[i] if ring.rows[place].ended != GOES_ON else sight.observation[i]",
         "seen = sight.observation[i]",
         (f"{LEARNING}::test_what_is_remembered[terminated-none]",),
     ),
@@ -510,8 +510,8 @@ BUGS = (
     Bug(
         "n steps of another copy",
         "buffers/n_step.py",
-        "last = last + copies if last + copies < capacity else last + copies - capacity",
-        "last = last + 1 if last + 1 < capacity else 0",
+        "following = last + copies if last + copies < capacity else last + copies - capacity",
+        "following = last + 1 if last + 1 < capacity else 0",
         (f"{N_STEP}::test_by_definition",),
     ),
     Bug(

@@ -13,7 +13,18 @@ from velocirl.bench.units import STEPS
 
 BENCHMARKS = [one for one in find_benchmarks(everything=True) if one.define.__module__.startswith(SUITE)]
 BY_NAME = {one.name: one for one in BENCHMARKS}
-OTHERS = ("ALE", "Gymnasium", "EnvPool", "JAX", "torch", "Stable-Baselines3", "cpprb", "Python lists", "NumPy")
+OTHERS = (
+    "ALE",
+    "Gymnasium",
+    "EnvPool",
+    "JAX",
+    "torch",
+    "Stable-Baselines3",
+    "cpprb",
+    "Python lists",
+    "NumPy",
+    "the package",
+)
 NOT_RIVALS = {"NumPy, matrix product on 2 cores"}  # the machine's peak
 MACHINE = Machine("a processor", 2, 2**34, "a system", 0.1, "", {})
 MINIMAL = Settings(warm_up_seconds=0.0, sample_seconds=1e-4, fewest_rounds=1, most_rounds=1, budget_seconds=1e-3)

@@ -63,7 +63,7 @@ def test_training_stops_when_its_time_is_over(clock):
 
 def test_by_the_clock_a_short_training_begins_again():
     agent = PPO("CartPole-v1", **SMALL)
-    training = watch_training(agent, 256, seconds=0.4)
+    training = watch_training(agent, 1024, seconds=0.4)
     assert agent.steps > 10 * 256
     assert training.steps == agent.steps - 128  # all but the first iteration
     assert 0.1 < training.seconds < 2.0  # without what is around so short a training
