@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from velocirl.engine.fleets.lifecycle import Copies, blind_life
+from velocirl.engine.fleets.loops import beginning
 from velocirl.engine.framing import frame_size
 from velocirl.engine.targets.launching import Divided, Work
 
@@ -52,7 +53,7 @@ class SharedFrames:
     def begin(self, chosen: Any) -> Works:
         """Those that are chosen start a new episode."""
         draw = drawing_first_if_chosen(self._paint, self._rows, self._environment.stack)
-        return [self._work(beginning_unseen(self._life), chosen), self._work(draw, chosen, parts=self._rows)]
+        return [self._work(beginning(self._life), chosen), self._work(draw, chosen, parts=self._rows)]
 
     def _after(self, moved: Any) -> Works:
         stack = self._environment.stack
@@ -191,15 +192,3 @@ def concluding_unseen(life: Any) -> Callable[..., Any]:
         look(copies, i)
 
     return conclude
-
-
-def beginning_unseen(life: Any) -> Callable[..., Any]:
-    """`begin(i, r, place, copies, chosen)`: copy i starts a new episode, if it is chosen."""
-    begin, look = life.begin, life.show
-
-    def begin_chosen(i, r, place, copies, chosen):  # noqa: ARG001
-        if chosen[i]:
-            begin(copies, i)
-            look(copies, i)
-
-    return begin_chosen
