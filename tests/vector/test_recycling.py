@@ -50,7 +50,7 @@ def test_memory_is_used_again():
 
 
 def test_where_only_some_rows_mean_something_those_are_copied():
-    recycler, first = Recycler(), SOURCE.reshape(-1, 64)
+    recycler, first = Recycler(), SOURCE.reshape(-1, 256)
     second, rows = first + np.uint8(1), np.arange(len(first)) % 5 == 2
     np.testing.assert_array_equal(recycler.copy(first, rows)[rows], first[rows])
     held = recycler.copy(second, rows)

@@ -17,7 +17,7 @@ from velocirl.engine.fleets.fleet import SAVED, LendingTarget, seed_copies
 from velocirl.engine.fleets.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
-from velocirl.vector.recycling import LARGE, Recycler
+from velocirl.vector.recycling import LARGE, Recycler, has_wide_rows
 from velocirl.vector.reset_mask import split_mask
 
 Infos = dict[str, Any]
@@ -106,7 +106,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         Large observations are written where the caller gets them, and not copied.
         """
         own = self._copies.observation
-        if not self.lends or own.nbytes < LARGE:
+        if not self.lends or own.nbytes < LARGE or not has_wide_rows(own):
             self.target.advance()
             return self.given(self.seen(own))
         observations = self._recycler.like(own)

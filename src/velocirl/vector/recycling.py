@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGE = 2**16  # bytes; smaller ones come from memory that the allocator keeps anyway
+WIDE = 256  # bytes of a row; all narrower ones are copied sooner than some are chosen
 MOST = 4  # arrays of a shape that are kept: a caller has one or two of them in hand
 
 
@@ -20,6 +21,11 @@ def _references(kept: list[NDArray[Any]], place: int) -> int:
 
 
 UNUSED = _references([np.zeros(1)], 0)  # of an array that only the list refers to; Python's versions count differently
+
+
+def has_wide_rows(array: NDArray[Any]) -> bool:
+    """Whether it pays to treat rows of an array one by one."""
+    return array.nbytes >= WIDE * len(array)
 
 
 class Recycler:
@@ -36,7 +42,7 @@ class Recycler:
         if array.nbytes < LARGE:
             return array.copy()
         twin, fresh = self._twin(array)
-        if fresh or rows is None:
+        if fresh or rows is None or not has_wide_rows(array):
             np.copyto(twin, array)
         else:
             twin[rows] = array[rows]
