@@ -83,10 +83,12 @@ class Image(nn.Module):
         self.shape: tuple[int, int, int] = stack * channels, *sides  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, observation: Tensor) -> Tensor:
-        """The images."""
+        """The images, laid out in memory as convolutions like them best."""
         if not self.last:
-            return observation.reshape(-1, *self.shape)
-        return observation.movedim(-1, 2).flatten(1, 2) if self.stacked else observation.movedim(-1, 1)
+            images = observation.reshape(-1, *self.shape)
+        else:
+            images = observation.movedim(-1, 2).flatten(1, 2) if self.stacked else observation.movedim(-1, 1)
+        return images.contiguous(memory_format=torch.channels_last) if _on_tensor_cores(images) else images
 
 
 class Pool(nn.Module):
@@ -299,6 +301,11 @@ def _dense(stages: Sequence[Stage], features: int, style: Style) -> tuple[list[n
             layers += style.dense(features, stage)
             features = stage.widths[-1]
     return layers, features
+
+
+def _on_tensor_cores(images: Tensor) -> bool:
+    """Whether products are of a precision that tensor cores have: they want the channels of a pixel side by side."""
+    return images.is_cuda and (torch.is_autocast_enabled("cuda") or torch.backends.cudnn.allow_tf32)
 
 
 def _begun(layer: Layer, weights: Tensor) -> Layer:
