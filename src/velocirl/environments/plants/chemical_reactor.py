@@ -9,15 +9,16 @@ A feed of A reacts to the product B on a catalyst, and B decomposes to gas, more
     dcB/dt          = -q cB / V + r1 - r2
     rho cp V dT/dt  = rho cp q (T_feed - T) + V (H1 r1 + H2 r2) - U h (T - T_j)
     m_j c_w dT_j/dt = w c_w (T_w - T_j) + U h (T - T_j)
-    dn/dt           = V r2 - (s K_v + K_r max(p - p_relief, 0) / p_relief) (p - p_0)      p = n R T / (A_c (H - h))
+    dn/dt           = V r2 - (s K_v + s_r K_r) (p - p_0),      p = n R T / (A_c (H - h)),  s_r ~ p - p_r from 0 to 1
     da/dt           = -k_d g^2 a
 
 Balances of a non-isothermal stirred tank with a jacket: Seborg, Edgar, Mellichamp and Doyle, "Process Dynamics and
 Control", chapter 2; series reactions, multiple steady states and catalyst decay: Fogler, "Elements of Chemical Reaction
-Engineering". Valves act with a lag, coolant also after a dead time, and stand still during a step, which is one
-step of Runge and Kutta's method of fourth order. An interlock that is no part of the controller shuts the feed, opens
-coolant and vent fully when temperature or pressure pass their trip points, and lets go when it is cool again.
-The reward is the value of the product less what unreacted A, coolant and vented gas cost, about 1 at full production.
+Engineering". Valves act with a lag, coolant also after a dead time, and stand still during a step. When temperature or
+pressure pass their trip points an interlock, which no controller can overrule, shuts the feed and opens coolant and
+vent, until the reactor is cool. The reward is the value of the product less the cost of unreacted A, coolant and vented
+gas, about 1 at full production: it grows with temperature and level beyond what their constraints allow. The dangerous
+state is a cold one, in which unreacted A gathers that reacts all at once later.
 """
 
 from math import exp, sqrt
@@ -30,7 +31,9 @@ from velocirl.environments.plants.instruments import clipped, delayed, drifted, 
 GAS_CONSTANT = 8.314  # J/(mol K)
 FEED, COOLANT, VENT = 0.008, 6.0, 1.0  # the valves fully open: m3/s, kg/s, share
 COLDEST, HOTTEST = 250.0, 500.0  # K, between which thermometers and the model are meant
-SHALLOWEST, DEEPEST, FULL = 0.05, 1.9, 2.0  # m: what liquid is always there, where it overflows, and all of the vessel
+FASTEST = 420.0  # K, above which rates grow no more: the reactor is lost then, and the integration stays stable
+SHALLOWEST, DEEPEST, FULL = 0.05, 1.8, 2.0  # m: what liquid is always there, where it overflows, and all of the vessel
+LIFT = 0.5  # share of its pressure above which the relief valve is fully open
 RICHEST, STRONGEST = 4000.0, 2e6  # mol/m3 and Pa: the ends of the scales of analysers and manometer
 SIGNALS = {  # name: unit, range of the instrument
     "reactor_temperature": ("K", COLDEST, HOTTEST),
@@ -76,19 +79,19 @@ class Params:
     outlet_coefficient: float32 = between(1e-3, 1e-2, default=0.004)  # m3/s at a level of 1 m
     heat_capacity: float32 = between(1e6, 5e6, default=2.7e6)  # J/(m3 K): density 900 kg/m3 times 3000 J/(kg K)
     reference_temperature: float32 = between(COLDEST, HOTTEST, default=350.0)  # K, at which the three rates are given
-    activation_temperature: float32 = between(0.0, 2e4, default=8000.0)  # K: activation energy over gas constant
+    activation_temperature: float32 = between(0.0, 2e4, default=9000.0)  # K: activation energy over gas constant
     reaction_rate: float32 = between(0.0, 0.1, default=0.012)  # 1/s, of A -> B on a fresh catalyst
     decomposition_rate: float32 = between(0.0, 1e-3, default=3e-5)  # 1/s, of B -> C + gas
     catalyst_decay: float32 = between(0.0, 1e-3, default=6e-6)  # 1/s
-    reaction_heat: float32 = between(0.0, 3e5, default=1.2e5)  # J/mol, set free
+    reaction_heat: float32 = between(0.0, 3e5, default=1.5e5)  # J/mol, set free
     decomposition_heat: float32 = between(0.0, 3e5, default=0.8e5)  # J/mol, set free
     heat_transfer: float32 = between(0.0, 5e4, default=12e3)  # W/(K m): jacket and coil, for each metre of level
     fouling: float32 = between(0.0, 1.0, default=0.0)  # share of the heat transfer that is lost
     jacket_mass: float32 = between(50.0, 1000.0, default=250.0)  # kg of coolant
     coolant_heat_capacity: float32 = between(1000.0, 5000.0, default=4180.0)  # J/(kg K)
     vent_conductance: float32 = between(0.0, 1e-4, default=8e-6)  # mol/(s Pa), fully open
-    relief_conductance: float32 = between(0.0, 1e-4, default=4e-5)  # mol/(s Pa), at twice the pressure where it opens
-    relief_pressure: float32 = between(2e5, 1e6, default=6e5)  # Pa, where the relief valve opens
+    relief_conductance: float32 = between(0.0, 2e-5, default=1e-5)  # mol/(s Pa), fully open
+    relief_pressure: float32 = between(2e5, 1e6, default=6e5)  # Pa, at which the relief valve begins to open
     ambient_pressure: float32 = between(5e4, 1.5e5, default=1.013e5)  # Pa
     catalyst_activity: float32 = between(0.0, 1.0, default=1.0)  # as an episode begins
     valve_lag: float32 = between(0.0, 120.0, default=5.0)  # s
@@ -112,7 +115,7 @@ class Params:
 
 def reset(state, params, rng):
     state.temperature = random.uniform(rng, 347.0, 353.0)
-    state.jacket_temperature = random.uniform(rng, 332.0, 338.0)
+    state.jacket_temperature = random.uniform(rng, 317.0, 323.0)
     state.reactant = random.uniform(rng, 450.0, 530.0)
     state.product = random.uniform(rng, 1450.0, 1530.0)
     state.level = random.uniform(rng, 0.9, 1.1)
@@ -120,7 +123,7 @@ def reset(state, params, rng):
     state.gas = state.pressure * headspace(params, state.level) / (GAS_CONSTANT * state.temperature)
     state.activity = params.catalyst_activity
     state.feed_flow = 0.004
-    state.coolant_flow = 1.0
+    state.coolant_flow = 2.9
     state.vent_opening = 0.03
     for k in range(4):
         state.coolant_commands[k] = state.coolant_flow
@@ -132,8 +135,16 @@ def reset(state, params, rng):
 
 
 def step(state, params, action, rng):
-    time = params.time_step
     move_valves(state, params, action)
+    react(state, params, params.time_step / 2.0)
+    react(state, params, params.time_step / 2.0)
+    drift(state, params, rng)
+    read_sensors(state, rng)
+    return profit(state, params), False
+
+
+def react(state, params, time):
+    """Let some time pass in the vessel: a step of Runge and Kutta's method of fourth order."""
     start = (
         state.temperature,
         state.jacket_temperature,
@@ -152,16 +163,12 @@ def step(state, params, action, rng):
 
     state.temperature = clipped(end[0], COLDEST, HOTTEST)
     state.jacket_temperature = clipped(end[1], COLDEST, HOTTEST)
-    state.reactant = max(end[2], 0.0)
-    state.product = max(end[3], 0.0)
+    state.reactant = clipped(end[2], 0.0, RICHEST)
+    state.product = clipped(end[3], 0.0, RICHEST)
     state.level = clipped(end[4], SHALLOWEST, DEEPEST)
     state.gas = max(end[5], 0.0)
     state.pressure = min(pressure(params, state.temperature, state.level, state.gas), STRONGEST)
     state.activity = max(end[6], 0.0)
-
-    drift(state, params, rng)
-    read_sensors(state, rng)
-    return profit(state, params), False
 
 
 def move_valves(state, params, action):
@@ -184,14 +191,15 @@ def slope(params, state, point):
     temperature, jacket, reactant, product, level, gas, activity = point
     level = max(level, SHALLOWEST)
     volume = params.cross_section * level
-    acceleration = exp(params.activation_temperature * (1.0 / params.reference_temperature - 1.0 / temperature))
+    hot = clipped(temperature, COLDEST, FASTEST)
+    acceleration = exp(params.activation_temperature * (1.0 / params.reference_temperature - 1.0 / hot))
     formed = params.reaction_rate * acceleration * activity * reactant  # mol/(m3 s)
     decomposed = params.decomposition_rate * acceleration**2 * product
     renewal = state.feed_flow / volume  # 1/s
     heat = params.reaction_heat * formed + params.decomposition_heat * decomposed
     removed = (1.0 - params.fouling) * params.heat_transfer * level * (temperature - jacket)  # W
     above = pressure(params, temperature, level, gas)
-    relief = max(above / params.relief_pressure - 1.0, 0.0)
+    relief = clipped((above / params.relief_pressure - 1.0) / LIFT, 0.0, 1.0)
     conductance = params.vent_conductance * state.vent_opening + params.relief_conductance * relief
     return (
         renewal * (state.feed_temperature - temperature)
@@ -286,7 +294,7 @@ environment = Environment(
     params=Params,
     observation=Box(*np.array([limits for _, *limits in SIGNALS.values()], np.float32).T),
     action=Box(np.zeros(3, np.float32), np.array([FEED, COOLANT, VENT], np.float32)),
-    max_steps=720,
+    max_steps=360,
     reset=reset,
     step=step,
     observe=observe,
