@@ -48,7 +48,7 @@ class ActionFilter:
         samples: int = 16,
         model: str | Environment | None = None,
         estimate: Estimate | None = None,
-        mismatch: Mismatch = 1.0,
+        mismatch: Mismatch = None,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -64,9 +64,7 @@ class ActionFilter:
         self._watched = watched_constraints(native, constraints)
         fallback = native.controller if fallback is None else fallback
         if fallback is None:
-            raise ValueError(
-                f"{native.id} ships no controller: give the shield a fallback to act where nothing is safe"
-            )
+            raise ValueError(f"{native.id} ships no controller: give a fallback, which acts where nothing is safe")
         self._fallback = fallback.bind(environment) if isinstance(fallback, Controller) else fallback
         self._horizon, self._holds = horizon, then == "hold"
         self._low, self._high = layout.bounds
@@ -103,7 +101,8 @@ class ActionFilter:
             best[~safe.any(axis=1)] = TOWARDS - 1  # the fallback's own
             chosen[unsafe] = candidates[np.arange(len(best)), best]
             emergency[unsafe] = ~safe.any(axis=1)
-        return Filtered(chosen.astype(self._dtype), unsafe, emergency, (remembered, emergency))
+        replaced = unsafe | ~np.isfinite(asked).all(axis=1)
+        return Filtered(chosen.astype(self._dtype), replaced, emergency, (remembered, emergency))
 
     def _candidates(self, wanted: NDArray[np.float64], backup: NDArray[np.float64]) -> NDArray[np.float64]:
         """What is tried instead of unsafe actions, (copies, candidates, actuators)."""

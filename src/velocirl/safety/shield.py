@@ -40,8 +40,8 @@ class Shield:
     candidate is safe, it acts. `constraints` names those that are kept: without names the critical ones, or all.
 
     The plant's state is read from the copies that the shield is bound to (`evaluate` does that), or comes from
-    `estimate`, a function that gives fields of the state for a batch of observations. `mismatch` is a factor for the
-    parameters of the model, one for all or by name: what is left of the shield where the model is wrong.
+    `estimate`, a function that gives fields of the state for a batch of observations. `mismatch` has factors
+    for parameters of the model by name, to see what is left of the shield where its model is wrong.
     """
 
     def __init__(self, policy: Any, fallback: Any = None, **options: Any) -> None:
@@ -53,6 +53,7 @@ class Shield:
         self.policy, self._fallback, self._options = policy, fallback, options
         self.interventions = Interventions()
         self._filter: ActionFilter | None = None
+        self._space: Any = None  # of observations
 
     @property
     def source(self) -> Any:

@@ -101,9 +101,9 @@ def evaluate(
         model = Rule(model)
     model = cast("Model", model)
     if isinstance(env, VectorEnv):
-        model = bound(model, env)
+        acting = bound(model, env)
         env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
-        return _play(model, env, episodes, seed, deterministic)
+        return _play(acting, env, episodes, seed, deterministic)
     if env is None:
         source = getattr(model, "source", None)
         if source is None:
