@@ -173,7 +173,9 @@ def tell_time(state, params):
     hour = state.time / HOUR
     state.outdoor_temperature = params.outdoor_mean + state.weather - params.outdoor_swing * cos(angle - pi / 4.0)
     state.radiation = clipped(params.sunshine * (1.0 - state.clouds) * (-cos(angle) - 0.2) / 0.8, 0.0, 1200.0)
-    present = clipped(hour - 7.0, 0.0, 1.0) * clipped(19.0 - hour, 0.0, 1.0)  # they come from 7 to 8, leave from 18 to 19
+    present = clipped(hour - 7.0, 0.0, 1.0) * clipped(
+        19.0 - hour, 0.0, 1.0
+    )  # they come from 7 to 8, leave from 18 to 19
     state.occupancy = clipped(state.attendance, 0.0, 1.0) * present
 
 
