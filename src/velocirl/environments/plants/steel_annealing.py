@@ -1,17 +1,17 @@
-"""Steel annealing: heat a running strip of steel to the temperature that its grade asks for, as fast as the furnace can.
+"""Steel annealing: heat a running strip to the temperature that its grade asks for, as fast as the furnace can.
 
 The strip passes three heating zones and a soaking zone, which radiate at it from both sides, and is then cooled by jets
 of gas. Each zone has two cells of strip, along which it moves at the speed of the line (upwind differences), and the
 heating zones one temperature of their tubes and walls:
 
-    dT/dt = -v (T - T_before) / l + 2 (e sigma (W^4 - T^4)) / (rho c d)          strip in a heating zone
-    dT/dt = -v (T - T_before) / l - 2 h f (T - T_gas) / (rho c d)                strip between jets, f: share of the flow
+    dT/dt = -v (T - T_before) / l + 2 e sigma (W^4 - T^4) / (rho c d)        strip in a heating zone
+    dT/dt = -v (T - T_before) / l - 2 h f (T - T_gas) / (rho c d)            strip between jets of a flow f
     C dW/dt = P - k (W - T_hall) - 2 b l sum over both cells of e sigma (W^4 - T^4)
 
 Radiation and convection at a thin plate: Incropera and DeWitt, "Fundamentals of Heat and Mass Transfer"; the upwind
 method: LeVeque, "Finite Volume Methods for Hyperbolic Problems". Burners, drives and fans act with a lag, burners also
-after a dead time. Coils of other thickness and grade follow each other, and the seam between them passes the furnace as
-a lag of the time that the strip takes. The reward is the mass that is made, as far as soak and exit temperature are those
+after a dead time. Coils of other thickness and grade follow each other; the seam between them passes the furnace as a
+lag of the time that the strip takes. The reward is the mass that is made, as far as soak and exit temperature are those
 asked for, less energy; tubes hotter than their constraint allows would make more. A strip that is too hot breaks.
 """
 
