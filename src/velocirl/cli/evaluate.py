@@ -32,13 +32,16 @@ def evaluate(arguments: Sequence[str]) -> None:
     video = film_path(given["video"]) if "video" in given else None
     if "controller" in given:
         controller, chosen = find_controller(given)
-        _tell(given, controller, chosen.environment, {"model": given["controller"], "environment": chosen.id})
+        about = {"model": given["controller"], "environment": chosen.id, "scenario": given.get("scenario")}
+        _tell(given, controller, chosen.environment, about)
         return
     state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
+    if "scenario" in given:
+        agent.set_scenario(given["scenario"])
     seed, deterministic = given.get("seed", 0), "stochastic" not in given
-    about = {"model": source, "environment": agent.source.id, "algorithm": agent.name, "steps": agent.steps}
-    _tell(given, agent, None, about)
+    about = {"model": source, "environment": agent.source.id, "algorithm": agent.name}
+    _tell(given, agent, None, {**about, "scenario": agent.source.scenario, "steps": agent.steps})
     if "render" in given:
         for one in moments(agent, MODES[given["render"]], seed=seed, deterministic=deterministic):
             if one.picture is not None:
@@ -50,7 +53,9 @@ def evaluate(arguments: Sequence[str]) -> None:
 def _tell(given: dict[str, Any], policy: Any, environment: Any, about: dict[str, Any]) -> None:
     """Play with a policy, and print what came of it; `about` says which one it is."""
     seed, deterministic = given.get("seed", 0), "stochastic" not in given
-    result = play(policy, environment, given.get("episodes", EPISODES), seed, deterministic=deterministic)
+    scenario = None if environment is None else given.get("scenario")  # an agent is in its scenario already
+    episodes = given.get("episodes", EPISODES)
+    result = play(policy, environment, episodes, seed, deterministic=deterministic, scenario=scenario)
     if "json" in given:
         print(json.dumps({**about, **_as_json(result, seed, deterministic)}))
     else:
@@ -111,6 +116,9 @@ def _parser() -> Parser:
     parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"Number of episodes (default: {EPISODES})")
     parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the environments (default: 0)")
     add_stochastic(parser)
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="Scenario in which the environment is operated (default: that of training)"
+    )
     parser.add_argument(
         "--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="Show one episode afterwards"
     )
