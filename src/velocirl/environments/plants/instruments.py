@@ -11,7 +11,8 @@ from velocirl import random
 
 WORD = 0xFFFF  # sixteen bits
 CENTRE = 2.0 * WORD  # the mean of the sum of four words
-SPREAD = 4.0 / sqrt(12.0) * 65536.0 / 2.0  # the standard deviation of that sum
+SPREAD = (WORD + 1) / sqrt(3.0)  # the standard deviation of that sum
+STRAYS = 4.0  # standard deviations that a disturbance may be away from its mean
 
 
 def noise(rng):
@@ -22,12 +23,10 @@ def noise(rng):
 
 
 def drifted(value, mean, deviation, time_constant, time_step, rng):
-    """A disturbance one step later: it returns to its mean with a time constant, and strays by a standard deviation.
-
-    The exact recursion of an Ornstein-Uhlenbeck process, with (1 - x) for exp(-x) and the deviation that belongs to it.
-    """
+    """A disturbance one step later: autoregressive of first order, with this mean, standard deviation and memory."""
     share = time_step / (time_constant + time_step)
-    return value + share * (mean - value) + deviation * sqrt(share * (2.0 - share)) * noise(rng)
+    moved = value + share * (mean - value) + deviation * sqrt(share * (2.0 - share)) * noise(rng)
+    return clipped(moved, mean - STRAYS * deviation, mean + STRAYS * deviation)
 
 
 def lagged(value, target, time_constant, time_step):
