@@ -21,9 +21,12 @@ Units: s, Hz, MW, Mvar, MWh, EUR; voltages per unit of the nominal one, impedanc
 reward is what is earned in a second, as a share of the income at the nominal load, less a cost of bad frequency.
 """
 
+from math import sqrt
+
 import numpy as np
 
-from velocirl import Box, Environment, between, float32, random, record
+from velocirl import Box, Constraint, Environment, between, float32, random, record
+from velocirl.controllers import PID, Loop
 from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise
 from velocirl.environments.plants.power_network import (
     BASE,
@@ -106,11 +109,12 @@ class State:
     voltage: float32[6]  # p.u.
     reactive: float32[3]  # Mvar of the units
     compensator: float32  # Mvar
-    load: float32[3]  # MW of the towns
+    load: float32[3]  # MW of the towns,
+    stray: float32[3]  # and by what share of its nominal load each is off the level of all
     wind: float32  # MW
     flow: float32[8]  # MW of the lines
     losses: float32  # MW
-    load_level: float32  # of all towns, around which each one's load wanders
+    load_level: float32  # of all towns, as a share of their nominal load
     load_ramp: float32  # 1/s
     sensor_errors: float32[8]  # of frequency (Hz), loads and wind (MW), voltages of the towns (p.u.)
 
@@ -129,7 +133,7 @@ class Params:
     steam_ramp: float32 = between(0.0, 100.0, default=0.5)  # MW/s
     gas_ramp: float32 = between(0.0, 100.0, default=2.0)
     hydro_ramp: float32 = between(0.0, 100.0, default=4.0)
-    gas_limit: float32 = between(0.0, 250.0, default=GAS_POWER)  # MW that the unit can give
+    steam_limit: float32 = between(0.0, STEAM_POWER, default=STEAM_POWER)  # MW that the unit can give
     power_factor: float32 = between(0.0, 1.0, default=0.3)  # reactive over active power of the towns
     lowest_level: float32 = between(0.5, 1.2, default=0.85)  # of the load, as an episode begins
     highest_level: float32 = between(0.5, 1.2, default=1.05)
@@ -156,9 +160,10 @@ class Params:
 def reset(state, params, rng):
     state.load_level = random.uniform(rng, params.lowest_level, params.highest_level)
     state.load_ramp = random.uniform(rng, -params.steepest_ramp, params.steepest_ramp)
-    state.wind = params.wind_mean * random.uniform(rng, 0.8, 1.2)
+    state.wind = clipped(params.wind_mean + params.wind_deviation * noise(rng), 0.0, WIND_POWER)
     state.charge = BATTERY_ENERGY * random.uniform(rng, 0.4, 0.6)
     for town in range(TOWNS):
+        state.stray[town] = 0.0
         state.load[town] = TOWN_LOADS[town] * state.load_level
     for sensor in range(8):
         state.sensor_errors[sensor] = 0.0
@@ -180,8 +185,8 @@ def reset(state, params, rng):
 def step(state, params, action, rng):
     disturb(state, params, rng)
     late = params.command_delay / TIME_STEP
-    steam = delayed(state.steam_commands, clipped(action[0], 0.0, STEAM_POWER), late)
-    gas = delayed(state.gas_commands, clipped(action[1], 0.0, params.gas_limit), late)
+    steam = delayed(state.steam_commands, clipped(action[0], 0.0, params.steam_limit), late)
+    gas = delayed(state.gas_commands, clipped(action[1], 0.0, GAS_POWER), late)
     hydro = delayed(state.hydro_commands, clipped(action[2], 0.0, HYDRO_POWER), late)
     state.setpoint[0] = ramped(state.setpoint[0], steam, params.steam_ramp)
     state.setpoint[1] = ramped(state.setpoint[1], gas, params.gas_ramp)
@@ -218,14 +223,14 @@ def step(state, params, action, rng):
 def disturb(state, params, rng):
     """Let loads and wind wander, and draw what sensors will add to them."""
     state.load_level = clipped(state.load_level + state.load_ramp * TIME_STEP, 0.6, 1.2)
+    share = TIME_STEP / (params.memory + TIME_STEP)
+    spread = params.load_deviation * sqrt(share * (2.0 - share))
     for town in range(TOWNS):
-        usual = TOWN_LOADS[town] * state.load_level
-        deviation = TOWN_LOADS[town] * params.load_deviation
-        load = drifted(state.load[town], usual, deviation, params.memory, TIME_STEP, rng)
         chance = random.uniform(rng, -1.0, 1.0)
-        jumps = abs(chance) < params.load_step_rate * TIME_STEP
-        jump = TOWN_LOADS[town] * params.load_step * (1.0 if chance > 0.0 else -1.0)
-        state.load[town] = clipped(load + (jump if jumps else 0.0), 0.4 * TOWN_LOADS[town], 1.6 * TOWN_LOADS[town])
+        jump = params.load_step if abs(chance) < params.load_step_rate * TIME_STEP else 0.0
+        stray = (1.0 - share) * state.stray[town] + spread * noise(rng) + (jump if chance > 0.0 else -jump)
+        state.stray[town] = clipped(stray, -0.3, 0.3)
+        state.load[town] = TOWN_LOADS[town] * (state.load_level + state.stray[town])
     wind = drifted(state.wind, params.wind_mean, params.wind_deviation, params.memory, TIME_STEP, rng)
     state.wind = clipped(wind, 0.0, WIND_POWER)
     state.sensor_errors[0] = params.frequency_noise * noise(rng)
@@ -248,8 +253,8 @@ def slope(params, point, told):
     surplus = steam + gas + hydro + battery + told[4] - params.damping * told[5] * deviation
     return (
         NOMINAL_FREQUENCY / (2.0 * params.inertia * (STEAM_POWER + GAS_POWER + HYDRO_POWER)) * surplus,
-        (clipped(told[0] - STEAM_POWER * support, 0.0, STEAM_POWER) - steam) / params.steam_lag,
-        (clipped(told[1] - GAS_POWER * support, 0.0, params.gas_limit) - gas) / params.gas_lag,
+        (clipped(told[0] - STEAM_POWER * support, 0.0, params.steam_limit) - steam) / params.steam_lag,
+        (clipped(told[1] - GAS_POWER * support, 0.0, GAS_POWER) - gas) / params.gas_lag,
         (clipped(told[2] - HYDRO_POWER * support, 0.0, HYDRO_POWER) - hydro) / params.hydro_lag,
         (told[3] - battery) / params.battery_lag,
     )
@@ -380,6 +385,18 @@ def highest_voltage(state, params):
     return highest
 
 
+# Automatic generation control shares what is missing among the units in proportion to their size; the compensator holds
+# the voltage at bus 5, and the battery goes back to half of its charge.
+CONTROLLER = PID(
+    Loop("frequency", "steam_setpoint", 50.0, gain=20.0, integral_time=4.0, bias=200.0),
+    Loop("frequency", "gas_setpoint", 50.0, gain=40.0, integral_time=4.0, bias=175.0),
+    Loop("frequency", "hydro_setpoint", 50.0, gain=40.0, integral_time=4.0, bias=140.0),
+    Loop("battery_charge", "battery_setpoint", 0.5 * BATTERY_ENERGY, gain=-2.0),
+    Loop("voltage_5", "compensator_setpoint", 1.0, gain=400.0, integral_time=4.0),
+    bias={"voltage_setpoint_1": 1.03, "voltage_setpoint_2": 1.03, "voltage_setpoint_3": 1.03},
+    time_step=TIME_STEP,
+)
+
 environment = Environment(
     "PowerGrid-v0",
     state=State,
@@ -390,4 +407,27 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    signals={name: signal[0] for name, signal in SIGNALS.items()},
+    actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
+    constraints=(
+        Constraint("frequency", value="frequency", low=49.0, high=51.0, unit="Hz", penalty=10.0, critical=True),
+        Constraint("frequency_band", value="frequency", low=49.8, high=50.2, unit="Hz", penalty=0.1),
+        Constraint("line_loading", value=loading, high=1.0, unit="1", penalty=0.02),
+        Constraint("undervoltage", value=lowest_voltage, low=0.95, unit="p.u.", penalty=0.02),
+        Constraint("overvoltage", value=highest_voltage, high=1.05, unit="p.u.", penalty=0.02),
+        Constraint("battery_charge", value="charge", low=2.5, high=22.5, unit="MWh", penalty=0.02),
+    ),
+    scenarios={
+        "nominal": {},
+        "disturbed": {"load_step": 0.08, "load_step_rate": 0.005, "load_deviation": 0.03, "wind_deviation": 20.0},
+        "degraded": {
+            "steam_limit": 220.0,
+            "gas_lag": 4.0,
+            "hydro_ramp": 1.0,
+            "inertia": 2.5,
+            "exciter_lag": 4.0,
+            "command_delay": 2.0,
+        },
+    },
+    controller=CONTROLLER,
 )
