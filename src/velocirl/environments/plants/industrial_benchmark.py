@@ -20,7 +20,8 @@ from math import exp, log, pi, sin, sqrt
 
 import numpy as np
 
-from velocirl import Box, Environment, between, bool_, float32, int32, random, record
+from velocirl import Box, Constraint, Environment, between, bool_, float32, int32, random, record
+from velocirl.controllers import PID, Loop
 from velocirl.environments.plants.instruments import clipped
 
 # How an action moves the steerings; a shift that is used optimally is never turned by more than 15 degrees.
@@ -244,6 +245,14 @@ def observe(state, params, observation):
     observation[5] = state.consumption
 
 
+# It goes to a good operating point and stays there, without the advantage that a shift in time could have.
+CONTROLLER = PID(
+    Loop("velocity", "velocity_change", 45.0, gain=1.0 / VELOCITY_STEP),
+    Loop("gain", "gain_change", 50.0, gain=1.0 / GAIN_STEP),
+    Loop("shift", "shift_change", 50.0, gain=1.0 / SHIFT_STEP),
+    time_step=1.0,
+)
+
 environment = Environment(
     "IndustrialBenchmark-v0",
     state=State,
@@ -254,4 +263,12 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    signals={name: signal[0] for name, signal in SIGNALS.items()},
+    actuators=ACTUATORS,
+    constraints=(  # without penalties and not critical, so that rewards and episodes are those of the paper
+        Constraint("fatigue", value="fatigue", high=75.0, unit="1"),
+        Constraint("consumption", value="consumption", high=150.0, unit="1"),
+    ),
+    scenarios={"nominal": {}, "disturbed": {"varies": True}, "degraded": {"setpoint": 70.0, "amplification": 1.3}},
+    controller=CONTROLLER,
 )
