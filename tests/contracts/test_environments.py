@@ -50,10 +50,9 @@ def legal_actions(fleet, draws):
 def columns_of(copies):
     """The arrays of a fleet by name, records field by field; what tells of an ended episode only where one ended."""
     ended = np.asarray(copies.terminated | copies.truncated)
+    of_the_end = ("final_observation", "final_state", "episode_return", "episode_length", "episode_costs")
     for name in ARRAYS:
-        rows = (
-            ended if name in ("final_observation", "final_state", "episode_return", "episode_length") else slice(None)
-        )
+        rows = ended if name in of_the_end else slice(None)
         plain = np.asarray(getattr(copies, name))
         for field in plain.dtype.names or ():
             yield f"{name}.{field}", plain[field][rows]
