@@ -37,4 +37,4 @@ class OneCopy:
         """The observation, by the names of the signals."""
         observation = np.zeros(self.environment.observation.shape, np.float32)
         self.environment.observe(self.state, self.params, observation)
-        return dict(zip(getattr(self.environment,"signals",range(12)), observation, strict=True))
+        return dict(zip(self.environment.signals, observation, strict=True))

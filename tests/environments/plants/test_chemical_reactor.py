@@ -145,11 +145,11 @@ def test_a_cold_reactor_gathers_what_runs_away_later():
 
 def test_sensors_err_by_what_is_stated_and_only_where_asked():
     exact, noisy = reactor(), reactor(sensor_noise=1.0)
-    assert exact.seen()["reactor_temperature"] == exact.state.temperature
+    assert exact.seen()["temperature"] == exact.state.temperature
     errors = []
     for _ in range(400):
         noisy.step(0.004, 2.9, 0.03)
         seen = noisy.seen()
-        errors.append([seen["reactor_temperature"] - noisy.state.temperature, seen["pressure"] - noisy.state.pressure])
+        errors.append([seen["temperature"] - noisy.state.temperature, seen["pressure"] - noisy.state.pressure])
     np.testing.assert_allclose(np.std(errors, axis=0), [0.3, 2e3], rtol=0.15)
     np.testing.assert_allclose(np.mean(errors, axis=0) / [0.3, 2e3], 0.0, atol=0.2)
