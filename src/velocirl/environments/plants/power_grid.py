@@ -27,7 +27,7 @@ import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, float32, random, record
 from velocirl.controllers import PID, Loop
-from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise
+from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
 from velocirl.environments.plants.power_network import (
     BASE,
     BUSES,
@@ -211,11 +211,12 @@ def step(state, params, action, rng):
     state.frequency_change = (state.frequency - before) / TIME_STEP
     state.charge = clipped(state.charge - state.battery * (TIME_STEP / HOUR), 0.0, BATTERY_ENERGY)
 
+    exciter = share_of(TIME_STEP, params.exciter_lag)
     for unit in range(UNITS):
         wanted = clipped(action[4 + unit], LOWEST[4], HIGHEST[4])
-        state.voltage[unit] = lagged(state.voltage[unit], wanted, params.exciter_lag, TIME_STEP)
+        state.voltage[unit] = lagged(state.voltage[unit], wanted, exciter)
     wanted = clipped(action[7], -COMPENSATOR_POWER, COMPENSATOR_POWER)
-    state.compensator = lagged(state.compensator, wanted, params.exciter_lag, TIME_STEP)
+    state.compensator = lagged(state.compensator, wanted, exciter)
     transmit(state, params)
     return margin(state, params), False
 
@@ -223,7 +224,7 @@ def step(state, params, action, rng):
 def disturb(state, params, rng):
     """Let loads and wind wander, and draw what sensors will add to them."""
     state.load_level = clipped(state.load_level + state.load_ramp * TIME_STEP, 0.6, 1.2)
-    share = TIME_STEP / (params.memory + TIME_STEP)
+    share = share_of(TIME_STEP, params.memory)
     spread = params.load_deviation * sqrt(share * (2.0 - share))
     for town in range(TOWNS):
         chance = random.uniform(rng, -1.0, 1.0)
@@ -231,7 +232,7 @@ def disturb(state, params, rng):
         stray = (1.0 - share) * state.stray[town] + spread * noise(rng) + (jump if chance > 0.0 else -jump)
         state.stray[town] = clipped(stray, -0.3, 0.3)
         state.load[town] = TOWN_LOADS[town] * (state.load_level + state.stray[town])
-    wind = drifted(state.wind, params.wind_mean, params.wind_deviation, params.memory, TIME_STEP, rng)
+    wind = drifted(state.wind, params.wind_mean, params.wind_deviation, share, rng)
     state.wind = clipped(wind, 0.0, WIND_POWER)
     state.sensor_errors[0] = params.frequency_noise * noise(rng)
     for meter in range(4):

@@ -29,7 +29,7 @@ import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, float32, float64, random, record
 from velocirl.controllers import PID, Loop
-from velocirl.environments.plants.instruments import clipped, drifted, lagged, noise
+from velocirl.environments.plants.instruments import clipped, drifted, lagged, noise, share_of
 
 JOINTS = 7
 TIME_STEP = 0.01  # s
@@ -208,12 +208,13 @@ def all_of(joints):
 
 
 def step(state, params, action, rng):
+    cable, drive = share_of(TIME_STEP, params.cable_time), share_of(TIME_STEP, params.drive_lag)
     for k in range(2):
-        state.cable[k] = drifted(state.cable[k], 0.0, params.cable_deviation, params.cable_time, TIME_STEP, rng)
+        state.cable[k] = drifted(state.cable[k], 0.0, params.cable_deviation, cable, rng)
     effort = 0.0
     for joint in range(JOINTS):
         wanted = clipped(action[joint], -LARGEST_TORQUE[joint], LARGEST_TORQUE[joint])
-        state.torque[joint] = lagged(state.torque[joint], wanted, params.drive_lag, TIME_STEP)
+        state.torque[joint] = lagged(state.torque[joint], wanted, drive)
         effort += (state.torque[joint] / LARGEST_TORQUE[joint]) ** 2 / JOINTS
 
     # Runge and Kutta's method of fourth order, torques and cable held constant.
