@@ -40,8 +40,7 @@ from velocirl.environments.plants.power_network import (
     RESISTANCE,
     TOWNS,
     UNITS,
-    VOLTAGE_BY_REACTIVE,
-    VOLTAGE_BY_VOLTAGE,
+    VOLTAGE_BY_SOURCE,
 )
 
 NOMINAL_FREQUENCY = 50.0  # Hz
@@ -295,36 +294,43 @@ def transmit(state, params):
         state.battery - state.load[2],
     )
     for line in range(8):
-        state.flow[line] = 0.0
-        for bus in range(BUSES):
-            state.flow[line] += FLOW_BY_POWER[line, bus] * injected[bus]
+        state.flow[line] = by_six(FLOW_BY_POWER, line, injected)
 
+    flow = state.flow
+    first, second = flow[0] * flow[0], flow[1] * flow[1]
+    third, fourth = flow[2] * flow[2], flow[3] * flow[3]
+    fifth, sixth = flow[4] * flow[4], flow[5] * flow[5]
+    squares = (first, second, third, fourth, fifth, sixth, flow[6] * flow[6], flow[7] * flow[7])
+    sources = (
+        state.voltage[0],
+        state.voltage[1],
+        state.voltage[2],
+        -params.power_factor * state.load[0] / BASE - by_eight(DRAWN_BY_FLOW, 3, squares),
+        (state.compensator - params.power_factor * state.load[1]) / BASE - by_eight(DRAWN_BY_FLOW, 4, squares),
+        -params.power_factor * state.load[2] / BASE - by_eight(DRAWN_BY_FLOW, 5, squares),
+    )
     for town in range(TOWNS):
-        state.voltage[UNITS + town] = 0.0
-        for other in range(TOWNS):
-            given = -params.power_factor * state.load[other] / BASE - series(state, UNITS + other)
-            if other == 1:
-                given += state.compensator / BASE
-            state.voltage[UNITS + town] += VOLTAGE_BY_REACTIVE[town, other] * given
-            state.voltage[UNITS + town] += VOLTAGE_BY_VOLTAGE[town, other] * state.voltage[other]
+        state.voltage[UNITS + town] = by_six(VOLTAGE_BY_SOURCE, town, sources)
     for unit in range(UNITS):
-        given = series(state, unit)
-        for bus in range(BUSES):
-            given += REACTIVE_BY_VOLTAGE[unit, bus] * state.voltage[bus]
+        given = by_six(REACTIVE_BY_VOLTAGE, unit, state.voltage) + by_eight(DRAWN_BY_FLOW, unit, squares)
         state.reactive[unit] = BASE * given
 
     state.losses = 0.0
     for line in range(8):
-        current = state.flow[line] / state.voltage[FROM[line]]
+        current = flow[line] / state.voltage[FROM[line]]
         state.losses += RESISTANCE[line] * current * current / BASE
 
 
-def series(state, bus):
-    """The reactive power, per unit, that lines take up at their end at a bus."""
-    drawn = 0.0
-    for line in range(8):
-        drawn += DRAWN_BY_FLOW[bus, line] * state.flow[line] * state.flow[line]
-    return drawn
+# Products with the row of a matrix, written out: a loop within a loop would keep fleets from being vectorised.
+
+
+def by_six(matrix, k, of):
+    first = matrix[k, 0] * of[0] + matrix[k, 1] * of[1] + matrix[k, 2] * of[2]
+    return first + matrix[k, 3] * of[3] + matrix[k, 4] * of[4] + matrix[k, 5] * of[5]
+
+
+def by_eight(matrix, k, of):
+    return by_six(matrix, k, of) + matrix[k, 6] * of[6] + matrix[k, 7] * of[7]
 
 
 def margin(state, params):

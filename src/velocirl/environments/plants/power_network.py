@@ -40,8 +40,8 @@ _susceptance = incidence().T @ _branches
 _towns = np.linalg.inv(_susceptance[UNITS:, UNITS:])
 
 FLOW_BY_POWER = (_branches @ np.linalg.pinv(_susceptance)).astype(np.float32)  # (lines, buses)
-VOLTAGE_BY_REACTIVE = _towns.astype(np.float32)  # (towns, towns), per unit
-VOLTAGE_BY_VOLTAGE = (-_towns @ _susceptance[UNITS:, :UNITS]).astype(np.float32)  # (towns, units)
+# Of the voltages of the units and of the reactive power that is given at the towns, (towns, units and towns).
+VOLTAGE_BY_SOURCE = np.concatenate([-_towns @ _susceptance[UNITS:, :UNITS], _towns], axis=1).astype(np.float32)
 REACTIVE_BY_VOLTAGE = _susceptance[:UNITS].astype(np.float32)  # (units, buses), per unit
 # What a line draws at each of its ends, per unit of reactive power by the square of its flow in MW, (buses, lines).
 DRAWN_BY_FLOW = (0.5 * np.abs(incidence().T) * REACTANCE / BASE**2).astype(np.float32)
