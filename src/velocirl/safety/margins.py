@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.constraints import Constraint
+from velocirl.engine.constraints import Constraint, constraining
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
 
@@ -32,10 +32,7 @@ class Margins:
         """The environment with limits that are so much narrower; those that are parameters `narrow` changes."""
         if not self._margins:
             return self._environment
-        twin = object.__new__(Environment)
-        vars(twin).update(vars(self._environment))
-        vars(twin).update(constraints=tuple(map(self._tightened, self._environment.constraints)))
-        return twin
+        return constraining(self._environment, tuple(map(self._tightened, self._environment.constraints)))
 
     def _tightened(self, constraint: Constraint) -> Constraint:
         margin = self._margins.get(constraint.name, 0.0)
