@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleets.fleet import SAVED, LendingTarget, seed_copies
+from velocirl.engine.fleets.fleet import LendingTarget, saved, seed_copies
 from velocirl.engine.fleets.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
@@ -29,7 +29,8 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
     the new episode, its row of `infos["final_obs"]` the last of the old one, whose return and length are in
-    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. With `copy=False`, `step` gives the
+    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. What a step violates is in
+    `infos["costs"]`, a column for each constraint, and `infos["cost"]`, their sum. With `copy=False`, `step` gives the
     engine's own arrays, which the next step overwrites.
     """
 
@@ -88,10 +89,11 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         copies = self._copies
         self._gate.take(actions)
         observations = self._advance()
-        infos = self.mask_info()
+        costs = self.cost_info(copies.costs)
+        infos = self.mask_info() | costs
         ended = copies.terminated | copies.truncated
         if np.count_nonzero(ended):
-            infos |= self.ends(ended)
+            infos |= self.ends(ended, costs)
         return (
             observations,
             self.given(copies.reward),
@@ -146,7 +148,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
-        return self.read(SAVED)
+        return self.read(saved(self.environment))
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
@@ -228,15 +230,19 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._np_random_seed = seed_copies(rng, seed, chosen)
         self.write({"rng": rng})
 
-    def ends(self, ended: Any) -> Infos:
-        """What is told of the episodes that ended, where Gymnasium's vectors tell it for this autoreset mode."""
+    def ends(self, ended: Any, costs: Infos) -> Infos:
+        """What is told of the episodes that ended where Gymnasium's vectors tell it; `costs` are of their last step."""
         copies = self._copies
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
+        final: Infos = {"episode": episode, "_episode": ended}
+        if costs:
+            episode |= self.cost_info(copies.episode_costs)
+            final |= {**costs, "_cost": ended, "_costs": ended}
         return {
             "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,
-            "final_info": {"episode": episode, "_episode": ended},
+            "final_info": final,
             "_final_info": ended,
         }
 
@@ -251,6 +257,19 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def given(self, array: Any, rows: Any = None) -> Any:
         """What the caller gets: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
         return self._recycler.copy(array, rows) if self.copy else array
+
+    def cost_info(self, costs: Any) -> Infos:
+        """What each constraint costs, and all of them together, of a step or of episodes; where there are constraints.
+
+        In each mode of resets, those of a step are of the one that was taken, whether or not an episode ended with it.
+        """
+        if not self.environment.constraints:
+            return {}
+        return {"cost": self.summed(costs), "costs": self.given(costs)}
+
+    def summed(self, costs: Any) -> Any:
+        """The sum of the costs of each copy; of few columns a product is several times as fast as a sum."""
+        return costs @ np.ones(costs.shape[1], np.float32)
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""
