@@ -25,6 +25,7 @@ import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import BaseStock, Order
+from velocirl.engine.canvas import AMBER, INK, RED, SLATE, TEAL
 from velocirl.environments.plants.instruments import clipped, noise
 
 PRODUCTS, STORES, SLOTS = 2, 4, 8  # a slot is a product in a store: slot = PRODUCTS * store + product
@@ -33,6 +34,7 @@ TOTAL_DEMAND = (36.0, 23.0)  # pallets/d of each product
 PRICE, MAKING_COST = np.array([100.0, 160.0]), (45.0, 80.0)  # EUR for a pallet
 MEAN_INCOME = TOTAL_DEMAND[0] * PRICE[0] + TOTAL_DEMAND[1] * PRICE[1]  # EUR/d
 MOST_MADE, MOST_SENT = (100.0, 60.0), 40.0  # pallets/d that may be asked for
+REPORT_ERROR = 0.05  # share of a demand
 MOST_STOCK = 2000.0  # pallets of a product, beyond which there is no place at all
 
 SIGNALS = {  # name: unit, range
@@ -74,7 +76,7 @@ class Params:
     season: float32 = between(7.0, 1000.0, default=90.0)  # d
     season_amplitude: float32 = between(0.0, 0.9, default=0.3)
     patience: float32 = between(0.0, 10.0, default=3.0)  # d of mean demand that customers let a store owe
-    report_noise: float32 = between(0.0, 1.0, default=0.05)  # of the demands that stores report, as a share
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: the demands that stores report are off by 5%
     smoothing_time: float32 = between(0.0, 100.0, default=7.0)  # d, of forecasts
     service_time: float32 = between(0.0, 100.0, default=10.0)  # d, of the service level
     holding_cost: float32 = 2.0  # EUR/d for a pallet in a store or the warehouse
@@ -173,7 +175,7 @@ def serve_in(state, params, rng, level, slot):
     """Let customers of one product come to one store; gives what that earns, the demand, and what is served at once."""
     smoothing = 1.0 / (params.smoothing_time + 1.0)
     demand = MEAN_DEMAND[slot] * max(level * (1.0 + params.demand_deviation * noise(rng)), 0.0)
-    reported = demand * max(1.0 + params.report_noise * noise(rng), 0.0)
+    reported = demand * max(1.0 + REPORT_ERROR * params.sensor_noise * noise(rng), 0.0)
     state.forecast[slot] += smoothing * (reported - state.forecast[slot])
     on_hand, owed = max(state.stock[slot], 0.0), max(-state.stock[slot], 0.0)
     at_once = min(on_hand, demand)
@@ -238,6 +240,20 @@ def owed(state, params):
     return total
 
 
+def draw(state, params, canvas):
+    canvas.view(0.0, 6.0, -1.0, 3.0)
+    canvas.rectangle(0.2, 0.0, 1.2, 0.8, RED if state.broken > 0 else SLATE)
+    for product, color in enumerate((TEAL, AMBER)):
+        left = 1.6 + 0.4 * product
+        canvas.rectangle(left, 0.0, left + 0.35, state.warehouse[product] / 100.0, color)
+        for store in range(STORES):
+            stock, left = state.stock[PRODUCTS * store + product], 2.8 + 0.8 * store + 0.35 * product
+            canvas.rectangle(
+                left, min(stock, 0.0) / 30.0, left + 0.3, max(stock, 0.0) / 30.0, color if stock > 0 else RED
+            )
+    canvas.line(0.0, 0.0, 6.0, 0.0, 0.03, INK)
+
+
 def base_stock(made, sent):
     """Orders up to levels: of the echelon of each product, and of each slot in days of its mean demand."""
     orders = []
@@ -262,6 +278,7 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    draw=draw,
     signals={name: signal[0] for name, signal in SIGNALS.items()},
     actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
     constraints=(
@@ -272,7 +289,7 @@ environment = Environment(
     ),
     scenarios={
         "nominal": {},
-        "disturbed": {"demand_deviation": 0.5, "season_amplitude": 0.4, "breakdown_rate": 0.01, "report_noise": 0.2},
+        "disturbed": {"demand_deviation": 0.5, "season_amplitude": 0.4, "breakdown_rate": 0.01, "sensor_noise": 1.0},
         "degraded": {"capacity": 80.0, "production_time": 4.0, "shipping_time": 3.0},
     },
     controller=base_stock(made=11.0, sent=5.0),
