@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
     from velocirl.training.playing import record_video
+    from velocirl.trajectories.rollout import rollout
+    from velocirl.trajectories.trajectory import Trajectory
 
 __version__ = "0.1.0.dev0"
 
@@ -38,6 +40,8 @@ _FOR_TRAINING = {
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
     "velocirl.runs.callback": ("Callback",),
     "velocirl.runs.curves.figures": ("read_metrics",),
+    "velocirl.trajectories.rollout": ("rollout",),
+    "velocirl.trajectories.trajectory": ("Trajectory",),
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
@@ -62,6 +66,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "NumericalError",
     "StopOnReward",
     "TabularModel",
+    "Trajectory",
     "Tuple",
     "adapters",
     "between",
@@ -85,6 +90,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "read_metrics",
     "record",
     "record_video",
+    "rollout",
     "uint8",
     "uniform",
     "value_iteration",

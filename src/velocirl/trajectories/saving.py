@@ -1,0 +1,29 @@
+"""A trajectory in a file, as the ending of its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from velocirl.runs.state_file import write_whole
+from velocirl.trajectories.tables import as_csv, as_npz
+from velocirl.trajectories.trajectory import Trajectory
+
+WRITERS: dict[str, Callable[[Trajectory], bytes]] = {".csv": as_csv, ".npz": as_npz}
+
+
+def save_trajectory(trajectory: Trajectory, path: str | Path) -> Path:
+    """Write it whole or not at all; what was there before stays until then."""
+    path = trajectory_path(path)
+    write_whole(path, [WRITERS[path.suffix.lower()](trajectory)])
+    return path
+
+
+def trajectory_path(path: str | Path) -> Path:
+    """Where a trajectory can be written; anything else is refused."""
+    path = Path(path)
+    if path.suffix.lower() not in WRITERS:
+        raise ValueError(f"{path} must end in {', '.join(list(WRITERS)[:-1])} or {list(WRITERS)[-1]}")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no directory {path.parent}")
+    return path
