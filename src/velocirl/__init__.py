@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from velocirl.algorithms import algorithm_modules
 from velocirl.engine import random
 from velocirl.engine.compiler.clearing import clear
+from velocirl.engine.constraints import Constraint
 from velocirl.engine.drawing import log_uniform, uniform
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
@@ -54,6 +55,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Box",
     "Callback",
     "Checkpoint",
+    "Constraint",
     "DefinitionError",
     "Dict",
     "Discrete",

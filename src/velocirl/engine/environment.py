@@ -15,9 +15,11 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from velocirl.engine import registry
 from velocirl.engine.action_parts import check_parts, counts_of, has_parts
+from velocirl.engine.constraints import Constraint, checked_constraints
 from velocirl.engine.drawing import drawing
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.framing import check_framing, framing, stacked_space
+from velocirl.engine.operating import check_operation
 from velocirl.engine.records import NO_PARAMS, Record
 
 SIGNATURES = {
@@ -47,6 +49,10 @@ class Environment:
     `stack=4` agents see the four newest frames, oldest first, as an array (4, *shape of a frame), which an episode's
     first frame fills. The `observation` that is given is the space of one frame; afterwards `frame` is that space, and
     `observation` that of what agents see.
+
+    `constraints` are limits that must be kept, see `Constraint`. `signals` and `actuators` name the numbers of an
+    observation and of an action with their units, in their order; `scenarios` are parameters by the name of a way to
+    operate it, `make(..., scenario="disturbed")`; `controller` is one to compare with, that has `predict`.
 
     An action is a number (Discrete), an array (MultiDiscrete, Box) or several parts at once: of a Dict they are fields,
     `action.kind`, `action.force[0]`; of a Tuple they have places, `action[0]`, `action[1][0]`.
@@ -84,6 +90,11 @@ class Environment:
     draw: Callable[..., Any] | None = None
     text: Callable[..., Any] | None = None
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
+    signals: Mapping[str, str] = field(default_factory=dict)
+    actuators: Mapping[str, str] = field(default_factory=dict)
+    scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    controller: Any = None
     frame: gymnasium.Space = field(init=False)  # what is seen at one moment; `observation` is that of the stack
     drawn: tuple[str, ...] = field(default=(), init=False)  # parameters that copies draw, see `drawing`
     plain: Environment | None = field(default=None, init=False)  # the same without draws, where there are some
@@ -112,7 +123,15 @@ class Environment:
                 raise DefinitionError(f"{self.id}: options names {name!r}{self.params.suggestion(name)}")
         object.__setattr__(self, "frame", self.observation)
         object.__setattr__(self, "observation", stacked_space(self.frame, self.stack))
+        check_operation(self)
+        object.__setattr__(self, "constraints", checked_constraints(self))
         registry.register(self)
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """Its scalar functions by their names: what somebody wrote, and is compiled."""
+        values = {f"constraint {one.name}": one.value for one in self.constraints if callable(one.value)}
+        return {name: getattr(self, name) for name in COMPILED if getattr(self, name) is not None} | values
 
     @property
     def double(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from velocirl.engine.fleets.fleet import SAVED
+from velocirl.engine.fleets.fleet import saved
 from velocirl.vector.native import FleetVectorEnv
 
 
@@ -68,7 +68,7 @@ class _Adapter(VectorWrapper):
         missing = {"waiting", "final_observation"} - set(state)
         if missing:
             raise ValueError(f"a fleet's state in this autoreset mode has {', '.join(sorted(missing))} too")
-        observations = self.env.set_state({name: state[name] for name in state if name in SAVED})
+        observations = self.env.set_state({name: state[name] for name in state if name in saved(self.env.environment)})
         self._waiting = np.array(state["waiting"], np.bool_)
         self.env.copies.final_observation[...] = state["final_observation"]
         return self._with_ends(observations)
@@ -98,7 +98,7 @@ class NextStep(_Adapter):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the copies in the midst of an episode; those that wait begin theirs."""
         waiting = self._waiting
-        standing = {name: getattr(self.env.copies, name)[waiting] for name in SAVED}
+        standing = {name: getattr(self.env.copies, name)[waiting] for name in saved(self.env.environment)}
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._leave_final_observations(infos)
         if waiting.any():
@@ -111,8 +111,13 @@ class NextStep(_Adapter):
             rewards[waiting], terminated[waiting], truncated[waiting] = 0.0, False, False
             if "action_mask" in infos:
                 infos["action_mask"][waiting] = standing["mask"]
+            for name in ("cost", "costs"):
+                if name in infos:
+                    infos[name] = np.where(waiting.reshape(-1, *(1,) * (infos[name].ndim - 1)), 0, infos[name])
             if "final_info" in infos:
-                infos["_final_info"] = infos["final_info"]["_episode"] = infos["_final_info"] & ~waiting
+                infos["_final_info"] = infos["_final_info"] & ~waiting
+                told = infos["final_info"]
+                told |= {name: infos["_final_info"] for name in ("_episode", "_cost", "_costs") if name in told}
         self._waiting = terminated | truncated
         return self._with_ends(observations), rewards, terminated, truncated, infos
 

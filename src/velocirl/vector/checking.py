@@ -14,13 +14,13 @@ from velocirl.engine.checking.rehearsal import problems
 from velocirl.engine.checking.telling import described
 from velocirl.engine.environment import COMPILED, Environment
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.fleets.fleet import SAVED
+from velocirl.engine.fleets.fleet import saved
 from velocirl.engine.fleets.sampling import sampler
 from velocirl.engine.framing import whole_frame
 from velocirl.engine.records import with_attributes
 from velocirl.vector.native import FleetVectorEnv
 
-COMPARED = (*SAVED, "reward", "terminated", "truncated")
+OUTCOMES = ("reward", "terminated", "truncated", "costs")
 COPIES = 64
 STEPS = 64
 SEEDS = 4
@@ -46,8 +46,8 @@ def check_env(environment: str | Environment, *, quiet: bool = False) -> None:
 
 def _checked(environment: Environment) -> str:
     """What was looked at, for whoever wants to know how much that says."""
-    functions = [name for name in COMPILED if getattr(environment, name) is not None]
-    others = " and ".join(functions[2:])  # observe, and legal where there is one
+    functions = list(environment.functions)
+    others = " and ".join(functions[2:])  # observe, legal where there is one, values that are constrained
     return "\n".join(
         [
             f"{environment.id} is sound, as far as random actions show:",
@@ -98,16 +98,17 @@ def _impurities(environment: Environment) -> Iterator[str]:
     ]
     if environment.legal:
         writers.append(("legal", environment.legal, np.zeros(environment.num_masked, np.int8)))
-    for name, function, row in writers:
+    readers = [(name, function, ()) for name, function in environment.functions.items() if name not in COMPILED]
+    for name, function, row in [*((name, function, (row,)) for name, function, row in writers), *readers]:
         before = rows.copy()
-        function(states[0], params, row)
+        function(states[0], params, *row)
         if not _same("state", before, rows):
             yield _told(environment, name, "changes the state; only reset and step may do that")
 
 
 def _told(environment: Environment, name: str, what: str) -> str:
     """What is wrong with a function as a whole, and where it is."""
-    code = getattr(environment, name).__code__
+    code = environment.functions[name].__code__
     return described(environment.id, name, what, f"{code.co_filename}:{code.co_firstlineno}")
 
 
@@ -126,7 +127,7 @@ def _differences(environment: Environment, compiled: FleetVectorEnv) -> Iterator
         compiled.set_state(python.get_state())  # whose random streams have moved
         for fleet in (python, compiled):
             fleet.step(actions)
-        for name in COMPARED:
+        for name in (*saved(environment), *OUTCOMES):
             for place, one, other in _columns(name, getattr(python.copies, name), getattr(compiled.copies, name)):
                 copy = _first_difference(one, other)
                 if copy is not None and place not in told:

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.framing import with_frames
+from velocirl.engine.operating import params_in
 from velocirl.vector.autoreset import with_autoreset
 from velocirl.vector.gymnasium_ids import explained, find_spec, import_for
 from velocirl.vector.host.copies import Source
@@ -33,16 +34,19 @@ def make(
     preprocess: Preprocess | None = None,
     skip: int | None = None,
     stack: int | None = None,
+    scenario: str | None = None,
     **params: Any,
 ) -> gymnasium.Env:
     """One environment with Gymnasium's interface: `make("CartPole-v1", gravity=5.0)`, `make("gym:Acrobot-v1")`.
 
     An episode is cut off after `max_episode_steps`, or after the environment's own where that is None; -1: never. A
     native environment that neither skips nor stacks by itself does with `skip` and `stack`, see `Environment`; the
-    pictures of one of Gymnasium's are preprocessed as `make_vec` says.
+    pictures of one of Gymnasium's are preprocessed as `make_vec` says. `scenario` names parameters that an environment
+    is known to be operated with, of which `params` replace some.
     """
     frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
+        _refuse_scenario(environment, scenario)
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
         name = environment.removeprefix(GYMNASIUM)
         arguments = {"max_episode_steps": max_episode_steps, **rendering, **frames, **params}
@@ -56,6 +60,7 @@ def make(
     for name in params:
         if name not in found.params.fields:
             raise _unexpected(found, "make", name, found.params.suggestion(name))
+    params = params_in(found, scenario, params)
     return SingleEnv(found, device=device, render_mode=render_mode, params=params, max_episode_steps=max_episode_steps)
 
 
@@ -76,6 +81,7 @@ def make_vec(
     preprocess: Preprocess | None = None,
     skip: int | None = None,
     stack: int | None = None,
+    scenario: str | None = None,
     **options: Any,
 ) -> VectorEnv:
     """A fleet with Gymnasium's vector interface.
@@ -84,14 +90,15 @@ def make_vec(
     debug, "python"; `params` sets fields of its Params, for all copies, one value for each, or `uniform(5, 15)` and
     `log_uniform` to draw one for each copy and episode. With `check`, every index of its functions is tested, and a
     wrong one is told with its line, copy and step. "gym:ID" runs any of Gymnasium's environments in this process or,
-    with `workers`, in processes; further options go to it. Episodes are cut off, and frames skipped and stacked, as
-    `make` says.
+    with `workers`, in processes; further options go to it. Episodes are cut off, frames skipped and stacked, and a
+    `scenario` chosen, as `make` says.
 
     `preprocess="atari"` shows the pictures of a gym: environment as papers do, in stacks of (4, 84, 84). Each part is a
     switch: "atari(skip=4, stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30)".
     """
     frames = {name: value for name, value in (("skip", skip), ("stack", stack)) if value is not None}
     if isinstance(environment, str) and environment.startswith(GYMNASIUM):
+        _refuse_scenario(environment, scenario)
         ours = (
             ("device", device, "cpu"),
             ("threads", threads, None),
@@ -126,8 +133,8 @@ def make_vec(
 
         fleet_class = CUDAFleetVectorEnv
     fleet = fleet_class(
-        found, num_envs, seed=seed, device=device, threads=threads, params=params, copy=copy, render_mode=render_mode,
-        check=check, max_episode_steps=max_episode_steps,
+        found, num_envs, seed=seed, device=device, threads=threads, params=params_in(found, scenario, params),
+        copy=copy, render_mode=render_mode, check=check, max_episode_steps=max_episode_steps,
     )  # fmt: skip
     fleet.target.prepare()  # a fault in a function shows here, not at the first step
     return with_autoreset(fleet, AutoresetMode(autoreset_mode))
@@ -143,6 +150,11 @@ def make_vec_registered(*, environment: str, num_envs: int, **options: Any) -> V
     fields = registry.find(environment).params.fields
     params = {name: options.pop(name) for name in fields if name in options}
     return make_vec(environment, num_envs, params={**options.pop("params", {}), **params}, **options)
+
+
+def _refuse_scenario(environment: str, scenario: str | None) -> None:
+    if scenario is not None:
+        raise ValueError(f"{environment} has no scenario {scenario!r}: native environments may have some")
 
 
 def _unexpected(environment: Environment, function: str, name: str, advice: str) -> TypeError:

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from velocirl.engine.environment import Environment
-from velocirl.engine.fleets.fleet import SAVED, LendingTarget, seed_copies
+from velocirl.engine.fleets.fleet import LendingTarget, saved, seed_copies
 from velocirl.engine.fleets.fleet_state import check_fleet
 from velocirl.engine.naming import nearest
 from velocirl.vector.native_copies import NativeCopies, own
@@ -29,7 +29,8 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     A finished copy starts its next episode within the same step (SAME_STEP): its row of `observations` is the first of
     the new episode, its row of `infos["final_obs"]` the last of the old one, whose return and length are in
-    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. With `copy=False`, `step` gives the
+    `infos["final_info"]["episode"]`; rows of other copies mean nothing there. What a step violates is in
+    `infos["costs"]`, a column for each constraint, and `infos["cost"]`, their sum. With `copy=False`, `step` gives the
     engine's own arrays, which the next step overwrites.
     """
 
@@ -88,7 +89,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         copies = self._copies
         self._gate.take(actions)
         observations = self._advance()
-        infos = self.mask_info()
+        infos = self.mask_info() | self.cost_info()
         ended = copies.terminated | copies.truncated
         if np.count_nonzero(ended):
             infos |= self.ends(ended)
@@ -146,7 +147,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """All that decides the future of the fleet, as arrays: to save, to look at, or to go back to."""
-        return self.read(SAVED)
+        return self.read(saved(self.environment))
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> Any:
         """Go back to what `get_state` gave, of this fleet or of one like it; returns the observations."""
@@ -233,10 +234,14 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         copies = self._copies
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
+        final: Infos = {"episode": episode, "_episode": ended}
+        if self.environment.constraints:
+            episode |= self.cost_info(copies.episode_costs)
+            final |= {**self.cost_info(), "_cost": ended, "_costs": ended}
         return {
             "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,
-            "final_info": {"episode": episode, "_episode": ended},
+            "final_info": final,
             "_final_info": ended,
         }
 
@@ -251,6 +256,20 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def given(self, array: Any, rows: Any = None) -> Any:
         """What the caller gets: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
         return self._recycler.copy(array, rows) if self.copy else array
+
+    def cost_info(self, costs: Any = None) -> Infos:
+        """What each constraint costs, and all of them, in the last step or as given; where there are constraints.
+
+        In each mode of resets, costs are those of the step that was taken, whether or not an episode ended with it.
+        """
+        if not self.environment.constraints:
+            return {}
+        costs = self._copies.costs if costs is None else costs
+        return {"cost": self.summed(costs), "costs": self.given(costs)}
+
+    def summed(self, costs: Any) -> Any:
+        """The sum of the costs of each copy."""
+        return costs.sum(axis=1)
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""

@@ -34,7 +34,7 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
             self._gate.take(engine.parts_on_host(actions))
             copies.action.copy_to_device(self._gate.into)
         self.target.advance()
-        infos = self.mask_info() | self.ends(self.target.ended())
+        infos = self.mask_info() | self.cost_info() | self.ends(self.target.ended())
         return (
             self.given(self.seen(copies.observation)),
             self.given(copies.reward),
@@ -63,6 +63,10 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
     def given(self, array: Any, rows: Any = None) -> Any:  # noqa: ARG002 - all rows are as fast as some
         """What the caller gets: a copy on the device, or with `copy=False` the engine's own array."""
         return engine.duplicate(array) if self.copy else array
+
+    def summed(self, costs: Any) -> Any:
+        """The sum of the costs of each copy, on the device."""
+        return self.target.summed(costs)
 
     def write(self, arrays: Mapping[str, Any]) -> None:
         """Replace what arrays of the copies hold."""

@@ -63,7 +63,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         self._gate.take_one(action)
         self.target.advance()
         terminated, truncated = bool(copies.terminated[0]), bool(copies.truncated[0])
-        infos = self._infos()
+        infos = self._infos() | self._costs()
         seen, state = copies.observation, copies.state
         ended = terminated or truncated
         if ended:
@@ -111,6 +111,13 @@ class SingleEnv(NativeCopies, gymnasium.Env):
 
     def _infos(self) -> dict[str, Any]:
         return {"action_mask": self.copies.mask[0].copy()} if self.environment.legal else {}
+
+    def _costs(self) -> dict[str, Any]:
+        """What the last step violated, where there are constraints."""
+        if not self.environment.constraints:
+            return {}
+        costs = self.copies.costs[0]
+        return {"cost": float(costs.sum()), "costs": costs.copy()}
 
     def _show_window(self) -> None:
         if self.render_mode == "human":

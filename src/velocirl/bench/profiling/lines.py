@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from velocirl.engine.environment import COMPILED, Environment
+from velocirl.engine.environment import Environment
 from velocirl.training.source import Source
 from velocirl.vector.making import make
 from velocirl.vector.native import FleetVectorEnv
@@ -156,8 +156,7 @@ def _report(
 
 def _native_functions(environment: Environment) -> tuple[list[FunctionType], list[FunctionType]]:
     """The functions that the engine calls, and those of the same files that they call in turn."""
-    named = [getattr(environment, name) for name in COMPILED]
-    entries = [function for function in named if function is not None]
+    entries = list(environment.functions.values())
     return entries, list(_called(entries))
 
 

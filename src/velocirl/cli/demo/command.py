@@ -11,7 +11,6 @@ import velocirl
 from velocirl.cli.demo.strip import show_copies
 from velocirl.cli.parsing import Parser, number
 from velocirl.engine import registry
-from velocirl.engine.environment import COMPILED
 from velocirl.monitor.console import make_console
 from velocirl.monitor.display import Display
 from velocirl.monitor.words import say_count, say_figure, say_seconds
@@ -54,8 +53,7 @@ def demo(arguments: Sequence[str]) -> None:
 def _lines() -> int:
     """How long the definition of the environment is."""
     environment = registry.find(ENVIRONMENT)
-    functions = [getattr(environment, name) for name in COMPILED if getattr(environment, name) is not None]
-    lines = sum(len(inspect.getsource(function).splitlines()) for function in functions)
+    lines = sum(len(inspect.getsource(function).splitlines()) for function in environment.functions.values())
     return lines + len(environment.state.fields) + len(environment.params.fields)
 
 

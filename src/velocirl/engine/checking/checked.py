@@ -19,7 +19,6 @@ import numpy as np
 
 from velocirl.engine.checking.telling import failed
 from velocirl.engine.compiler.registers import as_rows
-from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleets.fleet import allocate
 from velocirl.engine.fleets.lifecycle import Copies, Lifecycle
@@ -126,9 +125,7 @@ class Watch:
         return None
 
     def _function(self, error: Exception) -> str:
-        codes = {
-            getattr(self._environment, name).__code__: name for name in COMPILED if getattr(self._environment, name)
-        }
+        codes = {function.__code__: name for name, function in self._environment.functions.items()}
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code not in codes:
             trace = trace.tb_next

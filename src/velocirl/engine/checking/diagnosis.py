@@ -14,7 +14,6 @@ from numba.core.compiler import run_frontend
 from velocirl.engine.checking.syntax import Finding, without_form
 from velocirl.engine.checking.telling import described, missing_field, own_functions
 from velocirl.engine.compiler.printing import NEEDS_INTERPRETER
-from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _seen(environment: Environment, place: str) -> tuple[str, str, str] | None:
 
 def _place(environment: Environment, text: str) -> tuple[str, str]:
     """The function and line named in numba's message; helpers count for the function that calls them."""
-    functions = {name: getattr(environment, name) for name in COMPILED if getattr(environment, name) is not None}
+    functions = environment.functions
     files = {os.path.realpath(function.__code__.co_filename) for function in functions.values()}
     # Numba shortens file names to relative ones.
     places = [(os.path.realpath(found["file"]), int(found["line"])) for found in _places(text)]

@@ -19,6 +19,8 @@ from velocirl.engine import random
 from velocirl.engine.checking.patience import Patience
 from velocirl.engine.checking.syntax import array_as_number, bound_anew, formatted_text, returns
 from velocirl.engine.checking.telling import described, failed, own_functions
+from velocirl.engine.constraints import violating
+from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleets.fleet import allocate
 from velocirl.engine.fleets.sampling import sampler
@@ -121,7 +123,16 @@ class _Run:
             raise self._problem("step", f"returns terminated as {terminated!r}; return a bool, such as `x > limit`")
         if not terminated:
             self._check_bounds("step")
-        return bool(terminated)
+        return bool(terminated) | self._violates_critically()
+
+    def _violates_critically(self) -> bool:
+        """Look at what is constrained; says whether that ends the episode."""
+        for name in self.environment.functions.keys() - COMPILED:
+            value = self._call(name, self.state, self.params)
+            if not isinstance(value, (numbers.Real, np.number)):
+                raise self._problem(name, f"gives {_short(value)}; return a number")
+        violated = violating(self.environment)(self.state, self.params)
+        return any(one.critical and violated >> place & 1 for place, one in enumerate(self.environment.constraints))
 
     def _check_bounds(self, name: str) -> None:
         """While an episode goes on, fields lie between the bounds that the record gives them."""
@@ -199,7 +210,7 @@ class _Run:
         self._report(self._seeing, f"{what} {highest}; widen the space, or scale what is written")
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        function = getattr(self.environment, name)
+        function = self.environment.functions[name]
         try:
             return self._patience.call(function, *arguments)
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told with its line
@@ -235,7 +246,7 @@ class _Run:
         self.found.setdefault(re.sub(r"[-\d.e+]+", "#", str(problem)), problem)
 
     def _problem(self, name: str, what: str, line: int | None = None) -> DefinitionError:
-        code = getattr(self.environment, name).__code__
+        code = self.environment.functions[name].__code__
         place = f"{code.co_filename}:{line or code.co_firstlineno}"
         return DefinitionError(described(self.environment.id, name, what, place))
 

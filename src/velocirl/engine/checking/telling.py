@@ -13,7 +13,6 @@ from velocirl.engine.action_parts import action_type, has_parts
 from velocirl.engine.checking.patience import TookTooLong
 from velocirl.engine.checking.syntax import STATE, array_as_number, number_as_array
 from velocirl.engine.compiler.fingerprint import functions_reached
-from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import Record
 
@@ -25,10 +24,8 @@ LIBRARIES = ("velocirl", "numba", "numpy")  # whose functions nobody has to read
 
 def own_functions(environment: Environment) -> Iterator[tuple[str, FunctionType]]:
     """The functions that somebody wrote for an environment: its own, and those that they call; and for which."""
-    for name in COMPILED:
-        own = getattr(environment, name)
-        reached = functions_reached(own) if own is not None else ()
-        for function in sorted(reached, key=lambda one: (one is not own, one.__code__.co_firstlineno)):
+    for name, own in environment.functions.items():
+        for function in sorted(functions_reached(own), key=lambda one: (one is not own, one.__code__.co_firstlineno)):
             if function is own or function.__module__.partition(".")[0] not in LIBRARIES:
                 yield name, function
 
@@ -37,7 +34,7 @@ def failed(environment: Environment, name: str, error: Exception, moment: str = 
     """What one of an environment's functions raised in plain Python, with its line and, if known, the moment."""
     frames = list(traceback.walk_tb(error.__traceback__))
     # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
-    file = getattr(environment, name).__code__.co_filename
+    file = environment.functions[name].__code__.co_filename
     frame, line = ([one for one in frames if one[0].f_code.co_filename == file] or frames)[-1]
     what = str(error) if isinstance(error, TookTooLong) else _explain(error, environment, frame, line)
     what += f" ({moment})" if moment else ""

@@ -16,11 +16,16 @@ from velocirl.engine.allowance import claim
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.lifecycle import Copies
 
-# The arrays that decide a fleet's future, and those that say what is seen now.
+# The arrays that decide the future of any fleet, and those that say what is seen now.
 SAVED = ("state", "params", "rng", "elapsed", "total", "observation", "mask")
 LINE = 64  # bytes of a line of the cache
 NO_LIMIT = 2**31 - 1  # steps: more than the counter of an episode could hold
 TARGETS = {"cpu": "CPUTarget", "cuda": "CUDATarget", "python": "PythonTarget"}
+
+
+def saved(environment: Environment) -> tuple[str, ...]:
+    """Those of an environment's fleet: with constraints, also the costs of episodes so far."""
+    return (*SAVED, "cost_total") if environment.constraints else SAVED
 
 
 class Target(Protocol):
@@ -127,6 +132,7 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
         rows = environment.params.rows(count, params)
     except ValueError as error:
         raise ValueError(f"{environment.id}: {error}") from None
+    constrained = count, max(len(environment.constraints), 1)
     return Copies(
         state=aligned(environment.state.rows(count)),
         params=aligned(rows),
@@ -143,6 +149,10 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
         episode_length=aligned_zeros(count, np.int32),
         final_state=aligned(environment.state.rows(count)),
         mask=aligned_zeros((count, environment.num_masked if environment.legal else 1), np.int8),
+        violated=aligned_zeros(count, np.int32),
+        costs=aligned_zeros(constrained, np.float32),
+        cost_total=aligned_zeros(constrained, np.float32),
+        episode_costs=aligned_zeros(constrained, np.float32),
         limit=limit,
     )
 

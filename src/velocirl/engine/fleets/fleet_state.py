@@ -27,6 +27,7 @@ def fleet_specs(environment: Environment, count: int, limit: int | None = None) 
     low, high = bounds_of(environment.observation)
     last = (time_limit(environment) if limit is None else limit) - 1
     width = environment.num_masked if environment.legal else 1
+    costs = ArraySpec(np.float32, (count, len(environment.constraints)), 0)
     return {
         # What a user's function keeps for itself may be infinite; where it has bounds, it lies between them.
         "state": records(state.dtype, (count,), state.bounds, finite=False),
@@ -36,6 +37,7 @@ def fleet_specs(environment: Environment, count: int, limit: int | None = None) 
         "total": ArraySpec(np.float32, (count,)),
         "observation": ArraySpec(dtype, shape, low, high),
         "mask": ArraySpec(np.int8, (count, width), 0, 1),
+        **({"cost_total": costs} if environment.constraints else {}),
     }
 
 

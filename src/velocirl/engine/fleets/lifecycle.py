@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.compiler.registers import load, row, shaped, store
+from velocirl.engine.constraints import clearing_costs, closing, counting, judging
 from velocirl.engine.drawing import drawing_reset
 from velocirl.engine.fleets.sampling import sampler
 from velocirl.engine.framing import fill, frame_size, push, repeated_step, whole_frame
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Copies(NamedTuple):
-    """The arrays of a fleet, a row for each copy; what decides its future is state, params, rng, elapsed, total."""
+    """The arrays of a fleet, a row for each copy; what decides its future is what `fleet.saved` names."""
 
     state: NDArray[Any]  # (copies,) record
     params: NDArray[Any]  # (copies,) record
@@ -41,6 +42,10 @@ class Copies(NamedTuple):
     episode_length: NDArray[Any]  # (copies,) of the episode that ended last
     final_state: NDArray[Any]  # (copies,) record at the end of that episode
     mask: NDArray[Any]  # (copies, choices) legal actions; one unused column unless the environment has a mask
+    violated: NDArray[Any]  # (copies,) the constraints that the last step violated, as bits
+    costs: NDArray[Any]  # (copies, constraints) of the last step; one unused column unless there are constraints
+    cost_total: NDArray[Any]  # (copies, constraints) of the episode so far
+    episode_costs: NDArray[Any]  # (copies, constraints) of the episode that ended last
     limit: int  # steps after which an episode is cut off; an argument, so that another limit compiles nothing
 
 
@@ -83,6 +88,8 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
     reset, step = drawing_reset(environment), repeated_step(environment)
     shape = environment.observation.shape or (1,)
     legal = environment.legal or no_mask
+    judge, count = judging(environment), counting(environment)
+    close, clear = closing(environment), clearing_costs(environment)
     choose = sampler(environment)
     action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row
 
@@ -90,6 +97,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
         """Start a new episode."""
         copies.elapsed[i] = 0
         copies.total[i] = 0.0
+        clear(copies, i)
         reset(copies.state[i], copies.params[i], row(copies.rng, i))
 
     def move(copies, i):
@@ -97,6 +105,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
         state = load(copies.state[i])
         params = load(copies.params[i])
         reward, terminated = step(state, params, action_of(copies.action, i), row(copies.rng, i))
+        reward, terminated = judge(copies, i, state, params, reward, terminated)
         store(copies.state[i], state)
         elapsed = np.int32(copies.elapsed[i] + 1)
         copies.elapsed[i] = elapsed
@@ -108,11 +117,13 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
 
     def conclude(copies, i):
         """Where the episode ended: keep its last observation and statistics, then begin the next."""
+        count(copies, i)
         if copies.terminated[i] or copies.truncated[i]:
             observe(copies.state[i], copies.params[i], shaped(row(copies.final_observation, i), shape))
             copies.episode_return[i] = copies.total[i]
             copies.episode_length[i] = copies.elapsed[i]
             copies.final_state[i] = copies.state[i]
+            close(copies, i)
             begin(copies, i)
 
     def show(copies, i):

@@ -27,7 +27,8 @@ from velocirl.engine.targets.threads import available_cores, run_together
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
-ROWS = ("rng", "action", "observation", "final_observation", "mask")  # the arrays with a row for each copy
+# The arrays with a row for each copy.
+ROWS = ("rng", "action", "observation", "final_observation", "mask", "costs", "cost_total", "episode_costs")
 # With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
 COPIES_PER_THREAD = 2048
 

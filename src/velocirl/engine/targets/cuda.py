@@ -44,6 +44,7 @@ class CUDATarget:
         if not has_parts(environment.action):  # those are taken by the host
             self._accept = Relauncher(accepting(environment), self.translator, self)
         self._flag = Relauncher(flag_ended, self.translator)
+        self._sum = Relauncher(sum_row, self.translator)
 
     def rehearse(self) -> None:
         """Run the environment's functions in plain Python, before anything of them is compiled."""
@@ -82,6 +83,12 @@ class CUDATarget:
         flags = cuda.device_array(self._count, np.bool_)
         self._flag(self._count, self.copies.terminated, self.copies.truncated, flags)
         return flags
+
+    def summed(self, rows: Any) -> Any:
+        """The sum of each copy's row of numbers, as an array of the device."""
+        sums = cuda.device_array(self._count, rows.dtype)
+        self._sum(self._count, rows, sums)
+        return sums
 
     def accept(self, actions: Any) -> int:
         """Take actions that lie on the device; returns the first copy whose action is outside the space, or -1."""
@@ -134,6 +141,14 @@ def duplicate(array: Any) -> Any:
 def flag_ended(i, r, place, terminated, truncated, flags):  # noqa: ARG001 - as every function of an index
     """Whether copy i has ended an episode."""
     flags[i] = terminated[i] or truncated[i]
+
+
+def sum_row(i, r, place, rows, sums):  # noqa: ARG001
+    """The sum of copy i's numbers."""
+    total = rows[i, 0]
+    for k in range(1, rows.shape[1]):
+        total += rows[i, k]
+    sums[i] = total
 
 
 def accepting(environment: Environment) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from velocirl.engine.environment import COMPILED, Environment
+from velocirl.engine.environment import Environment
 from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.runtimes.process_memory import Region
@@ -74,7 +74,7 @@ def _sendable(source: Source) -> Makers:
 
 def pickle_native(environment: Environment | None) -> bytes:
     """A compiled environment as bytes from which a worker can make it, wherever its functions were written."""
-    functions = [getattr(environment, name) for name in COMPILED if getattr(environment, name) is not None]
+    functions = [] if environment is None else environment.functions.values()
     with ExitStack() as stack:
         for function in {function.__module__: function for function in functions}.values():
             stack.enter_context(pickled_by_value(function))

@@ -1,0 +1,90 @@
+"""What an environment says of itself for those who operate it: signals, actuators, scenarios, and its controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from velocirl.engine.action_parts import has_parts, parts_of
+from velocirl.engine.drawing import Draw, as_draw, drawing
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.naming import nearest
+
+if TYPE_CHECKING:
+    from velocirl.engine.environment import Environment
+
+
+def check_operation(environment: Environment) -> None:
+    """Refuse names and units that do not fit its spaces, scenarios of other parameters, and another's controller."""
+    for what, names, space in (
+        ("signals", environment.signals, environment.frame),
+        ("actuators", environment.actuators, environment.action),
+    ):
+        _check_names(environment, what, names, space)
+    if not isinstance(environment.scenarios, Mapping):
+        raise DefinitionError(f"{environment.id}: scenarios= must be a dict of params by name")
+    for name, params in environment.scenarios.items():
+        _check_scenario(environment, name, params)
+    _check_controller(environment)
+
+
+def params_in(environment: Environment, scenario: str | None, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of a scenario, and those that were given beside it, which count for more."""
+    if scenario is None:
+        return dict(params or {})
+    if scenario not in environment.scenarios:
+        instead = nearest(str(scenario), environment.scenarios)
+        raise ValueError(f"{environment.id} has no scenario {scenario!r}{instead}")
+    return {**environment.scenarios[scenario], **(params or {})}
+
+
+def _size(space: gymnasium.Space[Any]) -> int:
+    """The numbers of an observation or an action."""
+    if has_parts(space):
+        return sum(_size(part.space) for part in parts_of(space))
+    return 1 if isinstance(space, Discrete) else int(np.prod(space.shape or ()))
+
+
+def _check_names(environment: Environment, what: str, names: Mapping[str, str], space: gymnasium.Space[Any]) -> None:
+    if not isinstance(names, Mapping) or not all(isinstance(one, str) for pair in names.items() for one in pair):
+        raise DefinitionError(f"{environment.id}: {what}= must be a dict of units by name, such as {{'level': 'm'}}")
+    if names and len(names) != (size := _size(space)):
+        raise DefinitionError(f"{environment.id}: {what}= has {len(names)} names, and {space} has {size} numbers")
+
+
+def _check_scenario(environment: Environment, name: str, params: Any) -> None:
+    place = f"{environment.id}: scenario {name!r}"
+    if not isinstance(name, str) or not isinstance(params, Mapping):
+        raise DefinitionError(f"{place} must be a dict of params, got {params!r}")
+    for field in params:
+        if field not in environment.params.fields:
+            raise DefinitionError(f"{place} sets {field!r}{environment.params.suggestion(field)}")
+    try:
+        drawn = tuple(field for field, value in params.items() if isinstance(as_draw(value), Draw))
+        (drawing(environment, drawn) if drawn else environment).params.rows(1, params)
+    except ValueError as error:
+        raise DefinitionError(f"{place}: {error}") from None
+
+
+def _check_controller(environment: Environment) -> None:
+    """A controller acts by `predict`, and may name what it reads and drives in `signals` and `actuators`."""
+    controller = environment.controller
+    if controller is None:
+        return
+    if not callable(getattr(controller, "predict", None)):
+        raise DefinitionError(
+            f"{environment.id}: controller= must have predict(observation), as those of velocirl.controllers have, got"
+            f" {controller!r}"
+        )
+    for what in ("signals", "actuators"):
+        known = getattr(environment, what)
+        for name in getattr(controller, what, ()):
+            if name not in known:
+                raise DefinitionError(
+                    f"{environment.id}: its controller names {name!r}, which is none of the {what}"
+                    f"{nearest(name, known)}"
+                )

@@ -1,0 +1,83 @@
+"""Signals, actuators, scenarios and controllers that do not fit their environment, and scenarios that do."""
+
+import numpy as np
+import pytest
+from tank import tank
+
+import velocirl
+from velocirl import DefinitionError
+
+
+class Controller:
+    signals, actuators = ("level",), ("valve",)
+
+    def __init__(self, **changes):
+        vars(self).update(changes)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=True):
+        return np.zeros(1, np.float32), state
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"signals": {"level": "m"}}, r"signals= has 1 names, and Box\(.*\) has 2 numbers"),
+        ({"actuators": {"valve": "1", "pump": "W"}}, "actuators= has 2 names, and .* has 1 numbers"),
+        ({"signals": ["level", "inflow"]}, "signals= must be a dict of units by name"),
+        ({"scenarios": ["nominal"]}, "scenarios= must be a dict of params by name"),
+        ({"scenarios": {"windy": {"niose": 1.0}}}, "scenario 'windy' sets 'niose': did you mean 'noise'?"),
+        ({"scenarios": {"windy": {"noise": 7.0}}}, r"scenario 'windy': Params.noise must be from 0.0 to 1.0, got 7.0"),
+        (
+            {"scenarios": {"windy": {"noise": "uniform(0, 7)"}}},
+            "scenario 'windy': Params.noise must be from 0.0 to 1.0",
+        ),
+        ({"scenarios": {"windy": 3}}, "scenario 'windy' must be a dict of params, got 3"),
+        ({"controller": 3}, r"controller= must have predict\(observation\), as those of velocirl.controllers have"),
+        (
+            {"controller": Controller(signals=("levle",))},
+            "its controller names 'levle', .* signals: did you mean 'level'",
+        ),
+        ({"controller": Controller(actuators=("pump",))}, "its controller names 'pump', .* actuators; there are valve"),
+    ],
+)
+def test_what_does_not_fit_the_environment_is_refused(given, said):
+    with pytest.raises(DefinitionError, match=f"Tank-v0: {said}"):
+        tank(**given)
+
+
+def test_a_controller_that_fits_is_kept():
+    controller = Controller()
+    assert tank(controller=controller).controller is controller
+
+
+def test_a_scenario_is_a_set_of_parameters_of_which_some_may_be_replaced():
+    def params(**options):
+        fleet = velocirl.make_vec(tank(), 2, seed=0, device="python", **options)
+        fleet.reset()
+        return fleet.get_state()["params"]
+
+    assert params(scenario="nominal")["noise"].tolist() == [0.0, 0.0]
+    assert params(scenario="disturbed")["noise"].tolist() == [0.5, 0.5]
+    assert params(scenario="disturbed", params={"noise": 0.25})["noise"].tolist() == [0.25, 0.25]
+    drawn = params(scenario="low")
+    assert drawn["highest"].tolist() == [1.5, 1.5]
+    assert drawn["noise"][0] != drawn["noise"][1]
+    assert params(scenario="low")["noise"].tolist() == drawn["noise"].tolist()  # by the same seed
+    one = velocirl.make(tank(), device="python", scenario="disturbed", highest=3.0)
+    assert (one.get_wrapper_attr("noise"), one.get_wrapper_attr("highest")) == (0.5, 3.0)
+
+
+def test_an_unknown_scenario_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="Tank-v0 has no scenario 'disturbd': did you mean 'disturbed'"):
+        velocirl.make_vec(tank(), 2, scenario="disturbd")
+    with pytest.raises(ValueError, match="CartPole-v1 has no scenario 'nominal'; it has none"):
+        velocirl.make("CartPole-v1", scenario="nominal")
+    with pytest.raises(
+        ValueError, match="gym:CartPole-v1 has no scenario 'nominal': native environments may have some"
+    ):
+        velocirl.make_vec("gym:CartPole-v1", 2, scenario="nominal")
+
+
+def test_a_parameter_outside_of_its_physical_range_is_named():
+    with pytest.raises(ValueError, match=r"Tank-v0: Params.highest must be from 0.0 to 100.0, got -1.0"):
+        velocirl.make_vec(tank(), 2, params={"highest": -1.0})
