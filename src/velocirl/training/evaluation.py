@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from velocirl.controllers import bound
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
@@ -120,6 +121,7 @@ def evaluate(
 def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool) -> Evaluation:
     wanted = np.full(envs.num_envs, episodes // envs.num_envs)
     wanted[: episodes % envs.num_envs] += 1
+    model = bound(model, envs)
     returns: list[float] = []
     lengths: list[int] = []
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
