@@ -23,11 +23,11 @@ class Channels(NamedTuple):
     units: tuple[str, ...]
 
     def rows(self, values: Any, count: int) -> Array:
-        """Values of several copies as rows, (copies, numbers)."""
+        """Values of several copies as rows, (copies, numbers); of a stack it is the newest frame that has names."""
         if not self.names:
             return np.zeros((count, 0), np.float32)
         parts = [np.asarray(_inside(values, part.path)).reshape(count, -1) for part in parts_of(self.space)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return np.concatenate(parts, axis=1)[:, -len(self.names) :]
 
 
 def channels_of(space: Space[Any], kind: str, named: Mapping[str, str]) -> Channels:

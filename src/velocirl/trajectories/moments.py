@@ -8,14 +8,17 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from velocirl.controllers import bound
 from velocirl.engine.environment import Environment
 from velocirl.training.evaluation import Model
 from velocirl.trajectories.channels import Channels, channels_of
+from velocirl.trajectories.constraint_values import traces_of
 from velocirl.trajectories.trajectory import SECONDS, STEPS, Quantity, Trajectory
 from velocirl.vector.native import FleetVectorEnv
 
 Array = NDArray[Any]
 TIME_STEP = "time_step"  # the parameter that says how many seconds a step takes, in environments that have one
+COST = "cost"  # the key under which infos tell what a step cost
 
 
 class Moment(NamedTuple):
@@ -26,7 +29,10 @@ class Moment(NamedTuple):
     reward: Array  # (copies,)
     terminated: Array  # (copies,)
     truncated: Array  # (copies,)
-    duration: Array  # (copies,) seconds that a step takes, or 1 where nobody says
+    cost: Array  # (copies,) NaN where nobody tells
+    costs: Array  # (copies, constraints)
+    state: Array  # (copies,) record; of an environment that is not ours, nothing
+    params: Array  # (copies,) record
 
 
 class Recorder:
@@ -34,15 +40,17 @@ class Recorder:
 
     def __init__(self, envs: VectorEnv, max_steps: int) -> None:
         self._envs, self._max_steps = envs, max_steps
-        self._native: Environment | None = envs.environment if isinstance(envs, FleetVectorEnv) else None
-        self._seen = channels_of(envs.single_observation_space, "observation", {})
-        self._done = channels_of(envs.single_action_space, "action", {})
+        self._fleet = envs if isinstance(envs, FleetVectorEnv) else None
+        self._native: Environment | None = None if self._fleet is None else self._fleet.environment
+        signals, actuators = ({}, {}) if self._native is None else (self._native.signals, self._native.actuators)
+        self._seen = channels_of(envs.single_observation_space, "observation", signals)
+        self._done = channels_of(envs.single_action_space, "action", actuators)
         self._parts: list[tuple[Array, Array, Moment]] = []  # episodes and steps, and what was then
         self.episodes = 0
 
     def record(self, model: Model, most: int, seed: int | None = None, *, deterministic: bool = True) -> None:
         """Play one episode in every copy, and keep those of the first copies, at most so many."""
-        envs, count = self._envs, self._envs.num_envs
+        envs, count, model = self._envs, self._envs.num_envs, bound(model, self._envs)
         observations, infos = envs.reset(seed=seed)
         moments = [self._beginning(observations)]
         lengths, kept = np.zeros(count, np.int64), min(most, count)
@@ -53,17 +61,19 @@ class Recorder:
             if "action_mask" in infos:
                 more["action_masks"] = infos["action_mask"]
             actions, state = model.predict(observations, deterministic=deterministic, **more)
-            duration = self._duration()  # of the episode that this step belongs to: the next may draw another
+            params = self._params()  # of the episode that this step belongs to: the next may draw others
             observations, rewards, terminated, truncated, infos = envs.step(actions)
             starts = terminated | truncated
             moments.append(
                 Moment(
                     self._after(observations, infos, starts),
-                    self._done.rows(actions, count).copy(),
+                    self._done.rows(actions, count),
                     np.array(rewards),
                     np.array(terminated),
                     truncated | (len(moments) == self._max_steps),
-                    duration,
+                    *self._costs(infos, starts),
+                    self._state(starts),
+                    params,
                 )
             )
             lengths += playing
@@ -78,16 +88,19 @@ class Recorder:
         """All episodes so far."""
         episodes, steps = (np.concatenate([part[place] for part in self._parts]) for place in (0, 1))
         told = Moment(*(np.concatenate(column) for column in zip(*(part[2] for part in self._parts), strict=True)))
+        time, unit = self._times(steps, told.params)
         return Trajectory(
             environment=self._name,
-            time=_times(steps, told.duration),
+            time=time,
             episode=episodes,
             reward=told.reward,
             terminated=told.terminated,
             truncated=told.truncated,
             signals=_quantities(self._seen, told.observation),
             actuators=_quantities(self._done, told.action),
-            time_unit=SECONDS if self._has_clock else STEPS,
+            constraints={} if self._native is None else traces_of(self._native, told.state, told.params, told.costs),
+            cost=None if np.isnan(told.cost).all() else np.nan_to_num(told.cost),
+            time_unit=unit,
             **about,
         )
 
@@ -98,22 +111,28 @@ class Recorder:
         spec = getattr(self._envs, "spec", None)
         return spec.id if spec is not None else getattr(self._envs, "name", type(self._envs).__name__)
 
-    @property
-    def _has_clock(self) -> bool:
-        record = None if self._native is None else self._native.params
-        return record is not None and TIME_STEP in record.fields and not record.dtype[TIME_STEP].shape
-
-    def _duration(self) -> Array:
-        if not self._has_clock:
-            return np.ones(self._envs.num_envs)
-        assert isinstance(self._envs, FleetVectorEnv)  # noqa: S101 - it has a clock
-        return self._envs.read(("params",))["params"][TIME_STEP] * np.float32(self._envs.environment.skip)
+    def _times(self, steps: Array, params: Array) -> tuple[Array, str]:
+        """When moments were, and in which unit: that of a clock where the environment has one."""
+        if self._native is None or TIME_STEP not in self._native.params.fields or params[TIME_STEP].ndim > 1:
+            return steps.astype(np.float64), STEPS
+        values, places = np.unique(params[TIME_STEP], return_inverse=True)
+        seconds = np.array([float(str(value)) for value in values])[places]  # 0.05 in single precision is 0.05
+        return np.round(steps * seconds * self._native.skip, 9), SECONDS
 
     def _beginning(self, observations: Any) -> Moment:
         count = self._envs.num_envs
-        nothing, no = np.zeros(count, np.float32), np.zeros(count, np.bool_)
-        unknown = np.full((count, len(self._done.names)), np.nan, np.float32)
-        return Moment(self._seen.rows(observations, count).copy(), unknown, nothing, no, no, nothing)
+        no, number = np.zeros(count, np.bool_), 0 if self._native is None else len(self._native.constraints)
+        return Moment(
+            observation=self._seen.rows(observations, count).copy(),
+            action=np.full((count, len(self._done.names)), np.nan, np.float32),
+            reward=np.zeros(count, np.float32),
+            terminated=no,
+            truncated=no,
+            cost=np.full(count, 0.0 if number else np.nan, np.float32),
+            costs=np.zeros((count, number), np.float32),
+            state=self._state(no),
+            params=self._params(),
+        )
 
     def _after(self, observations: Any, infos: dict[str, Any], ended: Array) -> Array:
         """What is seen after a step, before new episodes begin."""
@@ -128,14 +147,30 @@ class Recorder:
             rows[ended] = self._seen.rows(final, len(ended))[ended]
         return rows
 
+    def _state(self, ended: Array) -> Array:
+        """The states after a step, before new episodes begin."""
+        if self._fleet is None:
+            return np.zeros(len(ended), np.bool_)
+        read = self._fleet.read(("state", "final_state"))
+        return np.where(ended, read["final_state"], read["state"])
+
+    def _params(self) -> Array:
+        return np.zeros(self._envs.num_envs) if self._fleet is None else self._fleet.read(("params",))["params"]
+
+    def _costs(self, infos: dict[str, Any], ended: Array) -> tuple[Array, Array]:
+        """What a step cost, as a whole and by constraints."""
+        if self._native is not None and self._native.constraints:
+            return np.array(infos[COST]), np.array(infos["costs"])
+        cost = np.full(len(ended), np.nan, np.float32)
+        if COST in infos:
+            told = np.asarray(infos.get(f"_{COST}", np.ones(len(ended), np.bool_)))
+            cost[told] = np.asarray(infos[COST], np.float32)[told]
+        final = infos.get("final_info")
+        if isinstance(final, dict) and COST in final:  # where an episode has ended, infos are those of the next
+            cost[ended] = np.asarray(final[COST], np.float32)[ended]
+        return cost, np.zeros((len(ended), 0), np.float32)
+
 
 def _quantities(channels: Channels, rows: Array) -> dict[str, Quantity]:
     named = zip(channels.names, channels.units, strict=True)
     return {name: Quantity(np.ascontiguousarray(rows[:, place]), unit) for place, (name, unit) in enumerate(named)}
-
-
-def _times(steps: Array, durations: Array) -> Array:
-    """When moments were; 0.05 s in single precision is meant to be 0.05 s."""
-    values, places = np.unique(durations, return_inverse=True)
-    exact = np.array([float(str(value)) for value in values])
-    return np.round(steps * exact[places], 9)

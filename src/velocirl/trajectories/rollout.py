@@ -8,6 +8,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from velocirl.engine.operating import params_in
 from velocirl.training.evaluation import MOST_COPIES, MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.moments import Recorder
@@ -26,49 +27,63 @@ def rollout(
     episodes: int = 1,
     seed: int | None = 0,
     *,
+    scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
     deterministic: bool = True,
     max_steps: int | None = None,
+    device: str = "cpu",
 ) -> Trajectory:
     """Let a policy act for whole episodes; gives everything that happened, as arrays with names and units.
 
     A policy is an agent, a controller, the path of a run or of a model, or a function that gives the action for one
-    observation. Without `env` it acts where it was trained. An episode is cut off after `max_steps`.
+    observation. Without `env` it acts where it was trained. `scenario` is one of the environment's own, `params` count
+    for more. An episode is cut off after `max_steps`. With `device="python"` the environment runs uncompiled.
     """
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    model = model_from(policy, None if isinstance(env, VectorEnv) else env)
-    with _copies(model, env, episodes, seed, params) as envs:
+    ready = env if isinstance(env, VectorEnv) else None
+    model = model_from(policy, None if ready is not None else env)
+    if ready is not None:
+        if scenario is not None or params:
+            raise ValueError("scenario and params are for copies that are made here: set them where you make yours")
+        copies: AbstractContextManager[VectorEnv] = nullcontext(_same_step(ready))
+    else:
+        source = source_for(model, env, scenario, params)
+        most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
+        copies = closing(source.make_evaluation(min(episodes, most), seed, device))
+    with copies as envs:
         recorder = Recorder(envs, max_steps or MOST_STEPS)
-        # Copies that are made here have their seed already, which is that of their first reset.
-        first = seed if isinstance(env, VectorEnv) else None
+        first = None if ready is None else seed  # copies that are made here begin with the seed they are made with
         while recorder.episodes < episodes:
             recorder.record(model, episodes - recorder.episodes, first, deterministic=deterministic)
             first = None
-        return recorder.trajectory(policy=name_of(policy), seed=seed)
+        return recorder.trajectory(policy=name_of(policy), scenario=scenario, seed=seed)
 
 
-def _copies(
-    model: Model, env: Given | None, episodes: int, seed: int | None, params: Mapping[str, Any] | None
-) -> AbstractContextManager[VectorEnv]:
-    """Copies in which new episodes begin in the same step; those that somebody made are not closed."""
-    if isinstance(env, VectorEnv):
-        if params:
-            raise ValueError("params are for copies that are made here: set them where you make yours")
-        inner = env.env if isinstance(env, (NextStep, Disabled)) else env
-        native = isinstance(inner, FleetVectorEnv)
-        return nullcontext(inner if native or mode_of(env) == AutoresetMode.SAME_STEP else GivenVectorEnv(env))
-    source = source_for(model, env, params)
-    most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
-    return closing(source.make_evaluation(min(episodes, most), seed))
-
-
-def source_for(model: Model, env: Given | None, params: Mapping[str, Any] | None) -> Source:
+def source_for(
+    model: Model, env: Given | None, scenario: str | None = None, params: Mapping[str, Any] | None = None
+) -> Source:
     """Where a model acts: in `env`, seen as it was in training, or in what it was trained in."""
-    trained_in = getattr(model, "source", None)
+    trained_in: Source | None = getattr(model, "source", None)
     if env is None:
         if trained_in is None:
             raise ValueError("say in which environment this policy is to act: rollout(policy, env)")
-        return trained_in.with_params({**trained_in.params, **params}) if params else trained_in
-    return Source(env, params, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
+        source = trained_in
+    else:
+        source = Source(env, None, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
+    if scenario is None and not params:
+        return source
+    if source.native is None:
+        if scenario is not None:
+            raise ValueError(f"{source.id} has no scenario {scenario!r}: native environments may have some")
+        return source.with_params({**source.params, **(params or {})})
+    return source.with_params({**source.params, **params_in(source.native, scenario, params)})
+
+
+def _same_step(envs: VectorEnv) -> VectorEnv:
+    """Copies that somebody made, of which new episodes begin in the same step."""
+    inner = envs.env if isinstance(envs, (NextStep, Disabled)) else envs
+    if isinstance(inner, FleetVectorEnv) or mode_of(envs) == AutoresetMode.SAME_STEP:
+        return inner
+    return GivenVectorEnv(envs)

@@ -31,6 +31,7 @@ class ConstraintTrace:
     cost: Array  # (rows,) 1 where it was violated by the step that led here, else 0
     unit: str = ""
     critical: bool = False
+    signal: str | None = None  # that measures the same
 
     @property
     def excursion(self) -> Array:
