@@ -1,4 +1,4 @@
-"""A heated tank that must neither run over nor overheat, for the tests of trajectories: it runs well in plain Python."""
+"""A heated tank that must neither run over nor overheat, for the tests of trajectories; plain Python will do for it."""
 
 from math import sqrt
 
@@ -51,7 +51,7 @@ def heat(state, params):
     return state.temperature
 
 
-def make_tank(id="Tank-v0", **given):
+def make_tank(name="Tank-v0", **given):
     """The tank; what is given replaces what it has."""
     defaults = {
         "state": State,
@@ -75,7 +75,7 @@ def make_tank(id="Tank-v0", **given):
             bias={"heater": 3e5},
         ),
     }
-    return Environment(id, **{**defaults, **given})
+    return Environment(name, **{**defaults, **given})
 
 
 def open_fully(_):

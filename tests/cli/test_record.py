@@ -64,9 +64,11 @@ def test_a_run_is_watched_as_text_where_there_are_no_colours(trained, capsys):
     ("words", "message"),
     [
         (["record"], "say where it is to be written: --out play.gif"),
-        (["record", "--out", "play.avi"], "play.avi must end in .gif, .mp4 for a film, or in .csv, .npz"),
+        (["record", "--out", "play.avi"], "play.avi must end in .gif, .mp4 for a film, or in .csv, .npz, .png, .html"),
         (["record", "--out", "nowhere/plant.csv"], "there is no directory nowhere"),
         (["record", "--out", "plant.csv", "--fps", "3"], "--fps is for films, which end in .gif or .mp4"),
+        (["record", "--out", "a.gif", "--scenario", "hot"], "--scenario is for trajectories, which end in .csv"),
+        (["record", "--out", "plant.csv", "--scenario", "hot"], "CartPole-v1 has no scenario 'hot'"),
         (["record", "--out", "nowhere/play.gif"], "there is no directory nowhere"),
         (["play", "--first", "me"], "--first is for a table that has learnt TicTacToe-v1"),
         (["evaluate", "--video", "play.webm"], "play.webm must end in .gif or .mp4"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_FRAMES = 2000
-FOR_FILMS = ("fps", "max_frames")
+FOR_FILMS, FOR_TRAJECTORIES = ("fps", "max_frames"), ("scenario",)
 EPISODES = 5  # of a returns' list that is printed
 
 
@@ -31,6 +31,8 @@ def record(arguments: Sequence[str]) -> None:
     agent = Agent.from_state(state, chosen.environment, source)
     options = {name: given[name] for name in ("episodes", "seed") if name in given}
     options["deterministic"] = "stochastic" not in given
+    if "scenario" in given:
+        options["scenario"] = given["scenario"]
     from velocirl.monitor.console import make_console
 
     if path.suffix.lower() in FORMATS:
@@ -79,12 +81,12 @@ def _path(given: dict[str, Any]) -> Path:
     if ending not in (*FORMATS, *WRITERS):
         films, tables = ", ".join(FORMATS), ", ".join(WRITERS)
         raise ValueError(f"{path} must end in {films} for a film, or in {tables} for a trajectory")
-    if ending in FORMATS:
-        return film_path(path)
-    for name in FOR_FILMS:
+    film = ending in FORMATS
+    for name in FOR_TRAJECTORIES if film else FOR_FILMS:
         if name in given:
-            raise ValueError(f"--{name.replace('_', '-')} is for films, which end in {' or '.join(FORMATS)}")
-    return trajectory_path(path)
+            what, endings = ("trajectories", WRITERS) if film else ("films", FORMATS)
+            raise ValueError(f"--{name.replace('_', '-')} is for {what}, which end in {' or '.join(endings)}")
+    return film_path(path) if film else trajectory_path(path)
 
 
 def _parser() -> Parser:
@@ -99,6 +101,9 @@ def _parser() -> Parser:
         type=Path,
         metavar="FILE",
         help="A film where it ends in .gif or .mp4; a trajectory in .csv, .npz, .png (a plot) or .html (a page)",
+    )
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="Record a trajectory in one of the scenarios of the environment"
     )
     parser.add_argument(
         "--fps", type=whole_number, metavar="N", help="Steps per second of a film (default: the environment's)"

@@ -33,4 +33,5 @@ def name_of(policy: Policy) -> str:
         return Path(policy).name
     if isinstance(policy, Agent):
         return policy.name
-    return getattr(policy, "__name__", type(policy).__name__)
+    name = getattr(policy, "__name__", type(policy).__name__)
+    return "function" if name == "<lambda>" else name

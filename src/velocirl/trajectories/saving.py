@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from velocirl.runs.state_file import write_whole
+from velocirl.trajectories.page import as_page
+from velocirl.trajectories.picture import as_png
 from velocirl.trajectories.tables import as_csv, as_npz
 from velocirl.trajectories.trajectory import Trajectory
 
-WRITERS: dict[str, Callable[[Trajectory], bytes]] = {".csv": as_csv, ".npz": as_npz}
+WRITERS: dict[str, Callable[[Trajectory], bytes]] = {".csv": as_csv, ".npz": as_npz, ".png": as_png, ".html": as_page}
 
 
 def save_trajectory(trajectory: Trajectory, path: str | Path) -> Path:

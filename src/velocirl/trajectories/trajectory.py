@@ -90,6 +90,11 @@ class Trajectory:
         return int(self.episode[-1]) + 1 if len(self) else 0
 
     @property
+    def time_words(self) -> str:
+        """The unit of time, written out."""
+        return "seconds" if self.time_unit == SECONDS else self.time_unit
+
+    @property
     def first(self) -> Array:
         """The rows at which episodes begin."""
         return np.flatnonzero(np.diff(self.episode, prepend=-1))
