@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -42,36 +42,48 @@ def rollout(
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    ready = env if isinstance(env, VectorEnv) else None
-    model = model_from(policy, None if ready is not None else env)
-    if ready is not None:
+    if isinstance(env, VectorEnv):
         if scenario is not None or params:
             raise ValueError("scenario and params are for copies that are made here: set them where you make yours")
-        copies: AbstractContextManager[VectorEnv] = nullcontext(_same_step(ready))
-    else:
-        source = source_for(model, env, scenario, params)
-        most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
-        copies = closing(source.make_evaluation(min(episodes, most), seed, device))
-    with copies as envs:
-        recorder = Recorder(envs, max_steps or MOST_STEPS)
-        first = None if ready is None else seed  # copies that are made here begin with the seed they are made with
-        while recorder.episodes < episodes:
-            recorder.record(model, episodes - recorder.episodes, first, deterministic=deterministic)
-            first = None
-        return recorder.trajectory(policy=name_of(policy), scenario=scenario, seed=seed)
+        recorder = _recorded(model_from(policy), _same_step(env), episodes, seed, max_steps, deterministic)
+        return recorder.trajectory(policy=name_of(policy), seed=seed)
+    model = model_from(policy, env)
+    source = in_scenario(source_for(model, env), scenario, params)
+    options = {"deterministic": deterministic, "max_steps": max_steps, "device": device}
+    return played(model, source, episodes, seed, policy=name_of(policy), scenario=scenario, **options)
 
 
-def source_for(
-    model: Model, env: Given | None, scenario: str | None = None, params: Mapping[str, Any] | None = None
-) -> Source:
+def played(
+    model: Model,
+    source: Source,
+    episodes: int,
+    seed: int | None,
+    *,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    device: str = "cpu",
+    **about: Any,
+) -> Trajectory:
+    """What a model does in copies that are made for it."""
+    most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
+    with closing(source.make_evaluation(min(episodes, most), seed, device)) as envs:
+        # The first reset is by the seed they were made with.
+        recorder = _recorded(model, envs, episodes, None, max_steps, deterministic)
+        return recorder.trajectory(seed=seed, **about)
+
+
+def source_for(model: Model, env: Given | None) -> Source:
     """Where a model acts: in `env`, seen as it was in training, or in what it was trained in."""
     trained_in: Source | None = getattr(model, "source", None)
-    if env is None:
-        if trained_in is None:
-            raise ValueError("say in which environment this policy is to act: rollout(policy, env)")
-        source = trained_in
-    else:
-        source = Source(env, None, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
+    if env is not None:
+        return Source(env, None, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
+    if trained_in is None:
+        raise ValueError("say in which environment this policy is to act: rollout(policy, env)")
+    return trained_in
+
+
+def in_scenario(source: Source, scenario: str | None, params: Mapping[str, Any] | None = None) -> Source:
+    """The same environment in one of its scenarios, with parameters that count for more."""
     if scenario is None and not params:
         return source
     if source.native is None:
@@ -79,6 +91,16 @@ def source_for(
             raise ValueError(f"{source.id} has no scenario {scenario!r}: native environments may have some")
         return source.with_params({**source.params, **(params or {})})
     return source.with_params({**source.params, **params_in(source.native, scenario, params)})
+
+
+def _recorded(
+    model: Model, envs: VectorEnv, episodes: int, seed: int | None, max_steps: int | None, deterministic: bool
+) -> Recorder:
+    recorder = Recorder(envs, max_steps or MOST_STEPS)
+    while recorder.episodes < episodes:
+        recorder.record(model, episodes - recorder.episodes, seed, deterministic=deterministic)
+        seed = None
+    return recorder
 
 
 def _same_step(envs: VectorEnv) -> VectorEnv:
