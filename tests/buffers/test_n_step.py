@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from velocirl.buffers.n_step import cut_off, follow
-from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED, Act, transition_type
+from velocirl.buffers.n_step import cut_off, follow, follow_costs
+from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED, Act, Field, transition_type
 from velocirl.buffers.replay import FILLED, PLACE, written
 from velocirl.engine.compiler.compiling import compile_loop, cpu_translator, learning_translator
 from velocirl.engine.records import with_attributes
@@ -106,3 +106,20 @@ def test_new_episodes_cut_the_newest_steps_off():
     empty, none = ring(2, 2, [])
     cut_off(empty, none, 2)
     assert not empty["ended"].any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(life=some_lives(), groups=some.integers(1, 9), n=some.integers(1, 5), gamma=some.sampled_from([0.0, 0.5, 1.0]))
+def test_costs_over_n_steps_are_those_of_the_same_steps(life, groups, n, gamma):
+    """Each of two constraints costs as many times the reward as its number says."""
+    copies, steps = life
+    plain, counts = ring(groups, copies, steps)
+    kind = transition_type(1, Act(1, "int32", 2), [Field("costs", np.float32, (2,))])
+    rows = np.zeros(len(plain), kind)
+    rows["ended"], rows["reward"] = plain["ended"], plain["reward"]
+    rows["costs"] = plain["reward"][:, None] * [1, 2]
+    records, costs = with_attributes(rows), np.zeros(2, np.float32)
+    for place in range(counts[FILLED]):
+        reward, _, last = follow(records, counts, copies, place, n, gamma)
+        follow_costs(records, copies, place, last, gamma, costs)
+        assert costs.tolist() == pytest.approx([reward, 2 * reward], rel=1e-6)

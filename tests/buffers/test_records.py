@@ -98,6 +98,18 @@ def test_values_lie_side_by_side():
     assert side_by_side(rollout, ["value"]).shape == (3, 4, 1)
 
 
+@pytest.mark.parametrize("values", [("value", "costs"), ("costs", "value")])
+def test_values_that_are_several_numbers_lie_side_by_side_too(values):
+    own = [Field("costs", np.float32, (3,)), Field("value", np.float32)]
+    rollout = np.zeros((2, 4), rollout_type(5, Act(2, "int32", 7), own, values))
+    side_by_side(rollout, values)[1, 2] = 1, 2, 3, 4
+    side_by_side(rollout, [f"final_{name}" for name in values])[0, 1] = 5, 6, 7, 8
+    flat = [np.concatenate([rollout[f"{final}{name}"][place].reshape(-1) for name in values]).tolist()
+            for final, place in (("", (1, 2)), ("final_", (0, 1)))]  # fmt: skip
+    assert flat == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert rollout["costs"].sum() + rollout["value"].sum() == 10
+
+
 def test_narrow_records_are_the_same_memory_and_know_no_observation():
     """So that functions are compiled once for observations of any size."""
     kinds = [narrow(np.zeros(1, transition_type(inputs, Act(1, "int32", 2)))).dtype for inputs in (1, 4, 100)]

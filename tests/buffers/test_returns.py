@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.buffers.returns import add_spread, gae, scale_rewards, vtrace
+from velocirl.buffers.returns import add_spread, gae, gae_of_costs, scale_rewards, vtrace
 from velocirl.engine.compiler.columns import Shared
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.units import bind_unit
@@ -116,6 +116,21 @@ def test_vtrace(run, column, discount):
     rho, c = np.minimum(ratios, LIMITS[0]), np.minimum(ratios, LIMITS[1])
     # The reference multiplies a weight into each delta and a decay into each factor, as V-trace does.
     assert_estimate(column, expected(column, discount, rho, c, values), values)
+
+
+@given(columns(), columns(), discounts)
+def test_costs_are_estimated_as_rewards_are_by_constraint(one, other, discount):
+    steps = min(len(one), len(other))
+    columns_of = [one[:steps].copy(), other[:steps].copy()]
+    columns_of[1]["ended"] = columns_of[0]["ended"]
+    side_by_side = {name: np.stack([column[name] for column in columns_of], 1) for name in GAE if name != "ended"}
+    shared = with_attributes(settings_of(discount))[0]
+    costs, values, finals, advantages, targets = side_by_side.values()
+    gae_of_costs(costs, values, finals, columns_of[0]["ended"], advantages, targets, shared)
+    for k, column in enumerate(columns_of):
+        gae(*(column[name] for name in GAE), shared)
+        np.testing.assert_array_equal(advantages[:, k], column["advantage"])
+        np.testing.assert_array_equal(targets[:, k], column["target"])
 
 
 def estimated(function, column, names, discount, limits=LIMITS):

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from tank import tank
 from toys.batch_mean import CentredValues
+from toys.constrained import Constrained
+from toys.cost_critic import CostCritic
 from toys.multiplier import Held
 from toys.soft_maximum import SoftMaximum
 from toys.two_values import TwoValues
@@ -15,6 +18,8 @@ TOYS = {
     SoftMaximum: ("Pendulum-v1", REPLAY, 64),
     TwoValues: ("CartPole-v1", ROLLOUT, 96),
     Held: ("CartPole-v1", ROLLOUT, 96),
+    Constrained: (tank(), ROLLOUT, 96),
+    CostCritic: (tank(), {**REPLAY, "n_step": 2}, 64),
 }
 toys = pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
 
@@ -77,3 +82,25 @@ def test_a_saved_multiplier_is_the_one_that_moved():
     multiplier, count = agent.arrays()["numbers.values"]
     assert multiplier != 1.0
     assert count == 96 * 2  # rows of every minibatch, in two epochs
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_violations_are_counted_in_all_steps_and_go_on_where_a_run_does(device, tmp_path):
+    """All costs of training are 0 or 1, so that those of whole episodes and of those under way make up the count."""
+    whole = trained(Constrained, device)
+    again = Constrained.load(whole.save(tmp_path / "agent"))
+    for agent in (whole, again):
+        agent.learn(32)
+        episodes = sum(agent.recent_reported["cost"])
+        under_way = agent.learner.fleet.get_state()["cost_total"].sum()
+        assert agent.metrics["rollout/violations"] == agent.violations == episodes + under_way > 0
+        parts = sum(sum(agent.recent_reported[f"cost/{name}"]) for name in ("level", "inflow", "weight"))
+        assert parts == episodes
+    assert {name: value for name, value in again.metrics.items() if not name.startswith("time/")} == {
+        name: value for name, value in whole.metrics.items() if not name.startswith("time/")
+    }
+
+
+def test_an_algorithm_that_reads_costs_needs_constraints():
+    with pytest.raises(ValueError, match="TOY-CONSTRAINED learns to keep constraints, and CartPole-v1 has none"):
+        Constrained("CartPole-v1")

@@ -16,6 +16,7 @@ from velocirl.buffers.frames import Room, final_at, frame_at, step_at
 from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED
 from velocirl.buffers.replay import FILLED, TOTAL
 
+KEPT = ("reward", "action", "mask", "next_mask", "ended", "costs")  # of a step, where a record has them
 STRETCH = 2**12  # observations that are put together at once
 
 
@@ -25,7 +26,7 @@ def to_frames(
     """The rows of a memory as those of one of frames, with the frames that no row has."""
     whole, counts = memory["rows"], memory["counts"]
     rows = np.zeros(len(whole), kind)
-    for name in ("reward", "action", "mask", "next_mask", "ended"):
+    for name in set(KEPT).intersection(kind.names or ()):
         rows[name] = whole[name]
     rows["final"] = -1
     empty = {
@@ -68,7 +69,7 @@ def to_observations(
             " needs: go on with the device and the network by which it was saved"
         )
     rows = np.zeros(len(kept), kind)
-    for name in ("reward", "action", "mask", "next_mask", "ended"):
+    for name in set(KEPT).intersection(kind.names or ()):
         rows[name] = kept[name]
     if len(kept) == 0:
         return {"rows": rows}

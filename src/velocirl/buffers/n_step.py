@@ -41,6 +41,18 @@ def follow(rows, counts, copies, place, n, gamma):
     return np.float32(reward), np.float32(discount), last
 
 
+def follow_costs(rows, copies, place, last, gamma, costs):
+    """The costs of the steps from a place to the last that `follow` found, by constraint: c_0 + gamma c_1 + ..."""
+    capacity = len(rows)
+    for k in range(len(costs)):
+        at, total, discount = place, np.float64(rows[place].costs[k]), np.float64(gamma)
+        while at != last:
+            at = at + copies if at + copies < capacity else at + copies - capacity
+            total += discount * np.float64(rows[at].costs[k])
+            discount *= gamma
+        costs[k] = np.float32(total)
+
+
 def cut_off(rows: NDArray[Any], counts: NDArray[np.int64], copies: int) -> None:
     """Let the newest steps be the last ones of their episodes, where new episodes begin without these having ended."""
     newest = (int(counts[PLACE]) - 1 - np.arange(min(copies, int(counts[FILLED])))) % len(rows)

@@ -59,7 +59,7 @@ def rollout_type(
     Of each of the `values` there is also that of the last observation of an episode that was cut off, else 0.
     """
     first = [one for name in values for one in own if one.name == name]  # so that they lie side by side
-    finals = [Field(f"final_{name}", np.float32) for name in values]
+    finals = [Field(f"final_{one.name}", np.float32, one.shape) for one in first]
     rest = [one for one in own if one.name not in values]
     fields = [Field("reward", np.float32), *first, *finals, *rest, *_chosen(act, "mask"), Field("ended", np.int8)]
     if frames is not None:
@@ -86,11 +86,17 @@ def drawn_type(act: Act, own: Sequence[Field]) -> np.dtype[Any]:
 
 
 def side_by_side(records: Any, names: Sequence[str]) -> Any:
-    """Fields of float32 that lie side by side in records (...), as (..., fields) of the same memory."""
+    """Fields of float32 that lie side by side in records (...), as (..., numbers) of the same memory."""
     if isinstance(records, np.ndarray):
         first = records[names[0]]
-        return np.lib.stride_tricks.as_strided(first, (*first.shape, len(names)), (*first.strides, 4))
+        first = first if first.ndim == records.ndim else first[..., 0]
+        return np.lib.stride_tricks.as_strided(first, (*first.shape, width(records.dtype, names)), (*first.strides, 4))
     return records.side_by_side(names)
+
+
+def width(dtype: np.dtype[Any], names: Sequence[str]) -> int:
+    """How many numbers fields have together."""
+    return sum(prod(dtype[name].shape) for name in names)
 
 
 def narrow(records: Any) -> Any:

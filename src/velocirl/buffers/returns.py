@@ -26,6 +26,21 @@ def gae(reward, value, final_value, ended, advantage, target, settings):
         next_value = value[t]
 
 
+def gae_of_costs(costs, cost_values, final_cost_values, ended, cost_advantages, cost_targets, settings):
+    """The same of what steps cost, for each constraint; these columns have a number for each in every place."""
+    steps, constraints = costs.shape[0] - 1, costs.shape[1]
+    for k in range(constraints):
+        following, next_value = np.float32(0), cost_values[steps, k]
+        for t in range(steps - 1, -1, -1):
+            if ended[t]:
+                following, next_value = np.float32(0), final_cost_values[t, k]
+            delta = costs[t, k] + settings.gamma * next_value - cost_values[t, k]
+            following = delta + settings.gamma * settings.gae_lambda * following
+            cost_advantages[t, k] = following
+            cost_targets[t, k] = following + cost_values[t, k]
+            next_value = cost_values[t, k]
+
+
 def vtrace(reward, value, current_value, final_value, ended, ratio, advantage, target, settings):
     """V-trace (Espeholt et al., 2018): the same under a policy that has moved on, corrected by clipped ratios.
 

@@ -23,6 +23,9 @@ def of_fleet(copies: Copies) -> Experience:
     """The experience of a fleet, in its own memory."""
     count = len(copies.elapsed)
     seen, final = copies.observation.reshape(count, -1), copies.final_observation.reshape(count, -1)
-    told = Outcome(copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length)
+    told = Outcome(
+        copies.reward, copies.terminated, copies.truncated, copies.episode_return, copies.episode_length,
+        copies.costs, copies.episode_costs,
+    )  # fmt: skip
     action = copies.action if copies.action.dtype.names else copies.action.reshape(count, -1)
     return Experience(seen, final, copies.mask.reshape(count, -1), action, told, copies.final_state)

@@ -6,6 +6,9 @@ They are declared as an environment declares its state, as a class of annotation
         next_action: Action            # an action: as many numbers as one has
         candidates: Action["samples"]  # several, as many as a setting says
         next_log_probability: float32
+        costs: Costs                   # a number for each constraint; under this name, what the step cost by each
+
+A field `costs` is written where a step is recorded. Where none is declared, costs are not recorded at all.
 """
 
 from __future__ import annotations
@@ -34,14 +37,27 @@ class ActionType:
         return ActionType(rows)
 
 
+class CostsType:
+    """The type of a field with a number for each constraint."""
+
+
 if TYPE_CHECKING:
     from numpy import floating as Action  # noqa: N812
+    from numpy import floating as Costs  # noqa: N812
 else:
-    Action = ActionType()
+    Action, Costs = ActionType(), CostsType()
+
+COSTS = "costs"  # the field that has what a step cost
 
 
-def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
-    """The fields that a class declares; none where there is no class."""
+def reads_costs(declared: type | None) -> bool:
+    """Whether a class declares a field with a number for each constraint."""
+    kinds = {} if declared is None else inspect.get_annotations(declared, eval_str=True)
+    return any(isinstance(kind, CostsType) for kind in kinds.values())
+
+
+def fields_of(declared: type | None, head: Head, config: Any, constraints: int = 1) -> list[Field]:
+    """The fields that a class declares, in an environment of so many constraints; none where there is no class."""
     if declared is None:
         return []
     found = []
@@ -58,6 +74,8 @@ def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
                 rows = getattr(config, rows)
             shape = (head.action_size,) if rows is None else (rows, head.action_size)
             found.append(Field(name, head.action_dtype, shape))
+        elif isinstance(kind, CostsType):
+            found.append(Field(name, np.float32, (constraints,)))
         elif isinstance(kind, FieldType):
             found.append(Field(name, kind.scalar, kind.shape))
         elif isinstance(kind, type) and issubclass(kind, np.generic):
@@ -65,6 +83,6 @@ def fields_of(declared: type | None, head: Head, config: Any) -> list[Field]:
         else:
             raise DefinitionError(
                 f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write"
-                " float32, int32, float32[3] or Action"
+                " float32, int32, float32[3], Action or Costs"
             )
     return found

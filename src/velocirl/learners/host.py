@@ -19,7 +19,8 @@ from velocirl.vector.host.interface import HostInterface
 class HostExperience:
     """What environments of Gymnasium's said last, in arrays as those of a fleet, and their steps in Python."""
 
-    def __init__(self, envs: HostInterface, head: Head) -> None:
+    def __init__(self, envs: HostInterface, head: Head, *, costs: bool = False) -> None:
+        """With `costs`, somebody needs what steps cost."""
         count, self._space, action = envs.num_envs, envs.single_observation_space, envs.single_action_space
         self._envs, self._masked = envs, head.masked
         shape, dtype = raw_space(self._space)
@@ -30,7 +31,9 @@ class HostExperience:
         self._action = as_given(action, chosen) if parts else chosen  # the same memory, as environments take it
         self._mask = np.ones((count, head.options if head.masked else 1), np.int8)
         numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32))
+        costs_now, costs_then = np.zeros((count, 1), np.float32), np.zeros((count, 1), np.float32)
+        self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32), costs_now, costs_then)
+        self._costs = costs
         seen, final = self._observation.reshape(count, -1), self._final.reshape(count, -1)
         written = chosen if parts else chosen.reshape(count, -1)
         self.arrays = Experience(seen, final, self._mask, written, self._told)
@@ -75,13 +78,24 @@ class HostExperience:
         self._take(observations, infos)
         told = self._told
         told.reward[:], told.terminated[:], told.truncated[:] = rewards, terminated, truncated
+        if "cost" in infos:
+            told.costs[:, 0] = infos["cost"]
+        elif self._costs:
+            raise without_costs(self._envs.name)
         if "final_obs" in infos:
             write_raw(self._space, self._envs.arrays.final_observations, self._final)
         if "final_info" in infos:
             episode = infos["final_info"]["episode"]
             told.episode_return[:], told.episode_length[:] = episode["r"], episode["l"]
+            if "cost" in episode:
+                told.episode_costs[:, 0] = episode["cost"]
 
     def _take(self, observations: Any, infos: Mapping[str, Any]) -> None:
         write_raw(self._space, observations, self._observation)
         if self._masked:
             self._mask[:] = infos["action_mask"]
+
+
+def without_costs(name: str) -> ValueError:
+    """The error of an environment that does not tell what somebody needs to know."""
+    return ValueError(f"{name} gives no info['cost'] with its steps, which this algorithm limits: use one that does")

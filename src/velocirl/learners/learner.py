@@ -24,6 +24,7 @@ class Report:
     returns: list[float]  # of the last episodes that ended, in the order of their ends
     lengths: list[int]
     reported: Mapping[str, list[float]] = field(default_factory=dict)  # what the environment reports of these
+    violations: int = 0  # of constraints, in the steps of the iteration
 
 
 class Learner(Protocol):

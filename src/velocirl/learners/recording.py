@@ -38,6 +38,8 @@ class Outcome(NamedTuple):
     truncated: Any  # (copies,)
     episode_return: Any  # (copies,) of the episode that ended last
     episode_length: Any  # (copies,)
+    costs: Any  # (copies, constraints) of the step; one unused column unless there are constraints
+    episode_costs: Any  # (copies, constraints) of the episode that ended last
 
 
 class Log(NamedTuple):
@@ -93,6 +95,12 @@ def outcome(row, reward, terminated, truncated):
     elif truncated:
         ended = TRUNCATED
     row.ended = ended
+
+
+def keep_costs(row, told, i):
+    """Record what a step cost."""
+    for k in range(len(row.costs)):
+        row.costs[k] = told.costs[i, k]
 
 
 def tell(log, kind, i, t):

@@ -96,11 +96,11 @@ def _rollout(task: Task, arrays: Mapping[str, Any]) -> Specs:
         "reward_sums": ArraySpec(np.float64, (copies, 2)),
         "observation_sums": ArraySpec(np.float64, (None, 2, inputs)),
     }
+    if task.report_rows:
+        log["reported"] = ArraySpec(np.float32, (task.report_rows, 1, None, copies), finite=False)
     pending = {**log, "records": ArraySpec(np.uint8, (copies, None, size), fields=fields, packed=kind)}
-    reported = {"reported": ArraySpec(np.float32, (len(task.report), 1, None, copies), finite=False)}
     waiting = {
         **log,
-        **(reported if task.report else {}),
         "records": ArraySpec(np.uint8, (None, copies * size), fields=fields, packed=kind),
         "fault": ArraySpec(np.int32, (copies,), 0),
         "start_state": _numbers(copies, None),
@@ -120,7 +120,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
     config, copies = task.config, task.config.num_envs
     capacity = max(config.buffer_size // copies, 1) * copies
     frames = task.source.stored if "memory.edges" in arrays else None
-    kind = transition_type(task.encoding.inputs, task.action, frames=frames)
+    kind = transition_type(task.encoding.inputs, task.action, task.stored, frames)
     last = capacity - 1
     prioritised = {
         "memory.priorities": ArraySpec(np.float32, (capacity,), 0),

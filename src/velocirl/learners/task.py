@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import Act, Field, Frames
+from velocirl.engine.constraints import cost_names
+from velocirl.learners.counting.reporting import Reported
+from velocirl.learners.fields import COSTS
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
 from velocirl.learners.seeding import Seeds
@@ -41,6 +44,8 @@ class Task:
     recent: int  # episodes that a report tells of at most
     phases: dict[str, float]
     frames: Frames | None = None  # where observations are stored frame by frame
+    constraints: tuple[str, ...] = ()  # by name, of which steps have costs
+    reads_costs: bool = False  # whether the algorithm learns from these
     # Of algorithms that learn from rollouts:
     value: Call | None = None  # what is told of an observation besides an action
     values: Sequence[str] = ()  # the fields that this writes
@@ -51,9 +56,25 @@ class Task:
     reward_moments: RunningMoments | None = None
 
     @property
+    def reporting(self) -> Reported:
+        """What is told of steps and episodes besides returns and lengths."""
+        fields = () if self.source.native is None else self.source.native.report
+        return Reported(fields, len(self.constraints), self.reads_costs)
+
+    @property
     def report(self) -> tuple[str, ...]:
-        """The fields of its state that the environment reports at the end of an episode."""
-        return () if self.source.native is None else self.source.native.report
+        """What is told of an episode: the fields of its last state that the environment reports, and its costs."""
+        return (*self.reporting.fields, *cost_names(self.constraints))
+
+    @property
+    def report_rows(self) -> int:
+        """The numbers of a step in which this is kept, and behind those how many constraints it violated."""
+        return len(self.report) + bool(self.constraints)
+
+    @property
+    def stored(self) -> list[Field]:
+        """The fields that a memory keeps of a step beside those of every algorithm."""
+        return [one for one in self.fields if self.reads_costs and one.name == COSTS]
 
     @property
     def trained(self) -> list[str]:

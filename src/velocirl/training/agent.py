@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.allowance import loading
 from velocirl.engine.checking.checked import faults_named
+from velocirl.engine.constraints import cost_names
 from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
@@ -70,6 +71,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 RECENT_SPECS: Specs = {
     "recent.returns": ArraySpec(np.float64, (None,)),
     "recent.lengths": ArraySpec(np.int64, (None,), 0, 2**62),
+    "recent.violations": ArraySpec(np.int64, (1,), 0, 2**62, optional=True),
 }
 REPORTED_SPEC = ArraySpec(np.float64, (None,), finite=False, optional=True)  # of a field that is reported
 
@@ -129,7 +131,9 @@ class Agent(Changing, metaclass=Documented):
         self.stopping: str | None = None  # why training should end now, where a callback said so
         self.recent_returns: deque[float] = deque(maxlen=RECENT)
         self.recent_lengths: deque[int] = deque(maxlen=RECENT)
-        self.recent_reported: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in self.report}
+        names = (*self.report, *cost_names(self.constraints))
+        self.recent_reported: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in names}
+        self.violations = 0  # of constraints, in all steps of training
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
@@ -161,6 +165,11 @@ class Agent(Changing, metaclass=Documented):
     def report(self) -> tuple[str, ...]:
         """The fields of its state that the environment reports at the end of an episode."""
         return () if self.source.native is None else self.source.native.report
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The constraints of which costs are told in training, by name."""
+        return ()
 
     def preset(self) -> Mapping[str, Any]:
         """The settings with which this algorithm is known to learn its environment, or those that nobody knows."""
@@ -331,6 +340,7 @@ class Agent(Changing, metaclass=Documented):
             "recent.returns": np.array(self.recent_returns, np.float64),
             "recent.lengths": np.array(self.recent_lengths, np.int64),
             **{f"reported.{name}": np.array(values, np.float64) for name, values in self.recent_reported.items()},
+            **({"recent.violations": np.array([self.violations], np.int64)} if self.constraints else {}),
         }
         document = {
             "algorithm": self.name,
@@ -425,6 +435,7 @@ class Agent(Changing, metaclass=Documented):
                 raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")
             agent.recent_returns.extend(state.arrays["recent.returns"].tolist())
             agent.recent_lengths.extend(state.arrays["recent.lengths"].tolist())
+            agent.violations = int(state.arrays.get("recent.violations", np.zeros(1))[0])
             for name, values in agent.recent_reported.items():
                 values.extend(state.arrays.get(f"reported.{name}", np.zeros(0)).tolist())
             agent.load_arrays(state.arrays)
@@ -454,6 +465,8 @@ class Agent(Changing, metaclass=Documented):
         for name, values in self.recent_reported.items():
             mean = float(np.mean(values)) if values else np.nan
             row[f"episode/{name}"] = mean if np.isfinite(mean) else None
+        if self.constraints:
+            row["rollout/violations"] = self.violations
         for phase, share in shares(self.phases).items():
             row[f"time/{phase}_share"] = round(share, 4)
         return row

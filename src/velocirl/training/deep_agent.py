@@ -20,7 +20,7 @@ from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.saved import Specs, check_arrays, streams
-from velocirl.learners.fields import fields_of
+from velocirl.learners.fields import fields_of, reads_costs
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
@@ -62,6 +62,11 @@ class DeepAgent(Agent):
         for name, module in self.modules.items():
             config[name] = OWN_MODULE + type(module).__qualname__
         super().__init__(env, **config)
+        if reads_costs(self.Scratch) and not self.constraints:
+            raise ValueError(
+                f"{self.name.upper()} learns to keep constraints, and {self.source.id} has none: declare some, as in"
+                " Environment(constraints=[Constraint(...)]), or use another algorithm"
+            )
         seed = seed_or_drawn(self.config.seed)
         self.config = dataclasses.replace(self.config, seed=seed)
         self.seeds = spread_seed(seed)
@@ -114,6 +119,13 @@ class DeepAgent(Agent):
     def numbers(self) -> dict[str, float]:
         """Numbers that functions read as settings, and where numbers begin, beside those of the configuration."""
         return {}
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The constraints of which costs are told, by name: the environment's, or what a step of Gymnasium's costs."""
+        if self.source.native is not None:
+            return tuple(one.name for one in self.source.native.constraints)
+        return ("cost",) if reads_costs(self.Scratch) else ()
 
     @property
     def acting(self) -> str:
@@ -225,7 +237,7 @@ class DeepAgent(Agent):
             name: self.policy.parameters if name == self.acting else built.initial_parameters(self._generator(name))
             for name, built in self.built.items()
         }
-        fields = fields_of(self.Scratch, self.head, self.config)
+        fields = fields_of(self.Scratch, self.head, self.config, len(self.constraints))
         resolver = self.resolver([one.name for one in fields])
         program = resolver.program(self.update)
         act = resolver.acting(static(type(self), "act"), self.acting)
@@ -251,6 +263,8 @@ class DeepAgent(Agent):
             recent=self.recent_returns.maxlen or 0,
             phases=self.phases,
             frames=self.frames,
+            constraints=self.constraints,
+            reads_costs=reads_costs(self.Scratch),
         )
 
     @property
@@ -401,7 +415,7 @@ class DeepAgent(Agent):
             return self.encoding.inputs
         if field == "action":
             return self.head.action_size
-        found = {one.name: one for one in fields_of(self.Scratch, self.head, self.config)}
+        found = {one.name: one for one in fields_of(self.Scratch, self.head, self.config, len(self.constraints))}
         return int(np.prod(found[field].shape[-1:])) if field in found else 1
 
     def _policy_specs(self) -> Specs:
@@ -427,6 +441,7 @@ class DeepAgent(Agent):
         self.recent_returns.extend(report.returns)
         self.recent_lengths.extend(report.lengths)
         self.note_reported(report.reported)
+        self.violations += report.violations
         row = {**self.time_metrics(report.steps), **self.row(report)}
         row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has begun by now
         return row

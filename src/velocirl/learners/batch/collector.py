@@ -77,7 +77,7 @@ class Recorded:
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
-        self.report, self.reported = task.report, zeros(len(task.report), *ends)
+        self.reported = zeros(task.report_rows, *ends)
         self.reward_sums = zeros(copies, 2, dtype=np.float64)
         self.observation_sums = zeros(copies if task.encoding.normalises else 0, 2, inputs, dtype=np.float64)
         self.start_state = zeros(copies, state_size)  # what a recurrent network remembered before the first step
@@ -112,7 +112,7 @@ class Recorded:
         return {
             "records": self.memory, "ends": log.ends, "returns": log.returns, "lengths": log.lengths,
             "fault": log.fault, "reward_sums": self.reward_sums, "observation_sums": self.observation_sums,
-            "start_state": self.start_state, **({"reported": self.reported} if self.report else {}),
+            "start_state": self.start_state, **({"reported": self.reported} if len(self.reported) else {}),
             **({} if self.film is None else {"frames": self.film.frames[: self.film.cuts_from]}),
         }  # fmt: skip
 
@@ -207,7 +207,7 @@ class BatchCollector:
                 config.num_envs, seed=seeds[0].environment, threads=1, workers=config.workers
             )
             make = self.device.experience_of if self._itself else HostExperience
-            self._host = make(self.envs, self.task.head)
+            self._host = make(self.envs, self.task.head, costs=self.task.reads_costs)
             return self._host.arrays
         count = len(seeds) * config.num_envs
         params = source.params_of(np.arange(count) % config.num_envs)
@@ -262,7 +262,7 @@ class BatchCollector:
             Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments)),
             Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
         ]
-        record_step, more = settling(task.report, Endings(experience.final_state, recorded.reported))
+        record_step, more = settling(task.reporting, Endings(experience.final_state, recorded.reported))
         ends = [Work(cut, (sight, rollout, cuts, log))] if places else []
         looks = [Work(see_next, (sight, self._inputs, rollout, log))]
         first = [Work(see, (sight, self._inputs, rollout, log))]

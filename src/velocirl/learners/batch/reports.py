@@ -42,9 +42,9 @@ class Reports:
         sums = program.sums
         self._sizes = (
             COUNTS, 2, 1, sums.totals.shape[1], sums.seen.shape[1], 0 if spread is None else SPREAD, 1, 1,
-            *[self._recent] * (3 + len(self._report)),
+            1, *[self._recent] * (3 + len(self._report)),
         )  # fmt: skip
-        width = sum(self._sizes)
+        width, self._none = sum(self._sizes), self._device.zeros(self._agents, 1)
         self._numbers = self._device.zeros(self._agents, width, dtype=np.float64)
         self._hosts = self._device.make_hosts(self._agents, width)
 
@@ -66,12 +66,19 @@ class Reports:
             *([] if self._spread is None else [self._spread]),
             device.first_fault(log.fault.reshape(self._agents, -1), NO_FAULT),
             check,
+            self._violations(),
             ends,
             device.take(log.returns.reshape(self._agents, -1), places),
             device.take(log.lengths.reshape(self._agents, -1), places),
             *(device.take(self._reported[k].reshape(self._agents, -1), places) for k in range(len(self._report))),
         ]
         device.join(parts, self._numbers)
+
+    def _violations(self) -> Any:
+        """How many constraints were violated, (agents, 1); the rows before tell of episodes."""
+        if len(self._reported) == len(self._report):
+            return self._none
+        return self._device.total(self._reported[-1].reshape(self._agents, -1))
 
     def send(self) -> Any:
         """Begin to copy what was gathered to the host; gives where it will be."""
@@ -84,7 +91,7 @@ class Reports:
 
     def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
         parts = np.split(row, np.cumsum(self._sizes)[:-1])
-        counts, norms, steps, totals, seen, spread, fault, check, ends, returns, lengths, *reported = parts
+        counts, norms, steps, totals, seen, spread, fault, check, violations, ends, returns, lengths, *reported = parts
         if fault[0] < NO_FAULT:
             code, copy = divmod(int(fault[0]), self._copies)
             t, kind = divmod(code - 1, FAULT_KINDS)
@@ -101,5 +108,6 @@ class Reports:
             explained_variance=explained_variance(spread, self._samples) if len(spread) else float("nan"),
             returns=returns[order].tolist(),
             lengths=lengths[order].astype(int).tolist(),
+            violations=int(violations[0]),
             reported={name: values[order].tolist() for name, values in zip(self._report, reported, strict=True)},
         )

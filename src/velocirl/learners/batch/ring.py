@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.n_step import cut_off, follow
+from velocirl.buffers.n_step import cut_off, follow, follow_costs
 from velocirl.buffers.prioritised import fraction, power
 from velocirl.buffers.records import LOST, drawn_type, narrow, narrow_type, transition_type
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
@@ -150,6 +150,11 @@ def note(b, place, ring, drawn, extent):
         row.next_mask[k] = following.next_mask[k]
 
 
+def find_costs(b, r, t, ring, drawn, extent):  # noqa: ARG001
+    """What the steps of a record that was drawn cost."""
+    follow_costs(ring.rows, extent.copies, drawn.places[b], drawn.lasts[b], extent.gamma, drawn.rows[b].costs)
+
+
 def weigh(b, r, t, drawn, timing):  # noqa: ARG001
     """The weight in the loss that takes priorities back, of which the largest of a batch is 1."""
     beta = beta_at(timing.clock.counts[0, RUN_STEP], timing.pace[0])
@@ -175,14 +180,14 @@ class BatchRing:
 
     def __init__(self, device: Any, task: Task, clock: Clock) -> None:
         config = task.config
-        self.device, self._config = device, config
+        self.device, self._config, self._reads_costs = device, config, task.reads_costs
         copies, batch, zeros = config.num_envs, config.effective_batch_size, device.zeros
         self.capacity = max(config.buffer_size // copies, 1) * copies
         if self.capacity > MOST_ROWS:
             raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {config.buffer_size:,}")
         self.prioritised = config.priority == "proportional"
         # The record of a step; where frames lie elsewhere, the rows have all of it but the frame.
-        self.kind = transition_type(task.encoding.inputs, task.action, frames=task.frames)
+        self.kind = transition_type(task.encoding.inputs, task.action, task.stored, task.frames)
         kind = self.kind if task.frames is None else narrow_type(self.kind)
         room = None if task.frames is None else room_of(task.frames, task.source, config)
         tree, starts = allocate_tree(self.capacity if self.prioritised else 1)
@@ -215,8 +220,9 @@ class BatchRing:
         self._begin = launch([Work(begin_iteration, (timing,))], 1)
         self._advance = launch([Work(advance, (places, timing, extent))], 1)
         choose = draw_by_share if self.prioritised else draw
+        costs = [Work(find_costs, (places, drawn, extent))] if self._reads_costs else []
         finds = [] if self.frames is None else [self.frames.finds(places, drawn)]
-        self._draw = launch([Work(choose, (places, drawn, self.streams, extent)), *finds], batch)
+        self._draw = launch([Work(choose, (places, drawn, self.streams, extent)), *costs, *finds], batch)
         if not self.prioritised:
             return
         levels = self._levels

@@ -41,7 +41,7 @@ class Stepping:
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
-        self.reported = zeros(len(task.report), *ends)
+        self.reported = zeros(task.report_rows, *ends)
         self.rng = device.put(random.streams(task.seeds.policy, copies))
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
         sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
@@ -72,7 +72,7 @@ class Stepping:
         self.act = Work(by_row(task.act.function, head if task.act.takes_head else None), columns)
         self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
         self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
-        record_step, more = remembering(task.report, Endings(experience.final_state, self.reported), record)
+        record_step, more = remembering(task.reporting, Endings(experience.final_state, self.reported), record)
         self.remember = Work(record_step, (sight, experience.told, ring, self.log, *more))
 
 
@@ -117,6 +117,7 @@ class FleetSteps:
         """Before the first step of an iteration."""
         self.device.fill(self.log.ends, -1)
         self.device.fill(self.log.fault, 0)
+        self.device.fill(self.reported, 0)
         self._look()
 
     def explore(self, step: int, pace: Pace) -> None:
@@ -171,7 +172,7 @@ class TensorSteps(FleetSteps):
 
     def _make_copies(self, task: Task) -> Experience:
         self.envs = task.source.make_copies(self._copies, seed=task.seeds.environment, threads=1, workers=None)
-        self._experience = self.device.experience_of(self.envs, task.head)
+        self._experience = self.device.experience_of(self.envs, task.head, costs=task.reads_costs)
         return self._experience.arrays
 
     def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
@@ -195,7 +196,7 @@ class HostSteps:
         config, copies = task.config, task.config.num_envs
         self.device, self._ring, self._network = device, ring, networks.networks[task.acting]
         self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
-        self._host = HostExperience(self.envs, task.head)
+        self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         host = device.on_host()
         self._group, counts = np.zeros(copies, ring.rows.dtype), np.zeros(3, np.int64)
         self._clock, self._exploration = np.zeros(1, np.int64), host.zeros(1)
@@ -217,6 +218,7 @@ class HostSteps:
         self._clock[:] = 0
         self.device.on_host().fill(self.log.ends, -1)
         self.device.on_host().fill(self.log.fault, 0)
+        self.device.on_host().fill(self.reported, 0)
         if self._ring.frames is not None:
             self._ring.frames.begin()
 

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode
 
 from velocirl.learners.experience import Experience
+from velocirl.learners.host import without_costs
 from velocirl.learners.recording import Outcome
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
@@ -32,7 +33,8 @@ def stays_on(device: Any, source: Any) -> bool:
 class TensorExperience:
     """What such an environment said last, in tensors that our own functions read and write, and its steps."""
 
-    def __init__(self, given: GivenVectorEnv, head: Head, device: Any) -> None:
+    def __init__(self, given: GivenVectorEnv, head: Head, device: Any, *, costs: bool = False) -> None:
+        """With `costs`, somebody needs what steps cost."""
         self._given, self._masked = given, head.masked
         self._envs: Any = given.given
         self._device, count = device.torch, given.num_envs
@@ -41,8 +43,10 @@ class TensorExperience:
         action = given.single_action_space
         self._action = self._zeros((count, *(action.shape or ())), action.dtype)
         self._mask = self._zeros((count, head.options if head.masked else 1), np.int8).fill_(1)
-        self._told = Outcome(*(self._zeros((count,), kind) for kind in (np.float32, "?", "?", np.float32, np.int32)))
+        told = [self._zeros((count,), kind) for kind in (np.float32, "?", "?", np.float32, np.int32)]
+        self._told = Outcome(*told, *(self._zeros((count, 1), np.float32) for _ in range(2)))
         self._returns, self._lengths = self._zeros((count,), np.float64), self._zeros((count,), np.int32)
+        self._cost_totals, self._costs = self._zeros((count, 1), np.float64), costs
         seen, final, action = (one.view(count, -1) for one in (self._observation, self._final, self._action))
         self.arrays = Experience(seen, final, self._mask, action, self._told)
         self._begun, self._seed = False, None
@@ -58,6 +62,7 @@ class TensorExperience:
         self._take_mask(infos)
         self._returns.zero_()
         self._lengths.zero_()
+        self._cost_totals.zero_()
         self._begun, self._seed = True, None
 
     def begin_anew(self, seed: int) -> None:
@@ -72,7 +77,14 @@ class TensorExperience:
         told.reward.copy_(self._here(rewards))
         told.terminated.copy_(self._here(terminated))
         told.truncated.copy_(self._here(truncated))
+        if "cost" in infos:
+            told.costs.copy_(self._here(infos["cost"]).view(-1, 1))
+        elif self._costs:
+            raise without_costs(self._given.name)
         ended = told.terminated | told.truncated
+        self._cost_totals += told.costs
+        keep(told.episode_costs, self._cost_totals, ended)
+        self._cost_totals.masked_fill_(ended.view(-1, 1), 0.0)
         self._returns += told.reward
         self._lengths += 1
         keep(told.episode_return, self._returns, ended)

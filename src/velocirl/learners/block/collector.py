@@ -190,7 +190,7 @@ class BlockCollector:
         ends = (1, self.horizon, copies)
         self.log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                        np.zeros(copies, np.int32))  # fmt: skip
-        self.reported = np.zeros((len(task.report), *ends), np.float32)
+        self.reported = np.zeros((task.report_rows, *ends), np.float32)
         self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
         self.counters = allocate(threads)
         share = -(-copies // threads)
@@ -246,7 +246,7 @@ class BlockCollector:
         if isinstance(self.envs, FleetVectorEnv):
             experience = of_fleet(self.envs.copies)
         else:
-            self.host = HostExperience(self.envs, task.head)
+            self.host = HostExperience(self.envs, task.head, costs=task.reads_costs)
             experience = self.host.arrays
         sight = Sight(experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale)
         translator = driver_translator()
@@ -293,7 +293,7 @@ class BlockCollector:
         on_scratch = {**known, "row": Local(narrow(scratch))}
         clock = np.zeros(1, np.int64)
         columns = tuple(known[name] for name in task.act.arguments)
-        record_step, more = settling(task.report, Endings(experience.final_state, self.reported))
+        record_step, more = settling(task.reporting, Endings(experience.final_state, self.reported))
         units = {
             SEE: bind(index_loop(see), sight, inputs, rollout, log),
             FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),

@@ -110,6 +110,7 @@ class OverlappingRollout(BlockRollout):
             "lengths": collector.log.lengths,
             "observation_sums": collector.rollout.observation_sums,
             "reward_sums": collector.rollout.reward_sums,
+            **({"reported": collector.reported} if len(collector.reported) else {}),
         }
         return named(PENDING, arrays)
 

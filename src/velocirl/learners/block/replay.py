@@ -44,9 +44,11 @@ from velocirl.learners.block.stepping import (
     Stepping,
     decide_only,
     drawing,
+    drawn_costs,
     entering,
     fetch,
     learn_only,
+    no_costs,
     record_only,
     revising,
     run_fleet,
@@ -103,7 +105,7 @@ class BlockReplay:
         batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
         self._streams = random.streams(task.seeds.learner + 1, batch)  # a stream for each row of a batch
         self._noise = np.zeros((copies, task.head.action_size), np.float32)
-        kind = transition_type(task.encoding.inputs, task.action)
+        kind = transition_type(task.encoding.inputs, task.action, task.stored)
         self.buffer = make_buffer(config, kind, task.seeds.learner)
         self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
         places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
@@ -112,7 +114,7 @@ class BlockReplay:
         ends = (1, most_steps, copies)
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                         np.zeros(copies, np.int32))  # fmt: skip
-        self._reported = np.zeros((len(task.report), *ends), np.float32)
+        self._reported = np.zeros((task.report_rows, *ends), np.float32)
         self._updates, self._pace = np.zeros(1, np.int64), np.zeros(1, PACE)
         self._clock, self._exploration, self._beta = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
         rows = self._rows()
@@ -146,7 +148,8 @@ class BlockReplay:
             check_update(bool(self.program.outcome[FAULT]), parameters, steps)
         updates = int(self._updates[0]) - before
         taken = [one[0, : schedule.rounds] for one in (log.ends, log.returns, log.lengths, *self._reported)]
-        returns, lengths, *reported = latest(taken[0], self._recent, *taken[1:])
+        names = self.task.report
+        returns, lengths, *reported = latest(taken[0], self._recent, *taken[1 : 3 + len(names)])
         return Report(
             steps=steps,
             learning_rate=schedule.learning_rate,
@@ -157,7 +160,8 @@ class BlockReplay:
             explained_variance=float("nan"),
             returns=returns,
             lengths=lengths,
-            reported=dict(zip(self.task.report, reported, strict=True)),
+            reported=dict(zip(names, reported, strict=True)),
+            violations=int(sum(one.sum() for one in taken[3 + len(names) :])),
         )
 
     def update(self, pace: Pace, count: int) -> None:
@@ -244,7 +248,7 @@ class BlockReplay:
         if isinstance(self.envs, FleetVectorEnv):
             experience = of_fleet(self.envs.copies)
         else:
-            self._host = HostExperience(self.envs, task.head)
+            self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
             experience = self._host.arrays
         units = self._step_units(experience)
         selection, book = self.buffer.selection(config.effective_batch_size)
@@ -317,7 +321,7 @@ class BlockReplay:
         command, table = command_for(task.source.action_space)
         plan = networks.network(task.acting).plan
         bind, functions = networks.bind, networks.functions(task.acting)
-        record_step, more = remembering(task.report, Endings(experience.final_state, self._reported))
+        record_step, more = remembering(task.reporting, Endings(experience.final_state, self._reported))
         random_columns = known["row"], known["mask"], known["rng"]
         return {
             LOOK: bind(index_loop(look), sight, inputs, ring, self._log),
@@ -332,10 +336,11 @@ class BlockReplay:
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
         chosen = book, buffer.counts
+        find_costs = drawn_costs if self.task.reads_costs else no_costs
         follows = narrow(buffer.rows), config.num_envs, config.n_step, float(config.gamma), self.batch
         return {
             ENTER: bind(entering(selection.enter), *chosen),
-            DRAW: bind(drawing(selection.draw), *chosen, buffer.rng, self._beta, *follows),
+            DRAW: bind(drawing(selection.draw, find_costs), *chosen, buffer.rng, self._beta, *follows, self.drawn),
             REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
         }
 

@@ -216,8 +216,10 @@ class BlockRollout:
             check_faults(self.collector.log.fault, first)
         with self._phase("estimate"):
             log = self.collector.log
-            told = log.returns, log.lengths, *self.collector.reported
-            returns, lengths, *reported = latest(log.ends, self._recent, *told)
+            names, told = self.task.report, self.collector.reported
+            violations = int(told[len(names) :].sum())
+            logs = log.returns, log.lengths, *told[: len(names)]
+            returns, lengths, *reported = latest(log.ends, self._recent, *logs)
             self._add_moments()
             self._hand_over()
             explained = self._estimate()
@@ -235,7 +237,8 @@ class BlockRollout:
             explained_variance=explained,
             returns=returns,
             lengths=lengths,
-            reported=dict(zip(self.task.report, reported, strict=True)),
+            reported=dict(zip(names, reported, strict=True)),
+            violations=violations,
         )
 
     def drain(self) -> Report | None:

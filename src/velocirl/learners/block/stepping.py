@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.buffers.n_step import follow
+from velocirl.buffers.n_step import follow, follow_costs
 from velocirl.buffers.replay import written
 from velocirl.engine.compiler.units import call_unit
 from velocirl.learners.block.driver import FAULT, together, wait
@@ -154,17 +154,27 @@ def learn_only(arguments, first, stop, place):  # noqa: ARG001
     return 0
 
 
-def drawing(select: Callable[..., Any]) -> Callable[..., Any]:
+def no_costs(row, rows, copies, place, last, gamma):
+    """Of an algorithm that does not read what steps cost."""
+
+
+def drawn_costs(row, rows, copies, place, last, gamma):
+    """What the steps of a record that was drawn cost."""
+    follow_costs(rows, copies, place, last, gamma, row.costs)
+
+
+def drawing(select: Callable[..., Any], find_costs: Callable[..., Any]) -> Callable[..., Any]:
     """`draw(arguments, first, stop, place)`: random records for a batch, and what followed them."""
 
     def draw(arguments, first, stop, place):  # noqa: ARG001
-        book, counts, rng, beta, rows, copies, n_step, gamma, batch = arguments
+        book, counts, rng, beta, rows, copies, n_step, gamma, batch, drawn = arguments
         select(book, counts, rng, beta[0], batch.places, batch.weights)
         for b in range(first, stop):
             reward, discount, last = follow(rows, counts, copies, batch.places[b], n_step, gamma)
             batch.rewards[b] = reward
             batch.discounts[b] = discount
             batch.lasts[b] = last
+            find_costs(drawn[b], rows, copies, batch.places[b], last, gamma)
         return 0
 
     return draw

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import width
+
 TYPES = {
     np.dtype(np.float32): torch.float32,
     np.dtype(np.float64): torch.float64,
@@ -75,9 +77,9 @@ class DeviceArray:
         return DeviceArray(self._memory, dtype, self.shape, self._strides, self._start)
 
     def side_by_side(self, names: list[str]) -> torch.Tensor:
-        """Fields of float32 that lie side by side, as a tensor (..., fields)."""
+        """Fields of float32 that lie side by side, as a tensor (..., numbers)."""
         offset = self._field(names[0])[1]
-        shape, strides = (*self.shape, len(names)), (*self._strides, 4)
+        shape, strides = (*self.shape, width(self.dtype, names)), (*self._strides, 4)
         return self._tensor(np.dtype(np.float32), shape, strides, self._start + offset)
 
     def transpose(self, *axes: int) -> DeviceArray:

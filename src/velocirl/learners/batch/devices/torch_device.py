@@ -175,9 +175,9 @@ class TorchCPUDevice(PythonDevice):
         """Whether the copies that were given step on this device, and their observations stay there."""
         return stays_on(self, source)
 
-    def experience_of(self, given: Any, head: Any) -> Any:
+    def experience_of(self, given: Any, head: Any, *, costs: bool = False) -> Any:
         """The experience of such copies."""
-        return TensorExperience(given, head, self)
+        return TensorExperience(given, head, self, costs=costs)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
