@@ -28,7 +28,7 @@ import numpy as np
 from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import AMBER, BLUE, INK, MIST, ORANGE, RED, SKY, SLATE, WHITE
-from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise
+from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
 from velocirl.environments.plants.pictures import blended
 
 GAS_CONSTANT = 8.314  # J/(mol K)
@@ -37,7 +37,7 @@ COLDEST, HOTTEST = 250.0, 500.0  # K, between which thermometers and the model a
 FASTEST = 420.0  # K, above which rates grow no more: the reactor is lost then, and the integration stays stable
 SHALLOWEST, DEEPEST, FULL = 0.05, 1.8, 2.0  # m: what liquid is always there, where it overflows, and all of the vessel
 LIFT = 0.5  # share of its pressure above which the relief valve is fully open
-LEVELS = (0.5, 1.5)  # m, between which the liquid must stand
+LEVELS = (0.5, 1.6)  # m, between which the liquid must stand
 RICHEST, STRONGEST = 4000.0, 2e6  # mol/m3 and Pa: the ends of the scales of analysers and manometer
 SIGNALS = {  # name: unit, range of the instrument
     "temperature": ("K", COLDEST, HOTTEST),
@@ -177,17 +177,17 @@ def react(state, params, time):
 
 def move_valves(state, params, action):
     """Let the valves follow their commands, or the interlock that overrules them."""
-    lag, time = params.valve_lag, params.time_step
+    share = share_of(params.time_step, params.valve_lag)
     tripped = state.temperature > params.trip_temperature or state.pressure > params.trip_pressure
     state.shutdown = 1 if tripped else (state.shutdown if state.temperature > params.release_temperature else 0)
     safe = state.shutdown == 1
     feed = 0.0 if safe else clipped(action[0], 0.0, FEED)
     coolant = COOLANT if safe else clipped(action[1], 0.0, COOLANT)
     vent = VENT if safe else clipped(action[2], 0.0, VENT)
-    coolant = delayed(state.coolant_commands, coolant, params.coolant_delay / time)
-    state.feed_flow = lagged(state.feed_flow, feed, lag, time)
-    state.coolant_flow = lagged(state.coolant_flow, coolant, lag, time)
-    state.vent_opening = lagged(state.vent_opening, vent, lag, time)
+    coolant = delayed(state.coolant_commands, coolant, params.coolant_delay / params.time_step)
+    state.feed_flow = lagged(state.feed_flow, feed, share)
+    state.coolant_flow = lagged(state.coolant_flow, coolant, share)
+    state.vent_opening = lagged(state.vent_opening, vent, share)
 
 
 def slope(params, state, point):
@@ -203,8 +203,6 @@ def slope(params, state, point):
     heat = params.reaction_heat * formed + params.decomposition_heat * decomposed
     removed = (1.0 - params.fouling) * params.heat_transfer * level * (temperature - jacket)  # W
     above = pressure(params, temperature, level, gas)
-    relief = clipped((above / params.relief_pressure - 1.0) / LIFT, 0.0, 1.0)
-    conductance = params.vent_conductance * state.vent_opening + params.relief_conductance * relief
     return (
         renewal * (state.feed_temperature - temperature)
         + heat / params.heat_capacity
@@ -214,7 +212,7 @@ def slope(params, state, point):
         renewal * (state.feed_concentration - reactant) - formed,
         formed - decomposed - renewal * product,
         (state.feed_flow - outflow(params, level)) / params.cross_section,
-        volume * decomposed - conductance * (above - params.ambient_pressure),
+        volume * decomposed - vented(params, state.vent_opening, above),
         -params.catalyst_decay * acceleration**2 * activity,
     )
 
@@ -242,6 +240,13 @@ def pressure(params, temperature, level, gas):
     return gas * GAS_CONSTANT * temperature / headspace(params, level)
 
 
+def vented(params, opening, pressure):
+    """What leaves through the vent and through the relief valve, in mol/s."""
+    relief = clipped((pressure / params.relief_pressure - 1.0) / LIFT, 0.0, 1.0)
+    conductance = params.vent_conductance * opening + params.relief_conductance * relief
+    return conductance * (pressure - params.ambient_pressure)
+
+
 def outflow(params, level):
     """What leaves by gravity through the outlet, in m3/s."""
     return params.outlet_coefficient * sqrt(level)
@@ -249,15 +254,15 @@ def outflow(params, level):
 
 def drift(state, params, rng):
     """Disturb what comes into the plant."""
-    memory, time = params.disturbance_time, params.time_step
+    p, share = params, share_of(params.time_step, params.disturbance_time)
     state.feed_temperature = drifted(
-        state.feed_temperature, params.feed_temperature, params.feed_temperature_deviation, memory, time, rng
+        state.feed_temperature, p.feed_temperature, p.feed_temperature_deviation, share, rng
     )
     state.feed_concentration = drifted(
-        state.feed_concentration, params.feed_concentration, params.feed_concentration_deviation, memory, time, rng
+        state.feed_concentration, p.feed_concentration, p.feed_concentration_deviation, share, rng
     )
     state.coolant_temperature = drifted(
-        state.coolant_temperature, params.coolant_temperature, params.coolant_temperature_deviation, memory, time, rng
+        state.coolant_temperature, p.coolant_temperature, p.coolant_temperature_deviation, share, rng
     )
 
 
@@ -269,10 +274,9 @@ def read_sensors(state, rng):
 
 def profit(state, params):
     """What a step earns: product less unreacted A, coolant and vented gas; 1 for full production at no cost."""
-    leaving = outflow(params, state.level)
-    vented = params.vent_conductance * state.vent_opening * max(state.pressure - params.ambient_pressure, 0.0)
-    value = leaving * (state.product - params.reactant_cost * state.reactant)
-    return (value - params.coolant_cost * state.coolant_flow - params.vent_cost * vented) / params.full_production
+    value = outflow(params, state.level) * (state.product - params.reactant_cost * state.reactant)
+    gas = max(vented(params, state.vent_opening, state.pressure), 0.0)
+    return (value - params.coolant_cost * state.coolant_flow - params.vent_cost * gas) / params.full_production
 
 
 def observe(state, params, observation):
@@ -326,7 +330,7 @@ environment = Environment(
     signals={name: unit for name, (unit, *_) in SIGNALS.items()},
     actuators={"feed_flow": "m3/s", "coolant_flow": "kg/s", "vent_opening": "1"},
     constraints=(
-        Constraint("temperature", value="temperature", high=360.0, unit="K"),
+        Constraint("temperature", value="temperature", high=362.0, unit="K"),
         Constraint("pressure", value="pressure", high=5e5, unit="Pa"),
         Constraint("level", value="level", low=LEVELS[0], high=LEVELS[1], unit="m"),
         Constraint("accumulation", value="reactant", high=900.0, unit="mol/m3"),
@@ -344,10 +348,16 @@ environment = Environment(
     },
     controller=PID(
         Loop(
-            "temperature", "coolant_flow", setpoint=350.0, gain=-1.2, integral_time=400.0, derivative_time=40.0, bias=2.9
+            "temperature",
+            "coolant_flow",
+            setpoint=350.0,
+            gain=-1.2,
+            integral_time=400.0,
+            derivative_time=40.0,
+            bias=2.9,
         ),
-        Loop("pressure", "vent_opening", setpoint=3e5, gain=-4e-6, integral_time=200.0, bias=0.03),
-        Loop("level", "feed_flow", setpoint=1.0, gain=0.004, integral_time=600.0, bias=0.004),
+        Loop("pressure", "vent_opening", 3e5, gain=-4e-6, integral_time=200.0, bias=0.03),
+        Loop("level", "feed_flow", 1.0, gain=0.004, integral_time=600.0, bias=0.004),
         time_step=5.0,
     ),
     presets={

@@ -12,6 +12,7 @@ from velocirl import random
 WORD = 0xFFFF  # sixteen bits
 CENTRE = 2.0 * WORD  # the mean of the sum of four words
 SPREAD = (WORD + 1) / sqrt(3.0)  # the standard deviation of that sum
+ARRIVED = 1e-9  # what is this near to its target is there: the way on would lead through numbers that are slow
 STRAYS = 4.0  # standard deviations that a disturbance may be away from its mean
 
 
@@ -22,16 +23,24 @@ def noise(rng):
     return (np.float32(total) - CENTRE) / SPREAD
 
 
-def drifted(value, mean, deviation, time_constant, time_step, rng):
-    """A disturbance one step later: autoregressive of first order, with this mean, standard deviation and memory."""
-    share = time_step / (time_constant + time_step)
+def drifted(value, mean, deviation, share, rng):
+    """A disturbance one step later: autoregressive of first order, with this mean and standard deviation.
+
+    `share` of its distance to the mean is forgotten in a step, see `share_of`.
+    """
     moved = value + share * (mean - value) + deviation * sqrt(share * (2.0 - share)) * noise(rng)
     return clipped(moved, mean - STRAYS * deviation, mean + STRAYS * deviation)
 
 
-def lagged(value, target, time_constant, time_step):
-    """A first-order lag one step later, by the backward Euler method: stable for any time constant, 0 included."""
-    return value + (target - value) * time_step / (time_constant + time_step)
+def share_of(time_step, time_constant):
+    """The share of its way that a first-order lag goes in a step, by the backward Euler method: stable, also for 0."""
+    return time_step / (time_constant + time_step)
+
+
+def lagged(value, target, share):
+    """A first-order lag one step later, see `share_of`."""
+    moved = value + share * (target - value)
+    return moved if abs(target - moved) > ARRIVED else target
 
 
 def delayed(line, newest, steps):
