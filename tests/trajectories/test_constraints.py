@@ -93,12 +93,12 @@ def test_panels_have_limits_where_a_constraint_is_about_them(tank):
     ]  # fmt: skip
     level = panels["signal", "level"]
     assert [(one.name, one.values[0]) for one in level.limits] == [
-        ("low limit", pytest.approx(0.4)),
-        ("high limit", pytest.approx(1.6)),
+        ("low limit of level", pytest.approx(0.4)),
+        ("high limit of level", pytest.approx(1.6)),
     ]
     begins = [float(one.time[np.argmax(one.constraints["level"].cost > 0) - 1]) for one in found.each()]
     assert level.violated == ((min(begins), 120.0),)  # overlapping times are one
-    assert [one.name for one in panels["constraint", "overheating"].limits] == ["high limit"]
+    assert [one.name for one in panels["constraint", "overheating"].limits] == ["high limit of overheating"]
     inflow = panels["actuator", "inflow"].lines[0]
     assert (len(inflow.time), inflow.time[0]) == (61, 0.0)  # the first action holds from the beginning
     assert panels["reward", "reward"].lines[0].time[0] == 2.0

@@ -74,6 +74,8 @@ def _card(panel: Panel) -> Markup:
         time, values = _held(one) if panel.held else (one.time, one.values)
         if len(time):
             parts.append(plane.line(time, values, f"curve thin line-{kind}", one.name, MOST_POINTS))
+    if panel.mark is not None:
+        parts.append(plane.upright(panel.mark, "step-mark", "the step"))
     unit = tag("small", panel.unit) if panel.unit else ""
     title = tag("h4", panel.title, " ", unit)
     label = f"{panel.title} over time"

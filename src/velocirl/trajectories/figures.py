@@ -12,7 +12,7 @@ from velocirl.trajectories.trajectory import Array, Trajectory
 
 RETURN, LENGTH, COST, STOPS = "return", "length", "cost", "emergency_stops"
 RATE, TIME, EXCURSION = "violation_rate", "time_in_violation", "worst_excursion"
-SCORE = "score"
+SCORE, GAP = "score", "gap"
 MEANING = {
     RETURN: "mean return of an episode, penalties included",
     SCORE: "return on a scale on which random actions have 0 and the environment's controller has 100",
@@ -21,6 +21,7 @@ MEANING = {
     TIME: "time of an episode in which a constraint is violated",
     EXCURSION: "furthest beyond a limit that it ever was, in the unit of the constraint",
     STOPS: "share of episodes that end because a critical constraint is violated",
+    GAP: "return less that of another policy from the same beginnings",
     LENGTH: "steps of an episode",
 }
 

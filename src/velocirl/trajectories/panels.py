@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from velocirl.trajectories.alarms import stretches
-from velocirl.trajectories.trajectory import Array, ConstraintTrace, Quantity, Trajectory
+from velocirl.trajectories.trajectory import Array, Quantity, Trajectory
 
 MOST_LINES = 6  # of a panel: more cannot be told apart
 
@@ -31,8 +31,9 @@ class Panel:
     unit: str
     time_unit: str
     lines: tuple[Trace, ...]
-    limits: tuple[Trace, ...] = ()  # those of the first trajectory
+    limits: tuple[Trace, ...] = ()  # those of the longest trajectory
     violated: tuple[tuple[float, float], ...] = ()  # from when to when, in any of them
+    mark: float | None = None  # a time at which something was done
 
     @property
     def title(self) -> str:
@@ -59,27 +60,28 @@ def by_episode(trajectory: Trajectory) -> dict[str, Trajectory]:
 def panels_of(trajectories: Mapping[str, Trajectory]) -> list[Panel]:
     """Panels of single episodes, by the name of each: constraints that no signal measures come first, then signals."""
     first = next(iter(trajectories.values()))
-    measured = {one.signal: name for name, one in first.constraints.items() if one.signal is not None}
-    panels = [
-        _panel("constraint", name, trajectories, name) for name, one in first.constraints.items() if one.signal is None
-    ]
-    panels += [_panel("signal", name, trajectories, measured.get(name)) for name in first.signals]
+    limits: dict[str | None, list[str]] = {}
+    for name, one in first.constraints.items():
+        limits.setdefault(one.signal, []).append(name)
+    panels = [_panel("constraint", name, trajectories, [name]) for name in limits.get(None, ())]
+    panels += [_panel("signal", name, trajectories, limits.get(name, ())) for name in first.signals]
     panels += [_panel("actuator", name, trajectories) for name in first.actuators]
     return [*panels, _panel("reward", "reward", trajectories)]
 
 
-def _panel(kind: str, name: str, trajectories: Mapping[str, Trajectory], constraint: str | None = None) -> Panel:
+def _panel(kind: str, name: str, trajectories: Mapping[str, Trajectory], constraints: Sequence[str] = ()) -> Panel:
     first = next(iter(trajectories.values()))
     lines = [_finite(label, one.time, _quantity(one, kind, name).values) for label, one in trajectories.items()]
-    limits: tuple[Trace, ...] = ()
-    violated: list[tuple[float, float]] = []
-    if constraint is not None:
-        limits = tuple(_limits(first.time, first.constraints[constraint]))
-        for one in trajectories.values():
-            trace = one.constraints[constraint]
-            violated += [(float(one.time[b - 1]), float(one.time[e - 1])) for b, e in stretches(trace.cost > 0)]
+    longest = max(trajectories.values(), key=len)
+    limits = [limit for one in constraints for limit in _limits(one, longest)]
+    violated = [
+        (float(one.time[begin - 1]), float(one.time[end - 1]))
+        for one in trajectories.values()
+        for constraint in constraints
+        for begin, end in stretches(one.constraints[constraint].cost > 0)
+    ]
     unit = _quantity(first, kind, name).unit
-    return Panel(kind, name, unit, first.time_unit, tuple(lines), limits, tuple(_merged(violated)))
+    return Panel(kind, name, unit, first.time_unit, tuple(lines), tuple(limits), tuple(_merged(violated)))
 
 
 def _quantity(trajectory: Trajectory, kind: str, name: str) -> Quantity:
@@ -104,11 +106,11 @@ def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _limits(time: Array, trace: ConstraintTrace) -> Iterator[Trace]:
-    for name in ("low", "high"):
-        values = getattr(trace, name)
+def _limits(name: str, trajectory: Trajectory) -> Iterator[Trace]:
+    for end in ("low", "high"):
+        values = getattr(trajectory.constraints[name], end)
         if np.isfinite(values).any():
-            yield _finite(f"{name} limit", time, values)
+            yield _finite(f"{end} limit of {name}", trajectory.time, values)
 
 
 def _finite(name: str, time: Array, values: Array) -> Trace:

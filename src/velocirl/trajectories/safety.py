@@ -8,14 +8,14 @@ from typing import Any
 
 from velocirl.controllers import Random
 from velocirl.training.source import Given, Source
-from velocirl.trajectories.figures import RETURN, SCORE, Estimate, estimate, estimates, figures_of, normalised
+from velocirl.trajectories.figures import GAP, RETURN, SCORE, Estimate, estimate, estimates, figures_of, normalised
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario, played, source_for
 from velocirl.trajectories.trajectory import Trajectory
 
 SEEDS, EPISODES = 5, 10
 AS_IT_IS = "as it is"  # the scenario of an environment that has none
-RANDOM, CONTROLLER, GAP = "random", "controller", "gap"
+RANDOM, CONTROLLER = "random", "controller"
 
 
 @dataclass(frozen=True)

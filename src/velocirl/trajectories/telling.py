@@ -2,70 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from velocirl.monitor.words import say_figure
-from velocirl.trajectories.figures import COST, EXCURSION, LENGTH, RATE, RETURN, SCORE, STOPS, TIME, Estimate
+from velocirl.trajectories.figures import COST, EXCURSION, GAP, LENGTH, RATE, RETURN, SCORE, STOPS, TIME, Estimate
 
 if TYPE_CHECKING:
     from velocirl.trajectories.safety import SafetyEvaluation
 
 SHARES = (RATE, STOPS)  # figures that are shares of all episodes
-ORDER = (RETURN, SCORE, "gap", COST, RATE, TIME, EXCURSION, STOPS, LENGTH)
 
 
-class Row(NamedTuple):
-    """One figure of all policies in a scenario."""
-
-    name: str  # for people, with its unit
-    cells: list[str]
-    figure: str  # as in `figures`
+OF_CONSTRAINTS = (COST, RATE, TIME, EXCURSION)
+COLUMNS = ("constraint", "limit", "cost", "violation rate", "time in violation", "worst excursion")
 
 
-def rows_of(evaluation: SafetyEvaluation, scenario: str) -> Iterator[Row]:
-    """The figures of a scenario, in the order in which people ask for them."""
+def figure_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
+    """The figures of all policies in a scenario: rows of a name and a cell for each policy."""
     judged = evaluation.scenarios[scenario]
-    known = list(dict.fromkeys(name for one in judged.values() for name in one.figures))
-    for figure in sorted(known, key=lambda name: (ORDER.index(name.partition("/")[0]), known.index(name))):
-        cells = [say_estimate(one.figures.get(figure), figure) for one in judged.values()]
-        yield Row(say_name(evaluation, figure), cells, figure)
+    known = dict.fromkeys(name for one in judged.values() for name in one.figures)
+    gaps = [name for name in known if name.startswith(f"{GAP}/")]
+    order = [RETURN, *([SCORE] if SCORE in known else []), *gaps, COST, RATE, TIME, STOPS, LENGTH]
+    return [
+        [
+            say_name(figure, evaluation.time_unit),
+            *(say_estimate(one.figures.get(figure), figure) for one in judged.values()),
+        ]
+        for figure in order
+    ]
 
 
-def say_name(evaluation: SafetyEvaluation, figure: str) -> str:
-    """What a figure is called: time in violation of level [s], gap to controller."""
-    kind, _, of = figure.partition("/")
-    words, of = kind.replace("_", " "), of.replace("_", " ")
-    if kind == "gap":
-        return f"return less that of {of}"
-    unit = evaluation.time_unit if kind == TIME else evaluation.units.get(figure.partition("/")[2], "")
-    unit = f" [{unit}]" if unit and kind in (TIME, EXCURSION) else ""
-    return f"{words}{': ' + of if of else ''}{unit}"
+def constraint_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) -> list[list[str]]:
+    """What a policy made of each constraint in a scenario: rows of the columns of `COLUMNS`."""
+    one, rows = evaluation.scenarios[scenario][policy], []
+    for name, trace in one.trajectory.constraints.items():
+        unit = f" {trace.unit}" if trace.unit else ""
+        cells = {kind: say_estimate(one.figures[f"{kind}/{name}"], kind) for kind in OF_CONSTRAINTS}
+        ends = [
+            f"{sign} {say_figure(float(end[0]))}"
+            for sign, end in ((">=", trace.low), ("<=", trace.high))
+            if isfinite(end[0])
+        ]
+        limit = f"{', '.join(ends)}{unit}{', critical' if trace.critical else ''}"
+        time, excursion = f"{cells[TIME]} {evaluation.time_unit}", f"{cells[EXCURSION]}{unit}"
+        rows.append([name, limit, cells[COST], cells[RATE], time, excursion])
+    return rows
+
+
+def say_name(figure: str, time_unit: str) -> str:
+    """What a figure is called: time in violation [s], return less that of the controller."""
+    kind, _, rival = figure.partition("/")
+    if kind == GAP:
+        return f"return less {rival}'s"
+    words = kind.replace("_", " ")
+    return f"{words} [{time_unit}]" if kind == TIME else words
 
 
 def say_estimate(found: Estimate | None, figure: str) -> str:
     """A figure with its interval, where it has one."""
     if found is None:
         return ""
-    share = figure.partition("/")[0] in SHARES
+    share = figure in SHARES
 
     def say(value: float) -> str:
-        return f"{value:.0%}" if share else say_figure(value)
+        return f"{value:.0%}" if share else f"{value:,.1f}" if figure == SCORE else say_figure(value)
 
     return say(found.value) if found.certain else f"{say(found.value)} ({say(found.low)} to {say(found.high)})"
 
 
 def in_words(evaluation: SafetyEvaluation) -> str:
-    """All figures as text, a table for each scenario."""
+    """All figures of a policy as text: for each scenario beside those of others, then by constraints."""
     lines = [headline(evaluation)]
     for scenario, judged in evaluation.scenarios.items():
-        table = [[scenario, *judged], *([row.name, *row.cells] for row in rows_of(evaluation, scenario))]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines.append("")
-        for row in table:
-            first, *others = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append("  ".join([first, *others]).rstrip())
+        tables = [[[scenario, *judged], *figure_rows(evaluation, scenario)]]
+        if limited := constraint_rows(evaluation, scenario, evaluation.policy):
+            tables.append([list(COLUMNS), *limited])
+        for table in tables:
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            lines.append("")
+            lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
     return "\n".join(lines)
 
 

@@ -65,6 +65,11 @@ class Plane:
         title = tag("title", name)
         return tag("rect", title, x=left, y=0, width=max(right - left, 2.0), height=self.height, class_=class_)
 
+    def upright(self, x: float, class_: str, name: str) -> Markup:
+        """A line from top to bottom at a place on the axis."""
+        ends = {"x1": self.across(x), "x2": self.across(x), "y1": 0, "y2": self.height}
+        return tag("line", tag("title", name), class_=class_, vector_effect="non-scaling-stroke", **ends)
+
     def _places(self, xs: Array, ys: Array) -> str:
         points = zip(xs, ys, strict=True)
         return " ".join(f"{number(self.across(float(x)))},{number(self.up(float(y)))}" for x, y in points)
