@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from velocirl.controllers import Random
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.figures import GAP, RETURN, SCORE, Estimate, estimate, estimates, figures_of, normalised
 from velocirl.trajectories.policies import Policy, model_from, name_of
+from velocirl.trajectories.responses import Response, step_responses
 from velocirl.trajectories.rollout import in_scenario, played, source_for
 from velocirl.trajectories.trajectory import Trajectory
 
@@ -37,6 +39,7 @@ class SafetyEvaluation:
     time_unit: str
     units: Mapping[str, str]  # of each constraint
     scenarios: Mapping[str, Mapping[str, Judged]]
+    responses: Sequence[Response] = field(default=(), repr=False)  # to steps, in the first scenario
 
     def __str__(self) -> str:
         from velocirl.trajectories.telling import in_words
@@ -48,6 +51,12 @@ class SafetyEvaluation:
         from velocirl.trajectories.telling import as_dict
 
         return as_dict(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file, as the ending says: .json (all figures) or .html (a report for a browser)."""
+        from velocirl.trajectories.report import save_report
+
+        return save_report(self, path)
 
 
 def evaluate_safety(
@@ -61,6 +70,7 @@ def evaluate_safety(
     deterministic: bool = True,
     compare: Mapping[str, Policy] | None = None,
     max_steps: int | None = None,
+    responses: bool = False,
     device: str = "cpu",
     watch: Callable[[str, str, int], Any] | None = None,
 ) -> SafetyEvaluation:
@@ -68,7 +78,8 @@ def evaluate_safety(
 
     In each scenario (all that the environment has), with each seed, every policy plays `episodes` from the same
     beginnings. Figures are interquartile means over seeds with a 95% bootstrap interval. `compare` are more policies by
-    name, as `{"mpc": MPPI()}`. `watch` is called with a scenario, a policy and a seed before they play.
+    name, as `{"mpc": MPPI()}`. With `responses`, steps are answered too, for a report. `watch` is called with a
+    scenario, a policy and a seed before they play.
     """
     model = model_from(policy, env)
     source = source_for(model, env)
@@ -96,7 +107,11 @@ def evaluate_safety(
         judged[scenario or AS_IT_IS] = _judge(episodes_of)
     first = judged[chosen[0] or AS_IT_IS][name].trajectory
     units = {constraint: trace.unit for constraint, trace in first.constraints.items()}
-    return SafetyEvaluation(source.id, name, numbers, episodes, first.time_unit, units, judged)
+    answers: list[Response] = []
+    if responses:
+        models = {name: model} | {rival: make(0) for rival, make in rivals.items() if rival == CONTROLLER}
+        answers = step_responses(models, in_scenario(source, chosen[0], params), numbers[0], device)
+    return SafetyEvaluation(source.id, name, numbers, episodes, first.time_unit, units, judged, answers)
 
 
 def _judge(recorded: Mapping[str, Sequence[Trajectory]]) -> dict[str, Judged]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from velocirl.runs.state_file import write_whole
@@ -23,9 +23,14 @@ def save_trajectory(trajectory: Trajectory, path: str | Path) -> Path:
 
 def trajectory_path(path: str | Path) -> Path:
     """Where a trajectory can be written; anything else is refused."""
+    return path_with(path, list(WRITERS))
+
+
+def path_with(path: str | Path, endings: Sequence[str]) -> Path:
+    """A path that has one of these endings, in a directory that there is."""
     path = Path(path)
-    if path.suffix.lower() not in WRITERS:
-        raise ValueError(f"{path} must end in {', '.join(list(WRITERS)[:-1])} or {list(WRITERS)[-1]}")
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}")
     if not path.parent.is_dir():
         raise ValueError(f"there is no directory {path.parent}")
     return path

@@ -39,12 +39,9 @@ def constraint_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) ->
     for name, trace in one.trajectory.constraints.items():
         unit = f" {trace.unit}" if trace.unit else ""
         cells = {kind: say_estimate(one.figures[f"{kind}/{name}"], kind) for kind in OF_CONSTRAINTS}
-        ends = [
-            f"{sign} {say_figure(float(end[0]))}"
-            for sign, end in ((">=", trace.low), ("<=", trace.high))
-            if isfinite(end[0])
-        ]
-        limit = f"{', '.join(ends)}{unit}{', critical' if trace.critical else ''}"
+        low, high = (say_figure(float(end[0])) if isfinite(end[0]) else "" for end in (trace.low, trace.high))
+        limit = f"{low} to {high}" if low and high else f"at most {high}" if high else f"at least {low}"
+        limit = f"{limit}{unit}{', critical' if trace.critical else ''}"
         time, excursion = f"{cells[TIME]} {evaluation.time_unit}", f"{cells[EXCURSION]}{unit}"
         rows.append([name, limit, cells[COST], cells[RATE], time, excursion])
     return rows
@@ -66,7 +63,7 @@ def say_estimate(found: Estimate | None, figure: str) -> str:
     share = figure in SHARES
 
     def say(value: float) -> str:
-        return f"{value:.0%}" if share else f"{value:,.1f}" if figure == SCORE else say_figure(value)
+        return f"{value:.0%}" if share else f"{round(value, 1) + 0.0:,.1f}" if figure == SCORE else say_figure(value)
 
     return say(found.value) if found.certain else f"{say(found.value)} ({say(found.low)} to {say(found.high)})"
 
