@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from velocirl.training.evaluation import Evaluation, evaluate
     from velocirl.training.playing import record_video
     from velocirl.trajectories.rollout import rollout
+    from velocirl.trajectories.safety import SafetyEvaluation, evaluate_safety
     from velocirl.trajectories.trajectory import Trajectory
 
 __version__ = "0.1.0.dev0"
@@ -42,6 +43,7 @@ _FOR_TRAINING = {
     "velocirl.runs.callback": ("Callback",),
     "velocirl.runs.curves.figures": ("read_metrics",),
     "velocirl.trajectories.rollout": ("rollout",),
+    "velocirl.trajectories.safety": ("SafetyEvaluation", "evaluate_safety"),
     "velocirl.trajectories.trajectory": ("Trajectory",),
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
@@ -66,6 +68,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "MultiBinary",
     "MultiDiscrete",
     "NumericalError",
+    "SafetyEvaluation",
     "StopOnReward",
     "TabularModel",
     "Trajectory",
@@ -76,6 +79,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "check_env",
     "clear",
     "evaluate",
+    "evaluate_safety",
     "float32",
     "float64",
     "int8",

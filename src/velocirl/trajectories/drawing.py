@@ -76,8 +76,8 @@ def _card(panel: Panel) -> Markup:
             parts.append(plane.line(time, values, f"curve thin line-{kind}", one.name, MOST_POINTS))
     if panel.mark is not None:
         parts.append(plane.upright(panel.mark, "step-mark", "the step"))
-    unit = tag("small", panel.unit) if panel.unit else ""
-    title = tag("h4", panel.title, " ", unit)
+    notes = [panel.unit if panel.unit != "1" else "", panel.kind if panel.kind == "actuator" else ""]
+    title = tag("h4", panel.title, " ", tag("small", ", ".join(filter(None, notes))))
     label = f"{panel.title} over time"
     return tag("article", title, plane.drawn(label, parts), class_="card")
 

@@ -53,8 +53,9 @@ def _draw(axes: Any, panel: Panel) -> None:
         style = "steps-pre" if panel.held else "default"
         alone = "o" if len(line.time) == 1 else None
         axes.plot(line.time, line.values, color=COLORS[place], linewidth=1.3, drawstyle=style, marker=alone)
-    unit = f" [{panel.unit}]" if panel.unit else ""
-    axes.set_title(f"{panel.title}{unit}", loc="left", color=INK, fontsize=10, parse_math=False)
+    unit = f" [{panel.unit}]" if panel.unit not in ("", "1") else ""
+    kind = ", actuator" if panel.kind == "actuator" else ""
+    axes.set_title(f"{panel.title}{unit}{kind}", loc="left", color=INK, fontsize=10, parse_math=False)
     axes.set_xlabel(f"time [{panel.time_unit}]", color=INK, fontsize=8)
     axes.grid(axis="y", color=FAINT, alpha=0.25, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)

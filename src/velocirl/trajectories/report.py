@@ -15,7 +15,7 @@ from velocirl.trajectories.panels import panels_of
 from velocirl.trajectories.responses import Response
 from velocirl.trajectories.safety import CONTROLLER, RANDOM, Judged, SafetyEvaluation
 from velocirl.trajectories.saving import path_with
-from velocirl.trajectories.telling import COLUMNS, constraint_rows, figure_rows, headline, say_estimate
+from velocirl.trajectories.telling import COLUMNS, CRITICAL, constraint_rows, figure_rows, headline, say_estimate
 
 ENDINGS = [".json", ".html"]
 
@@ -39,7 +39,7 @@ def safety_page(evaluation: SafetyEvaluation) -> str:
     head = tag(
         "header",
         tag("h1", evaluation.environment),
-        tag("p", headline(evaluation), class_="where"),
+        tag("p", headline(evaluation).partition(": ")[2], class_="where"),
         tag("div", *_tiles(evaluation), class_="tiles"),
         class_="top",
     )
@@ -82,10 +82,8 @@ def _figures(evaluation: SafetyEvaluation) -> Markup:
     for scenario, judged in evaluation.scenarios.items():
         rows = figure_rows(evaluation, scenario)
         parts += [tag("h3", scenario), table(["", *judged], rows, numeric=set(range(1, len(judged) + 1)))]
-        for name in judged:
-            rows = constraint_rows(evaluation, scenario, name) if name != RANDOM else []
-            if rows:
-                parts += [tag("h4", "Constraints ", tag("small", name)), _constraint_table(rows)]
+        if evaluation.units:
+            parts += [tag("h4", "By constraint", class_="apart"), _constraint_table(evaluation, scenario)]
     told = (RETURN, SCORE, GAP, COST, RATE, TIME, EXCURSION, STOPS)
     meaning = [joined(tag("dt", name.replace("_", " ")), tag("dd", MEANING[name])) for name in told]
     return section(
@@ -93,24 +91,32 @@ def _figures(evaluation: SafetyEvaluation) -> Markup:
     )
 
 
-def _constraint_table(rows: list[list[str]]) -> Markup:
-    shown = []
-    for name, *cells in rows:
-        limit, critical = cells[0].removesuffix(", critical"), cells[0].endswith(", critical")
-        title = joined(name.replace("_", " "), " ", pill("critical", "bad") if critical else "")
-        shown.append([title, limit, *cells[1:]])
-    return table(list(COLUMNS), shown, numeric=set(range(1, len(COLUMNS))))
+def _constraint_table(evaluation: SafetyEvaluation, scenario: str) -> Markup:
+    """What each policy made of each constraint; those of random actions would hide the others."""
+    shown, others = [], [name for name in evaluation.scenarios[scenario] if name != RANDOM]
+    by_policy = {name: constraint_rows(evaluation, scenario, name) for name in others}
+    for place in range(len(evaluation.units)):
+        for policy, rows in by_policy.items():
+            name, limit, *cells = rows[place]
+            title = [name.replace("_", " ")] + ([" ", pill("critical", "bad")] if limit.endswith(CRITICAL) else [])
+            first = policy == evaluation.policy
+            shown.append(
+                [joined(*title) if first else "", limit.removesuffix(CRITICAL) if first else "", policy, *cells]
+            )
+    headings = [*COLUMNS[:2], "policy", *COLUMNS[2:]]
+    return table(headings, shown, numeric=set(range(3, len(headings))))
 
 
 def _trajectories(evaluation: SafetyEvaluation) -> Markup:
     parts: list[Markup] = []
     for scenario, judged in evaluation.scenarios.items():
-        shown = {name: one.trajectory.one(_telling(one)) for name, one in judged.items() if name != RANDOM}
+        episode = _telling(judged[evaluation.policy])
+        shown = {name: one.trajectory.one(episode) for name, one in judged.items() if name != RANDOM}
         panels = panels_of(shown)
         legend = line_legend(list(shown), limits=any(panel.limits for panel in panels))
         parts += [tag("h3", scenario), legend, panel_cards(panels)]
     unit = next(iter(evaluation.scenarios.values()))[evaluation.policy].trajectory.time_words
-    lead = f"Of each policy the episode of seed {evaluation.seeds[0]} with the highest cost. Time is in {unit}."
+    lead = f"The episode of seed {evaluation.seeds[0]} that cost {evaluation.policy} most. Time is in {unit}."
     return section("trajectories", "Trajectories against limits", lead, *parts)
 
 
@@ -127,8 +133,8 @@ def _responses(evaluation: SafetyEvaluation) -> Markup:
     scenario = next(iter(evaluation.scenarios))
     held = "held" in names
     by = CONTROLLER if CONTROLLER in evaluation.scenarios[scenario] else evaluation.policy
-    open_loop = f"Actuators are held where {by} had them on average, and one of them is stepped: in open loop."
-    lead = f"Scenario {scenario}. {open_loop if held else 'A setpoint is stepped: in closed loop.'}"
+    open_loop = f"In open loop: actuators are held where {by} had them on average, and one of them is stepped."
+    lead = f"Scenario {scenario}. {open_loop if held else 'In closed loop: a setpoint is stepped.'}"
     parts = [part for one in evaluation.responses for part in _response(one)]
     return section("responses", "Step responses", lead, line_legend(names, limits=True), *parts)
 
@@ -136,7 +142,7 @@ def _responses(evaluation: SafetyEvaluation) -> Markup:
 def _response(one: Response) -> list[Markup]:
     words = f"{one.title.replace('_', ' ')} from {with_unit(one.before, '')} to {with_unit(one.after, one.unit)}"
     quiet = tag("p", "No signal answers.", class_="trend-note")
-    return [tag("h3", words), panel_cards(one.panels) if one.panels else quiet]
+    return [tag("h3", words, class_="as-said"), panel_cards(one.panels) if one.panels else quiet]
 
 
 def _alarms(evaluation: SafetyEvaluation) -> Markup:

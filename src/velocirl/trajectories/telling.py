@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SHARES = (RATE, STOPS)  # figures that are shares of all episodes
 
 
+CRITICAL = ", critical"
 OF_CONSTRAINTS = (COST, RATE, TIME, EXCURSION)
 COLUMNS = ("constraint", "limit", "cost", "violation rate", "time in violation", "worst excursion")
 
@@ -39,9 +40,9 @@ def constraint_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) ->
     for name, trace in one.trajectory.constraints.items():
         unit = f" {trace.unit}" if trace.unit else ""
         cells = {kind: say_estimate(one.figures[f"{kind}/{name}"], kind) for kind in OF_CONSTRAINTS}
-        low, high = (say_figure(float(end[0])) if isfinite(end[0]) else "" for end in (trace.low, trace.high))
+        low, high = (f"{float(end[0]):,.6g}" if isfinite(end[0]) else "" for end in (trace.low, trace.high))
         limit = f"{low} to {high}" if low and high else f"at most {high}" if high else f"at least {low}"
-        limit = f"{limit}{unit}{', critical' if trace.critical else ''}"
+        limit = f"{limit}{unit}{CRITICAL if trace.critical else ''}"
         time, excursion = f"{cells[TIME]} {evaluation.time_unit}", f"{cells[EXCURSION]}{unit}"
         rows.append([name, limit, cells[COST], cells[RATE], time, excursion])
     return rows
