@@ -86,10 +86,12 @@ def evaluate(
     seed: int | None = None,
     *,
     deterministic: bool = True,
+    scenario: str | None = None,
 ) -> Evaluation:
     """Let a model act for whole episodes, in `env` or in the environment that it was trained in.
 
-    A function is a model too, that gives the action for one observation.
+    A function is a model too, that gives the action for one observation. A native environment may be operated in a
+    `scenario` of its own.
     Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
     episodes do not count more than long ones.
     """
@@ -101,6 +103,8 @@ def evaluate(
         model = Rule(model)
     model = cast("Model", model)
     if isinstance(env, VectorEnv):
+        if scenario is not None:
+            raise ValueError(f"a VectorEnv is made already: make it with make_vec(..., scenario={scenario!r})")
         acting = bound(model, env)
         env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
         return _play(acting, env, episodes, seed, deterministic)
@@ -108,9 +112,12 @@ def evaluate(
         source = getattr(model, "source", None)
         if source is None:
             raise ValueError("say in which environment this model is to be evaluated: evaluate(model, env)")
+        if scenario is not None:
+            source = source.operated(source.own_params, scenario)
     else:
         trained_in = getattr(model, "source", None)
-        source = Source(env, None, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
+        frames, preprocess = (getattr(trained_in, name, None) for name in ("frames", "preprocess"))
+        source = Source(env, None, frames, preprocess, scenario)
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     envs = source.make_evaluation(min(episodes, most), seed)
     try:

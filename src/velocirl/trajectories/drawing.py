@@ -9,7 +9,6 @@ import numpy as np
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.line_plot import ACROSS, Plane
 from velocirl.monitor.scales import linear
-from velocirl.monitor.words import say_figure
 from velocirl.trajectories.alarms import Alarm
 from velocirl.trajectories.panels import Panel, Trace
 from velocirl.trajectories.trajectory import Array
@@ -54,12 +53,12 @@ def alarm_table(alarms: Sequence[Alarm], time_unit: str, *, labels: Sequence[str
 
 def with_unit(value: float, unit: str) -> str:
     """A figure and what it is measured in."""
-    return f"{_figure(value)} {unit}" if unit else _figure(value)
+    return f"{_figure(value)} {unit}" if unit not in ("", "1") else _figure(value)
 
 
 def _figure(value: float) -> str:
     """A measured figure: with the digits that people read."""
-    return f"{value:,.4g}" if abs(value) < 1e5 else say_figure(value)
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3e}"
 
 
 def _card(panel: Panel) -> Markup:

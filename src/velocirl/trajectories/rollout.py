@@ -8,7 +8,6 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from velocirl.engine.operating import params_in
 from velocirl.training.evaluation import MOST_COPIES, MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.moments import Recorder
@@ -83,14 +82,11 @@ def source_for(model: Model, env: Given | None) -> Source:
 
 
 def in_scenario(source: Source, scenario: str | None, params: Mapping[str, Any] | None = None) -> Source:
-    """The same environment in one of its scenarios, with parameters that count for more."""
+    """The same environment in a scenario, or in that of training, with parameters that count for more."""
     if scenario is None and not params:
         return source
-    if source.native is None:
-        if scenario is not None:
-            raise ValueError(f"{source.id} has no scenario {scenario!r}: native environments may have some")
-        return source.with_params({**source.params, **(params or {})})
-    return source.with_params({**source.params, **params_in(source.native, scenario, params)})
+    chosen = source.scenario if scenario is None else scenario
+    return source.operated({**source.own_params, **(params or {})}, chosen)
 
 
 def _recorded(

@@ -87,7 +87,8 @@ def evaluate_safety(
     chosen, numbers = _scenarios(source, scenarios), _seeds(seeds)
     rivals = _rivals(source, compare)
     name = name_of(policy) if name_of(policy) not in rivals else f"{name_of(policy)}, judged"
-    bare = Source(source.given, source.params)  # others see it as it is, whatever frames an agent asked for
+    # Others see it as it is, whatever frames an agent asked for.
+    bare = Source(source.given, source.own_params, scenario=source.scenario)
     players = {name: (source, lambda _: model), **{rival: (bare, make) for rival, make in rivals.items()}}
     options = {"deterministic": deterministic, "max_steps": max_steps, "device": device}
 
