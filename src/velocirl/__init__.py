@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
     from velocirl.training.playing import record_video
+    from velocirl.trajectories.rollout import rollout
+    from velocirl.trajectories.safety import SafetyEvaluation, evaluate_safety
+    from velocirl.trajectories.trajectory import Trajectory
 
 __version__ = "0.1.0.dev0"
 
@@ -39,6 +42,9 @@ _FOR_TRAINING = {
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
     "velocirl.runs.callback": ("Callback",),
     "velocirl.runs.curves.figures": ("read_metrics",),
+    "velocirl.trajectories.rollout": ("rollout",),
+    "velocirl.trajectories.safety": ("SafetyEvaluation", "evaluate_safety"),
+    "velocirl.trajectories.trajectory": ("Trajectory",),
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
@@ -62,8 +68,10 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "MultiBinary",
     "MultiDiscrete",
     "NumericalError",
+    "SafetyEvaluation",
     "StopOnReward",
     "TabularModel",
+    "Trajectory",
     "Tuple",
     "adapters",
     "between",
@@ -71,6 +79,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "check_env",
     "clear",
     "evaluate",
+    "evaluate_safety",
     "float32",
     "float64",
     "int8",
@@ -87,6 +96,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "read_metrics",
     "record",
     "record_video",
+    "rollout",
     "uint8",
     "uniform",
     "value_iteration",

@@ -1,4 +1,6 @@
-"""`velocirl record`, `play` and `evaluate --video`: trained agents are seen."""
+"""`velocirl record`, `play` and `evaluate --video`: trained agents are seen, and what they do is written down."""
+
+import csv
 
 import pytest
 from PIL import Image
@@ -26,6 +28,20 @@ def test_a_run_is_filmed(trained, tmp_path, capsys):
     assert f"{path}: {frames_of(path)} frames, return " in said.replace("\n", "")
 
 
+def test_what_a_run_does_is_written_down(trained, tmp_path, capsys):
+    path = tmp_path / "pole.csv"
+    main(["record", "--out", str(path), "--episodes", "2", "--seed", "5"])
+    said = " ".join(capsys.readouterr().out.split())
+    expected = velocirl.rollout("pole", episodes=2, seed=5)
+    returns = ", ".join(f"{one:g}" for one in expected.returns)
+    assert said == f"{path}: {expected.lengths.sum()} steps of 10 columns, return {returns}"
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["signal/observation[2]"]) for row in rows] == pytest.approx(
+        expected.signals["observation[2]"].values, rel=1e-7
+    )
+
+
 def test_an_evaluation_may_be_filmed(trained, tmp_path, capsys):
     path = tmp_path / "play.gif"
     main(["evaluate", "--episodes", "1", "--seed", "5", "--video", str(path)])
@@ -47,8 +63,12 @@ def test_a_run_is_watched_as_text_where_there_are_no_colours(trained, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["record"], "say where the film is to be written: --out play.gif"),
-        (["record", "--out", "play.avi"], "play.avi must end in .gif or .mp4"),
+        (["record"], "say where it is to be written: --out play.gif"),
+        (["record", "--out", "play.avi"], "play.avi must end in .gif, .mp4 for a film, or in .csv, .npz, .png, .html"),
+        (["record", "--out", "nowhere/plant.csv"], "there is no directory nowhere"),
+        (["record", "--out", "plant.csv", "--fps", "3"], "--fps is for films, which end in .gif or .mp4"),
+        (["record", "--out", "a.gif", "--scenario", "hot"], "--scenario is for trajectories, which end in .csv"),
+        (["record", "--out", "plant.csv", "--scenario", "hot"], "CartPole-v1 has no scenario 'hot'"),
         (["record", "--out", "nowhere/play.gif"], "there is no directory nowhere"),
         (["play", "--first", "me"], "--first is for a table that has learnt TicTacToe-v1"),
         (["evaluate", "--video", "play.webm"], "play.webm must end in .gif or .mp4"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from velocirl.cli.controllers import add_controller, find_controller
+from velocirl.cli.judging_safety import FOR_SAFETY, add_safety, judge_safety
 from velocirl.cli.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.training.agent import Agent
@@ -29,6 +30,11 @@ MODES = {"human": "human", "text": "ansi"}
 def evaluate(arguments: Sequence[str]) -> None:
     """Play whole episodes with the model of a run or of a file, or with a controller, and say how they went."""
     given = _parser().parse(arguments)
+    if refused := [name for name in FOR_SAFETY if name in given and "safety" not in given]:
+        raise ValueError(f"--{refused[0]} goes with --safety")
+    if "safety" in given:
+        judge_safety(given)
+        return
     video = film_path(given["video"]) if "video" in given else None
     if "controller" in given:
         controller, chosen = find_controller(given)
@@ -124,4 +130,5 @@ def _parser() -> Parser:
     )
     parser.add_argument("--video", type=Path, metavar="FILE", help="Film one episode afterwards, as .gif or .mp4")
     parser.add_argument("--json", action="store_true", help="Print JSON")
+    add_safety(parser)
     return parser

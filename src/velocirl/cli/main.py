@@ -26,7 +26,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "evaluate": "play episodes with a trained agent",
     "table": "look inside a learnt table",
     "play": "watch an agent at play, or play TicTacToe against a table",
-    "record": "film an agent at play, as a GIF or MP4",
+    "record": "film an agent at play, or write down everything that happens",
     "runs": "list your runs",
     "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",

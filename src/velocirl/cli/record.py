@@ -1,4 +1,4 @@
-"""`velocirl record`: an agent at play as a GIF or MP4."""
+"""`velocirl record`: an agent at play as a film, or everything that happened as a table, a plot or a page."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Any
 from velocirl.cli.models import add_model, add_playing, find_model
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.training.agent import Agent
-from velocirl.training.playing import Moment, record_video
+from velocirl.training.playing import FORMATS, Moment, film_path, record_video
+from velocirl.trajectories.rollout import rollout
+from velocirl.trajectories.saving import WRITERS, trajectory_path
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_FRAMES = 2000
+FOR_FILMS, FOR_TRAJECTORIES = ("fps", "max_frames"), ("scenario",)
+EPISODES = 5  # of a returns' list that is printed
 
 
 def record(arguments: Sequence[str]) -> None:
-    """Film the agent of a run or of a file."""
-    parser = Parser("record [RUN|FILE] --out FILE", "Film an agent at play, as a GIF or MP4.")
-    add_model(parser)
-    add_playing(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="The film: a name that ends in .gif or .mp4")
-    parser.add_argument("--fps", type=whole_number, metavar="N", help="Steps per second (default: the environment's)")
-    parser.add_argument(
-        "--max-frames",
-        type=whole_number,
-        metavar="N",
-        help=f"End the film after so many frames (default: {MOST_FRAMES:,})",
-    )
-    given = parser.parse(arguments)
+    """Film the agent of a run or of a file, or write down what it does."""
+    given = _parser().parse(arguments)
     if "out" not in given:
-        raise ValueError("say where the film is to be written: --out play.gif, or --out play.mp4")
+        raise ValueError("say where it is to be written: --out play.gif for a film, --out plant.csv for a trajectory")
+    path = _path(given)
     state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
-    options = {name: given[name] for name in ("episodes", "seed", "fps") if name in given}
-    options |= {"max_frames": given.get("max_frames", MOST_FRAMES), "deterministic": "stochastic" not in given}
+    options = {name: given[name] for name in ("episodes", "seed") if name in given}
+    options["deterministic"] = "stochastic" not in given
+    if "scenario" in given:
+        options["scenario"] = given["scenario"]
     from velocirl.monitor.console import make_console
 
-    film(make_console(), agent, given["out"], **options)
+    if path.suffix.lower() in FORMATS:
+        options |= {"fps": given.get("fps"), "max_frames": given.get("max_frames", MOST_FRAMES)}
+        film(make_console(), agent, path, **options)
+    else:
+        write_down(make_console(), agent, path, **options)
 
 
 def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
@@ -55,6 +55,63 @@ def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
             status.update(f"filming: {frames:,} frames, episode {one.episode + 1}, return {one.total:,.6g}")
 
         result = record_video(agent, path, watch=watch, **options)
-    went = ", ".join(f"{one:,.6g}" for one in result.returns[:5]) + (", ..." if len(result.returns) > 5 else "")
-    returns = f"return {went}" if went else f"return {last:,.6g} so far, where the film ends"
+    some = len(result.returns) > 0
+    returns = f"return {_listed(result.returns)}" if some else f"return {last:,.6g} so far, where the film ends"
     console.print(f"{path}: {frames:,} frames, {returns}", markup=False, soft_wrap=True)
+
+
+def write_down(console: Console, agent: Agent, path: Path, **options: Any) -> None:
+    """Write a trajectory of an agent, and say what came of it."""
+    from rich.status import Status
+
+    with Status("recording", console=console):
+        found = rollout(agent, None, **options)
+        found.save(path)
+    steps = f"{int(found.lengths.sum()):,} steps of {len(found.columns())} columns"
+    console.print(f"{path}: {steps}, return {_listed(found.returns)}", markup=False, soft_wrap=True)
+
+
+def _listed(returns: Any) -> str:
+    return ", ".join(f"{one:,.6g}" for one in returns[:EPISODES]) + (", ..." if len(returns) > EPISODES else "")
+
+
+def _path(given: dict[str, Any]) -> Path:
+    """Where it can be written; anything else is refused before anybody waits for it."""
+    path, ending = given["out"], given["out"].suffix.lower()
+    if ending not in (*FORMATS, *WRITERS):
+        films, tables = ", ".join(FORMATS), ", ".join(WRITERS)
+        raise ValueError(f"{path} must end in {films} for a film, or in {tables} for a trajectory")
+    film = ending in FORMATS
+    for name in FOR_TRAJECTORIES if film else FOR_FILMS:
+        if name in given:
+            what, endings = ("trajectories", WRITERS) if film else ("films", FORMATS)
+            raise ValueError(f"--{name.replace('_', '-')} is for {what}, which end in {' or '.join(endings)}")
+    return film_path(path) if film else trajectory_path(path)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "record [RUN|FILE] --out FILE",
+        "Film an agent at play, as a GIF or MP4; or write down everything that happens, as a table, a plot or a page.",
+    )
+    add_model(parser)
+    add_playing(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="A film where it ends in .gif or .mp4; a trajectory in .csv, .npz, .png (a plot) or .html (a page)",
+    )
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="Record a trajectory in one of the scenarios of the environment"
+    )
+    parser.add_argument(
+        "--fps", type=whole_number, metavar="N", help="Steps per second of a film (default: the environment's)"
+    )
+    parser.add_argument(
+        "--max-frames",
+        type=whole_number,
+        metavar="N",
+        help=f"End the film after so many frames (default: {MOST_FRAMES:,})",
+    )
+    return parser

@@ -200,10 +200,11 @@ class Source:
             why = "steps on threads of ALE's own" if self.own_threads else why
             raise ValueError(f"{self.id} {why}; they are for gym: environments")
 
-    def make_evaluation(self, num_envs: int, seed: int | None) -> VectorEnv:
+    def make_evaluation(self, num_envs: int, seed: int | None, device: str = "cpu") -> VectorEnv:
         """Copies to be evaluated in."""
         if self.native is not None:
-            return make_vec(self.native, num_envs, seed=seed, params=self.params_for(num_envs), check=self.check)
+            params = self.params_for(num_envs)
+            return make_vec(self.native, num_envs, seed=seed, device=device, params=params, check=self.check)
         if not self.makers:
             raise ValueError(f"{self.id} cannot be copied: say where to evaluate, as in evaluate(agent, env)")
         seeds = None if seed is None else copy_seeds(seed, num_envs)

@@ -23,12 +23,12 @@ from velocirl.bench.reports.html.key_figures import gauge, key_figure_section
 from velocirl.bench.reports.html.limits import limit_section
 from velocirl.bench.reports.html.phases import phase_section
 from velocirl.bench.reports.html.roofline_plot import HEIGHT, roofline_plot
-from velocirl.bench.reports.html.words import with_code
 from velocirl.bench.reports.kpis import INDICATORS, readings
 from velocirl.bench.results import Measured
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.units import RETURN, ROWS, SECONDS, STEPS
 from velocirl.monitor.markup import escaped, joined, table, tag
+from velocirl.monitor.pages.words import with_code
 
 VOID = {"meta", "link", "input"}
 SECTIONS = ["key-figures", "changes", "next", "categories", "limits", "peers", "trends", "phases", "benchmarks"]

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from velocirl.bench.reports.html.page import whole_page
-from velocirl.bench.reports.html.svg import chart, horizontal, vertical
-from velocirl.bench.reports.html.words import section
 from velocirl.cli.plot.words import end_of
-from velocirl.monitor.markup import Markup, joined, number, percent, table, tag
-from velocirl.monitor.scales import Scale, linear
-from velocirl.runs.curves.characters import say_tick
-from velocirl.runs.curves.comparing import Array, Curve, Plot, PlotLine
+from velocirl.monitor.markup import Markup, joined, table, tag
+from velocirl.monitor.pages.line_plot import ACROSS, Plane
+from velocirl.monitor.pages.page import whole_page
+from velocirl.monitor.pages.shapes import chart
+from velocirl.monitor.pages.words import section
+from velocirl.monitor.scales import linear
+from velocirl.runs.curves.comparing import Curve, Plot, PlotLine
 from velocirl.runs.curves.curve import PALETTE, legend
 
-HEIGHT, ROOM = 420.0, 24.0  # of the drawing, and of the figures below it
-LEFT, RIGHT = 7.0, 99.0  # percent of the width, between which lines are
-ACROSS = 1000.0  # units of the lines' own space, which is as wide as the page lets it be
-MOST_POINTS = 1000  # of a line
+HEIGHT = 420.0  # of the drawing
 
 
 def plot_page(plotted: Plot) -> str:
@@ -45,19 +40,9 @@ def _says(plotted: Plot) -> str:
 def _card(plotted: Plot) -> Markup:
     curves = [curve for one in plotted.lines for curve in (one.curve, one.evaluation) if curve is not None]
     across = linear([float(end) for curve in curves for end in (curve.x[0], curve.x[-1])], 0.0, ACROSS, zero=True)
-    up = linear(_heights(curves), HEIGHT - 6.0, 10.0)
-    drawn = [part for place, one in enumerate(plotted.lines) for part in _lines(one, place, across, up)]
-    space = tag(
-        "svg",
-        *drawn,
-        x=percent(LEFT),
-        width=percent(RIGHT - LEFT),
-        height=HEIGHT,
-        viewBox=f"0 0 {number(ACROSS)} {number(HEIGHT)}",
-        preserveAspectRatio="none",
-    )
-    label = f"{plotted.y_label} over {plotted.x_label}"
-    drawing = chart(label, HEIGHT + ROOM, *_levels(up), *_marks(across), space)
+    plane = Plane(across, linear(_heights(curves), HEIGHT - 6.0, 10.0), HEIGHT)
+    drawn = [part for place, one in enumerate(plotted.lines) for part in _lines(one, place, plane)]
+    drawing = plane.drawn(f"{plotted.y_label} over {plotted.x_label}", drawn)
     keys = [tag("li", _swatch(place), " ", legend(one.subject, one.curve)) for place, one in enumerate(plotted.lines)]
     below = tag("p", plotted.x_label, class_="trend-note")
     return tag("article", drawing, below, tag("ul", *keys, class_="legend"), class_="card")
@@ -68,48 +53,13 @@ def _heights(curves: list[Curve]) -> list[float]:
     return [float(end) for values in ends for end in (values.min(), values.max())]
 
 
-def _lines(one: PlotLine, place: int, across: Scale, up: Scale) -> list[Markup]:
-    kind, parts = f"line-{place % len(PALETTE)}", []
+def _lines(one: PlotLine, place: int, plane: Plane) -> list[Markup]:
+    kind, name, parts = f"line-{place % len(PALETTE)}", legend(one.subject, one.curve), []
     if one.curve.low is not None and one.curve.high is not None:
-        x = np.concatenate([one.curve.x, one.curve.x[::-1]])
-        y = np.concatenate([one.curve.low, one.curve.high[::-1]])
-        parts.append(tag("polygon", points=_places(x, y, across, up), class_=f"band {kind}"))
-    name = tag("title", legend(one.subject, one.curve))
-    parts.append(_polyline(one.curve, across, up, f"curve {kind}", name))
+        parts.append(plane.band(one.curve.x, one.curve.low, one.curve.high, f"band {kind}"))
+    parts.append(plane.line(one.curve.x, one.curve.y, f"curve {kind}", name))
     if one.evaluation is not None:
-        parts.append(_polyline(one.evaluation, across, up, f"curve dashed {kind}", name))
-    return parts
-
-
-def _polyline(curve: Curve, across: Scale, up: Scale, class_: str, name: Markup) -> Markup:
-    every = -(-len(curve.x) // MOST_POINTS)
-    x, y = curve.x[::every], curve.y[::every]
-    if len(x) == 1:  # a line from a point to itself is seen as a dot
-        x, y = np.repeat(x, 2), np.repeat(y, 2)
-    return tag("polyline", name, points=_places(x, y, across, up), class_=class_, vector_effect="non-scaling-stroke")
-
-
-def _places(xs: Array, ys: Array, across: Scale, up: Scale) -> str:
-    return " ".join(f"{number(across(float(x)))},{number(up(float(y)))}" for x, y in zip(xs, ys, strict=True))
-
-
-def _levels(up: Scale) -> list[Markup]:
-    """Horizontal lines at round figures, with their figures on the left."""
-    largest, parts = max(abs(up.low), abs(up.high)), []
-    for tick in up.ticks(6):
-        label = tag("text", say_tick(tick, largest), x=percent(LEFT - 0.8), y=up(tick) + 4.0, text_anchor="end")
-        parts += [horizontal(LEFT, RIGHT, up(tick), "grid"), label]
-    return parts
-
-
-def _marks(across: Scale) -> list[Markup]:
-    """Figures below."""
-    parts = []
-    for tick in across.ticks(6):
-        at = LEFT + (RIGHT - LEFT) * across(tick) / ACROSS
-        anchor = "end" if at > 96.0 else "middle"
-        text = tag("text", say_tick(tick, across.high), x=percent(at), y=HEIGHT + 18.0, text_anchor=anchor)
-        parts += [vertical(at, HEIGHT, HEIGHT + 4.0, "grid"), text]
+        parts.append(plane.line(one.evaluation.x, one.evaluation.y, f"curve dashed {kind}", name))
     return parts
 
 

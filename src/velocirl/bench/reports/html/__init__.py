@@ -13,13 +13,13 @@ from velocirl.bench.reports.html.changes import change_section
 from velocirl.bench.reports.html.details import detail_section
 from velocirl.bench.reports.html.key_figures import key_figure_section
 from velocirl.bench.reports.html.limits import limit_section
-from velocirl.bench.reports.html.page import whole_page
 from velocirl.bench.reports.html.peers import peer_section
 from velocirl.bench.reports.html.phases import phase_section
 from velocirl.bench.reports.html.summary import summary_head
 from velocirl.bench.reports.html.throughput import category_section
 from velocirl.bench.reports.html.trends import trend_section
 from velocirl.bench.results import Report
+from velocirl.monitor.pages.page import whole_page
 
 
 def write_html(

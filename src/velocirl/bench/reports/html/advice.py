@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from velocirl.bench.regression import Change
-from velocirl.bench.reports.html.words import section
 from velocirl.bench.reports.recommendations import Recommendation, recommend
 from velocirl.bench.results import Report
 from velocirl.monitor.markup import Markup, pill, tag
+from velocirl.monitor.pages.words import section
 
 KINDS = {"act": "bad", "try": "fair", "know": "plain"}
 

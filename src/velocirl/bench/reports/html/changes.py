@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from velocirl.bench.regression import Change, Severity
-from velocirl.bench.reports.html.words import section
 from velocirl.bench.results import Report
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.pages.words import section
 
 KINDS: dict[Severity, str] = {
     "failure": "bad", "warning": "fair", "inconclusive": "plain", "improved": "good", "none": "plain",

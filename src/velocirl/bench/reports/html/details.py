@@ -7,9 +7,10 @@ from statistics import median
 
 from velocirl.bench.reports.absent import is_absent, missing
 from velocirl.bench.reports.html.svg import strip
-from velocirl.bench.reports.html.words import VERDICTS, section, share_note, with_code
+from velocirl.bench.reports.html.words import VERDICTS, share_note
 from velocirl.bench.results import Finding, Measured, Report, Result
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.pages.words import section, with_code
 from velocirl.monitor.scales import Scale
 
 LEAST = 0.02  # samples that differ by less look alike

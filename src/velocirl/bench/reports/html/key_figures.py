@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.svg import box, chart, vertical
-from velocirl.bench.reports.html.words import section
 from velocirl.bench.reports.kpis import Reading, readings
 from velocirl.bench.results import Report
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.pages.shapes import box, chart, vertical
+from velocirl.monitor.pages.words import section
 from velocirl.monitor.scales import Scale
 
 KINDS = {"met": "good", "short": "fair", "alert": "bad"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from velocirl.bench.machine.peaks import Peak, Share
 from velocirl.bench.reports.html.roofline_plot import roofline_plot
 from velocirl.bench.reports.html.svg import axis, bar
-from velocirl.bench.reports.html.words import figure_row, section
+from velocirl.bench.reports.html.words import figure_row
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.units import BYTES_PER_SECOND, FLOPS
 from velocirl.monitor.markup import Markup, tag
+from velocirl.monitor.pages.words import section
 from velocirl.monitor.scales import linear
 
 TITLES = {"arithmetic": "Bound by arithmetic", "memory": "Bound by memory"}

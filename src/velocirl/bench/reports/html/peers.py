@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from velocirl.bench.reports.html.svg import axis, bar
-from velocirl.bench.reports.html.words import figure_row, section
+from velocirl.bench.reports.html.words import figure_row
 from velocirl.bench.reports.rivals import Rivalry, rivalries
 from velocirl.bench.results import Report
 from velocirl.bench.units import TIMES, significant
 from velocirl.monitor.markup import Markup, tag
+from velocirl.monitor.pages.words import section
 from velocirl.monitor.scales import logarithmic
 
 

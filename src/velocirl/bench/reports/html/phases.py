@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from velocirl.bench.reports.html.svg import chart, stacked
-from velocirl.bench.reports.html.words import section, with_code
+from velocirl.bench.reports.html.svg import stacked
 from velocirl.bench.reports.phase_shares import Segment, phases_of, segments
 from velocirl.bench.results import Report
 from velocirl.monitor.markup import Markup, tag
+from velocirl.monitor.pages.shapes import chart
+from velocirl.monitor.pages.words import section, with_code
 
 SHADES = 7  # of each colour, in the style sheet
 COLOURS = {"rollout": "blue", "estimate": "amber", "update": "violet"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from velocirl.bench.machine.peaks import Peak
-from velocirl.bench.reports.html.svg import chart, horizontal, vertical
 from velocirl.bench.reports.roofline import Point, points
 from velocirl.bench.results import Report
 from velocirl.bench.units import FLOPS, significant
 from velocirl.monitor.markup import Markup, percent, tag
+from velocirl.monitor.pages.shapes import chart, horizontal, vertical
 from velocirl.monitor.scales import Scale, logarithmic
 
 HEIGHT, MOST = 380.0, 30

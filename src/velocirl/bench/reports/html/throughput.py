@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from velocirl.bench.registry import CATEGORIES
 from velocirl.bench.reports.html.svg import axis, bar
-from velocirl.bench.reports.html.words import figure_row, plain, section, share_note, with_code
+from velocirl.bench.reports.html.words import figure_row, plain, share_note
 from velocirl.bench.results import Report, Result
 from velocirl.monitor.markup import Markup, joined, pill, tag
+from velocirl.monitor.pages.words import section, with_code
 from velocirl.monitor.scales import linear
 
 

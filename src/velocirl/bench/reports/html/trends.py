@@ -8,9 +8,10 @@ from velocirl.bench.history.rows import identity_of
 from velocirl.bench.history.runs import History
 from velocirl.bench.history.trends import ChangePoint, Trend, trend
 from velocirl.bench.reports.html.svg import Mark, line_chart
-from velocirl.bench.reports.html.words import plain, section
+from velocirl.bench.reports.html.words import plain
 from velocirl.bench.results import Report
 from velocirl.monitor.markup import Markup, joined, pill, tag
+from velocirl.monitor.pages.words import section
 
 RUNS, FEWEST = 60, 2  # that a chart shows
 

@@ -11,20 +11,6 @@ VERDICTS = {MET: "good", MISSED: "bad", UNDECIDED: "fair"}
 BOUNDS = {"arithmetic": "of peak arithmetic", "memory": "of peak bandwidth"}
 
 
-def section(name: str, title: str, lead: str, *parts: str) -> Markup:
-    """A part of the page that the navigation knows."""
-    told = tag("p", lead, class_="lead") if lead else ""
-    return tag("section", tag("h2", title), told, *parts, id=name)
-
-
-def with_code(text: str) -> Markup:
-    """A text in which what stands between backquotes is code."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:  # one is open
-        return joined(text)
-    return joined(*(tag("code", part) if place % 2 else part for place, part in enumerate(parts)))
-
-
 def figure_row(name: str, value: str, note: str, drawing: str) -> Markup:
     """A name and a figure above a drawing as wide as both."""
     words = joined(tag("span", name, class_="name"), tag("span", tag("b", value), *_note(note), class_="value"))

@@ -1,0 +1,104 @@
+"""Lines over a common axis as inline SVG: they are as wide as the page lets them be, and their figures keep a size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.monitor.markup import Markup, number, percent, tag
+from velocirl.monitor.pages.shapes import chart, horizontal, vertical
+from velocirl.monitor.scales import Scale
+from velocirl.runs.curves.characters import say_tick
+
+Array = NDArray[Any]
+ACROSS = 1000.0  # units of the lines' own space
+BELOW = 24.0  # units of height for the figures below
+MOST_POINTS = 1000  # of a line
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The space of lines: `across` maps to 0 ... ACROSS, `up` to heights."""
+
+    across: Scale
+    up: Scale
+    height: float
+    left: float = 7.0  # percent of the width, between which lines are
+    right: float = 99.0
+    levels: int = 6  # about how many figures there are on each axis
+    marks: int = 6
+
+    def drawn(self, label: str, parts: Sequence[Markup]) -> Markup:
+        """A chart of parts that were made for this plane."""
+        space = tag(
+            "svg",
+            *parts,
+            x=percent(self.left),
+            width=percent(self.right - self.left),
+            height=self.height,
+            viewBox=f"0 0 {number(ACROSS)} {number(self.height)}",
+            preserveAspectRatio="none",
+        )
+        return chart(label, self.height + BELOW, *self._levels(), *self._marks(), space)
+
+    def line(self, x: Array, y: Array, class_: str, name: str, most: int = MOST_POINTS) -> Markup:
+        """A line through points; of too many, the least and the greatest of each share."""
+        x, y = thinned(x, y, most)
+        if len(x) == 1:  # a line from a point to itself is seen as a dot
+            x, y = np.repeat(x, 2), np.repeat(y, 2)
+        title = tag("title", name)
+        points = self._places(x, y)
+        return tag("polyline", title, points=points, class_=class_, vector_effect="non-scaling-stroke")
+
+    def band(self, x: Array, low: Array, high: Array, class_: str) -> Markup:
+        """The area between two lines."""
+        points = self._places(np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]]))
+        return tag("polygon", points=points, class_=class_)
+
+    def stretch(self, begin: float, end: float, class_: str, name: str) -> Markup:
+        """All that is between two places on the axis; never so narrow that it is not seen."""
+        left, right = self.across(begin), self.across(end)
+        title = tag("title", name)
+        return tag("rect", title, x=left, y=0, width=max(right - left, 2.0), height=self.height, class_=class_)
+
+    def upright(self, x: float, class_: str, name: str) -> Markup:
+        """A line from top to bottom at a place on the axis."""
+        ends = {"x1": self.across(x), "x2": self.across(x), "y1": 0, "y2": self.height}
+        return tag("line", tag("title", name), class_=class_, vector_effect="non-scaling-stroke", **ends)
+
+    def _places(self, xs: Array, ys: Array) -> str:
+        points = zip(xs, ys, strict=True)
+        return " ".join(f"{number(self.across(float(x)))},{number(self.up(float(y)))}" for x, y in points)
+
+    def _levels(self) -> list[Markup]:
+        """Horizontal lines at round figures, with their figures on the left."""
+        largest, parts = max(abs(self.up.low), abs(self.up.high)), []
+        for tick in self.up.ticks(self.levels):
+            place = {"x": percent(self.left - 0.8), "y": self.up(tick) + 4.0}
+            label = tag("text", say_tick(tick, largest), text_anchor="end", **place)
+            parts += [horizontal(self.left, self.right, self.up(tick), "grid"), label]
+        return parts
+
+    def _marks(self) -> list[Markup]:
+        """Figures below."""
+        parts = []
+        for tick in self.across.ticks(self.marks):
+            at = self.left + (self.right - self.left) * self.across(tick) / ACROSS
+            anchor = "end" if at > 96.0 else "middle"
+            words = say_tick(tick, self.across.high)
+            text = tag("text", words, x=percent(at), y=self.height + 18.0, text_anchor=anchor)
+            parts += [vertical(at, self.height, self.height + 4.0, "grid"), text]
+        return parts
+
+
+def thinned(x: Array, y: Array, most: int) -> tuple[Array, Array]:
+    """At most so many points: the least and the greatest of each share of them, so that no peak is lost."""
+    if len(x) <= most:
+        return x, y
+    shares = np.array_split(np.arange(len(x)), max(most // 2, 1))
+    chosen = sorted({int(share[place]) for share in shares for place in (y[share].argmin(), y[share].argmax())})
+    return x[chosen], y[chosen]

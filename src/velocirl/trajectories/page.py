@@ -1,0 +1,60 @@
+"""A trajectory as one HTML file, for a browser without a network."""
+
+from __future__ import annotations
+
+from velocirl.monitor.markup import Markup, table, tag
+from velocirl.monitor.pages.page import whole_page
+from velocirl.monitor.pages.words import section
+from velocirl.monitor.words import say_figure
+from velocirl.trajectories.alarms import alarms_of
+from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards
+from velocirl.trajectories.panels import by_episode, headline, panels_of
+from velocirl.trajectories.trajectory import Trajectory
+
+
+def as_page(trajectory: Trajectory) -> bytes:
+    """The page: every quantity against its limits, alarms, and how episodes ended."""
+    shown = by_episode(trajectory)
+    panels = panels_of(shown)
+    head = tag("header", tag("h1", trajectory.environment), tag("p", _says(trajectory), class_="where"), class_="top")
+    limited = any(panel.limits for panel in panels)
+    parts = {
+        "trajectories": (
+            "Trajectories",
+            section(
+                "trajectories",
+                "Trajectories",
+                f"Time is in {trajectory.time_words}.",
+                line_legend(list(shown), limits=limited),
+                panel_cards(panels),
+            ),
+        ),
+        "alarms": ("Alarms", _alarms(trajectory)),
+        "episodes": ("Episodes", section("episodes", "Episodes", "", _episodes(trajectory))),
+    }
+    return whole_page(f"velocirl record: {headline(trajectory)}", parts, head).encode()
+
+
+def _says(trajectory: Trajectory) -> str:
+    words = [f"{trajectory.policy}, {trajectory.episodes} episodes"]
+    if trajectory.scenario is not None:
+        words.append(f"scenario {trajectory.scenario}")
+    if trajectory.seed is not None:
+        words.append(f"seed {trajectory.seed}")
+    return ", ".join(words)
+
+
+def _alarms(trajectory: Trajectory) -> Markup:
+    if not trajectory.constraints:
+        return Markup()
+    return section("alarms", "Alarms", "", alarm_table(alarms_of(trajectory), trajectory.time_unit))
+
+
+def _episodes(trajectory: Trajectory) -> Markup:
+    rows = []
+    for number, one in enumerate(trajectory.each()):
+        costs = [f"{trace.cost.sum():g}" for trace in one.constraints.values()]
+        how = "terminated" if one.terminated[-1] else "cut off"
+        rows.append([str(number + 1), say_figure(float(one.returns[0])), f"{one.lengths[0]:,}", *costs, how])
+    headings = ["episode", "return", "steps", *(f"cost of {name}" for name in trajectory.constraints), "end"]
+    return table(headings, rows, numeric=set(range(1, len(headings) - 1)), class_="sortable")

@@ -1,0 +1,155 @@
+"""An evaluation of safety as one HTML file with plots, for a browser without a network; or as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from velocirl.monitor.markup import Markup, joined, pill, table, tag
+from velocirl.monitor.pages.page import whole_page
+from velocirl.monitor.pages.words import section
+from velocirl.runs.state_file import strict_json, write_whole
+from velocirl.trajectories.alarms import alarms_of
+from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards, with_unit
+from velocirl.trajectories.figures import COST, EXCURSION, GAP, MEANING, RATE, RETURN, SCORE, STOPS, TIME
+from velocirl.trajectories.panels import panels_of
+from velocirl.trajectories.responses import Response
+from velocirl.trajectories.safety import CONTROLLER, RANDOM, Judged, SafetyEvaluation
+from velocirl.trajectories.saving import path_with
+from velocirl.trajectories.telling import COLUMNS, CRITICAL, constraint_rows, figure_rows, headline, say_estimate
+
+ENDINGS = [".json", ".html"]
+
+
+def report_path(path: str | Path) -> Path:
+    """Where a report can be written; anything else is refused."""
+    return path_with(path, ENDINGS)
+
+
+def save_report(evaluation: SafetyEvaluation, path: str | Path) -> Path:
+    """Write it whole or not at all; what was there before stays until then."""
+    path = report_path(path)
+    as_json = path.suffix.lower() == ".json"
+    text = strict_json(evaluation.as_dict(), indent=2) if as_json else safety_page(evaluation)
+    write_whole(path, [text.encode()])
+    return path
+
+
+def safety_page(evaluation: SafetyEvaluation) -> str:
+    """The report: figures, trajectories against limits, step responses and alarms."""
+    head = tag(
+        "header",
+        tag("h1", evaluation.environment),
+        tag("p", headline(evaluation).partition(": ")[2], class_="where"),
+        tag("div", *_tiles(evaluation), class_="tiles"),
+        class_="top",
+    )
+    parts = {
+        "figures": ("Figures", _figures(evaluation)),
+        "trajectories": ("Trajectories", _trajectories(evaluation)),
+        "responses": ("Step responses", _responses(evaluation)),
+        "alarms": ("Alarms", _alarms(evaluation)),
+    }
+    return whole_page(f"velocirl evaluate --safety: {evaluation.environment}", parts, head)
+
+
+def _tiles(evaluation: SafetyEvaluation) -> list[Markup]:
+    """The four figures that decide, each the worst of all scenarios."""
+    own = {name: judged[evaluation.policy] for name, judged in evaluation.scenarios.items()}
+
+    def tile(title: str, figure: str, unsafe: float, *, least: bool = False) -> Markup:
+        known = {name: one.figures[figure] for name, one in own.items() if figure in one.figures}
+        if not known:
+            return Markup()
+        name = (min if least else max)(known, key=lambda name: known[name].value)
+        value = known[name].value
+        bad = value < unsafe if least else value > unsafe
+        said = say_estimate(known[name], figure).partition(" (")[0]
+        return tag(
+            "div", tag("span", title), tag("strong", said), tag("small", f"worst of scenarios: {name}"),
+            class_=f"tile {'bad' if bad else 'good'}",
+        )  # fmt: skip
+
+    return [
+        tile("score (controller: 100)", SCORE, 100.0, least=True),
+        tile("episodes with a violation", RATE, 0.0),
+        tile(f"time in violation [{evaluation.time_unit}]", TIME, 0.0),
+        tile("emergency stops", STOPS, 0.0),
+    ]
+
+
+def _figures(evaluation: SafetyEvaluation) -> Markup:
+    parts: list[Markup] = []
+    for scenario, judged in evaluation.scenarios.items():
+        rows = figure_rows(evaluation, scenario)
+        parts += [tag("h3", scenario), table(["", *judged], rows, numeric=set(range(1, len(judged) + 1)))]
+        if evaluation.units:
+            parts += [tag("h4", "By constraint", class_="apart"), _constraint_table(evaluation, scenario)]
+    told = (RETURN, SCORE, GAP, COST, RATE, TIME, EXCURSION, STOPS)
+    meaning = [joined(tag("dt", name.replace("_", " ")), tag("dd", MEANING[name])) for name in told]
+    return section(
+        "figures", "Figures", "", *parts, tag("details", tag("summary", "What they mean"), tag("dl", *meaning))
+    )
+
+
+def _constraint_table(evaluation: SafetyEvaluation, scenario: str) -> Markup:
+    """What each policy made of each constraint; those of random actions would hide the others."""
+    shown, others = [], [name for name in evaluation.scenarios[scenario] if name != RANDOM]
+    by_policy = {name: constraint_rows(evaluation, scenario, name) for name in others}
+    for place in range(len(evaluation.units)):
+        for policy, rows in by_policy.items():
+            name, limit, *cells = rows[place]
+            title = [name.replace("_", " ")] + ([" ", pill("critical", "bad")] if limit.endswith(CRITICAL) else [])
+            first = policy == evaluation.policy
+            shown.append(
+                [joined(*title) if first else "", limit.removesuffix(CRITICAL) if first else "", policy, *cells]
+            )
+    headings = [*COLUMNS[:2], "policy", *COLUMNS[2:]]
+    return table(headings, shown, numeric=set(range(3, len(headings))))
+
+
+def _trajectories(evaluation: SafetyEvaluation) -> Markup:
+    parts: list[Markup] = []
+    for scenario, judged in evaluation.scenarios.items():
+        episode = _telling(judged[evaluation.policy])
+        shown = {name: one.trajectory.one(episode) for name, one in judged.items() if name != RANDOM}
+        panels = panels_of(shown)
+        legend = line_legend(list(shown), limits=any(panel.limits for panel in panels))
+        parts += [tag("h3", scenario), legend, panel_cards(panels)]
+    unit = next(iter(evaluation.scenarios.values()))[evaluation.policy].trajectory.time_words
+    lead = f"The episode of seed {evaluation.seeds[0]} that cost {evaluation.policy} most. Time is in {unit}."
+    return section("trajectories", "Trajectories against limits", lead, *parts)
+
+
+def _telling(judged: Judged) -> int:
+    """The episode that one should look at: that with the highest cost, of equal ones the first."""
+    costs = [float(0.0 if one.cost is None else one.cost.sum()) for one in judged.trajectory.each()]
+    return costs.index(max(costs))
+
+
+def _responses(evaluation: SafetyEvaluation) -> Markup:
+    if not evaluation.responses:
+        return Markup()
+    names = [line.name for line in evaluation.responses[0].panels[0].lines] if evaluation.responses[0].panels else []
+    scenario = next(iter(evaluation.scenarios))
+    held = "held" in names
+    by = CONTROLLER if CONTROLLER in evaluation.scenarios[scenario] else evaluation.policy
+    open_loop = f"In open loop: actuators are held where {by} had them on average, and one of them is stepped."
+    lead = f"Scenario {scenario}. {open_loop if held else 'In closed loop: a setpoint is stepped.'}"
+    parts = [part for one in evaluation.responses for part in _response(one)]
+    return section("responses", "Step responses", lead, line_legend(names, limits=True), *parts)
+
+
+def _response(one: Response) -> list[Markup]:
+    words = f"{one.title.replace('_', ' ')} from {with_unit(one.before, '')} to {with_unit(one.after, one.unit)}"
+    quiet = tag("p", "No signal answers.", class_="trend-note")
+    return [tag("h3", words, class_="as-said"), panel_cards(one.panels) if one.panels else quiet]
+
+
+def _alarms(evaluation: SafetyEvaluation) -> Markup:
+    alarms, labels = [], []
+    for scenario, judged in evaluation.scenarios.items():
+        found = alarms_of(judged[evaluation.policy].trajectory)
+        alarms += found
+        labels += [scenario] * len(found)
+    lead = f"Of {evaluation.policy}, in the episodes of seed {evaluation.seeds[0]}."
+    return section("alarms", "Alarms", lead, alarm_table(alarms, evaluation.time_unit, labels=labels))

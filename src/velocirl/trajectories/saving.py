@@ -1,0 +1,36 @@
+"""A trajectory in a file, as the ending of its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from velocirl.runs.state_file import write_whole
+from velocirl.trajectories.page import as_page
+from velocirl.trajectories.picture import as_png
+from velocirl.trajectories.tables import as_csv, as_npz
+from velocirl.trajectories.trajectory import Trajectory
+
+WRITERS: dict[str, Callable[[Trajectory], bytes]] = {".csv": as_csv, ".npz": as_npz, ".png": as_png, ".html": as_page}
+
+
+def save_trajectory(trajectory: Trajectory, path: str | Path) -> Path:
+    """Write it whole or not at all; what was there before stays until then."""
+    path = trajectory_path(path)
+    write_whole(path, [WRITERS[path.suffix.lower()](trajectory)])
+    return path
+
+
+def trajectory_path(path: str | Path) -> Path:
+    """Where a trajectory can be written; anything else is refused."""
+    return path_with(path, list(WRITERS))
+
+
+def path_with(path: str | Path, endings: Sequence[str]) -> Path:
+    """A path that has one of these endings, in a directory that there is."""
+    path = Path(path)
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no directory {path.parent}")
+    return path

@@ -1,0 +1,153 @@
+"""A recorded trajectory: everything over time, under its name and with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+SECONDS, STEPS = "s", "steps"  # units of time
+
+
+class Quantity(NamedTuple):
+    """One quantity over time."""
+
+    values: Array  # (rows,)
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class ConstraintTrace:
+    """The value that a constraint is about over time, its limits, and what it cost."""
+
+    values: Array  # (rows,)
+    low: Array  # (rows,) -inf where there is no such limit
+    high: Array  # (rows,)
+    cost: Array  # (rows,) 1 where it was violated by the step that led here, else 0
+    unit: str = ""
+    critical: bool = False
+    signal: str | None = None  # that measures the same
+
+    @property
+    def excursion(self) -> Array:
+        """How far beyond its limits it is, in its unit: 0 within them, infinite where it is not a number."""
+        beyond = np.maximum(np.maximum(self.low - self.values, self.values - self.high), 0.0)
+        return np.where(np.isnan(self.values), np.inf, beyond)
+
+    def at(self, chosen: Array) -> ConstraintTrace:
+        """That of some rows."""
+        parts = {name: getattr(self, name)[chosen] for name in ("values", "low", "high", "cost")}
+        return replace(self, **parts)
+
+
+class Column(NamedTuple):
+    """A column of the table of a trajectory."""
+
+    name: str
+    unit: str
+    values: Array
+
+    @property
+    def heading(self) -> str:
+        """Its name with its unit, where it has one."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Episodes one after the other, a row for each moment.
+
+    An episode of n steps has n + 1 rows: its beginning, then the moment after each step. What stands in a row belongs
+    to that moment: what was seen, the action that led there (NaN at the beginning), what that step earned and cost.
+    """
+
+    environment: str
+    time: Array  # (rows,) since the episode began
+    episode: Array  # (rows,) the first is 0
+    reward: Array  # (rows,)
+    terminated: Array  # (rows,)
+    truncated: Array  # (rows,)
+    signals: Mapping[str, Quantity]
+    actuators: Mapping[str, Quantity]
+    constraints: Mapping[str, ConstraintTrace] = field(default_factory=dict)
+    cost: Array | None = None  # (rows,) all costs of a step, where the environment tells any
+    time_unit: str = STEPS
+    scenario: str | None = None
+    seed: int | None = None
+    policy: str = ""
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @property
+    def episodes(self) -> int:
+        """How many there are."""
+        return int(self.episode[-1]) + 1 if len(self) else 0
+
+    @property
+    def time_words(self) -> str:
+        """The unit of time, written out."""
+        return "seconds" if self.time_unit == SECONDS else self.time_unit
+
+    @property
+    def first(self) -> Array:
+        """The rows at which episodes begin."""
+        return np.flatnonzero(np.diff(self.episode, prepend=-1))
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """The return of each episode."""
+        return np.add.reduceat(np.asarray(self.reward, np.float64), self.first)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The steps of each episode."""
+        return np.diff(np.append(self.first, len(self))) - 1
+
+    def one(self, episode: int) -> Self:
+        """One episode by itself; its number stays what it is."""
+        return self.at(self.episode == episode)
+
+    def each(self) -> Iterator[Self]:
+        """The episodes, one by one."""
+        return map(self.one, range(self.episodes))
+
+    def at(self, chosen: Array) -> Self:
+        """Some of the rows."""
+        rows = ("time", "episode", "reward", "terminated", "truncated")
+        return replace(
+            self,
+            **{name: getattr(self, name)[chosen] for name in rows},
+            signals={name: Quantity(one.values[chosen], one.unit) for name, one in self.signals.items()},
+            actuators={name: Quantity(one.values[chosen], one.unit) for name, one in self.actuators.items()},
+            constraints={name: one.at(chosen) for name, one in self.constraints.items()},
+            cost=None if self.cost is None else self.cost[chosen],
+        )
+
+    def columns(self) -> list[Column]:
+        """Everything as one table; the kind of a quantity stands before its name, as in signal/pressure."""
+        found = [Column("episode", "", self.episode), Column("time", self.time_unit, self.time)]
+        found += [Column(f"signal/{name}", one.unit, one.values) for name, one in self.signals.items()]
+        found += [Column(f"actuator/{name}", one.unit, one.values) for name, one in self.actuators.items()]
+        found.append(Column("reward", "", self.reward))
+        for name, one in self.constraints.items():
+            found += [
+                Column(f"constraint/{name}", one.unit, one.values),
+                Column(f"low/{name}", one.unit, one.low),
+                Column(f"high/{name}", one.unit, one.high),
+                Column(f"cost/{name}", "", one.cost),
+            ]
+        if self.cost is not None:
+            found.append(Column("cost", "", self.cost))
+        return [*found, Column("terminated", "", self.terminated), Column("truncated", "", self.truncated)]
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file, as the ending says: .csv, .npz (for numpy.load), .png (a plot) or .html (a page)."""
+        from velocirl.trajectories.saving import save_trajectory  # what draws is imported where it is needed
+
+        return save_trajectory(self, path)
