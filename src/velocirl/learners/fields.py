@@ -7,6 +7,8 @@ They are declared as an environment declares its state, as a class of annotation
         candidates: Action["samples"]  # several, as many as a setting says
         next_log_probability: float32
         costs: Costs                   # a number for each constraint; under this name, what the step cost by each
+        cost_values: Costs["limited"]  # a number for each of the labels that a setting lists
+        old_outputs: Outputs           # as many numbers as the policy has columns
 
 A field `costs` is written where a step is recorded. Where none is declared, costs are not recorded at all.
 """
@@ -38,14 +40,26 @@ class ActionType:
 
 
 class CostsType:
-    """The type of a field with a number for each constraint."""
+    """The type of a field with a number for each constraint, or with an index for each label that a setting lists."""
+
+    def __init__(self, each: str | None = None) -> None:
+        self.each = each
+
+    def __getitem__(self, each: str) -> CostsType:
+        """A number for each of the labels that a setting lists."""
+        return CostsType(each)
+
+
+class OutputsType:
+    """The type of a field that keeps what a network gave for the policy."""
 
 
 if TYPE_CHECKING:
     from numpy import floating as Action  # noqa: N812
     from numpy import floating as Costs  # noqa: N812
+    from numpy import floating as Outputs  # noqa: N812
 else:
-    Action, Costs = ActionType(), CostsType()
+    Action, Costs, Outputs = ActionType(), CostsType(), OutputsType()
 
 COSTS = "costs"  # the field that has what a step cost
 
@@ -65,17 +79,14 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
         if isinstance(kind, ActionType):
             rows = kind.rows
             if isinstance(rows, str):
-                if not hasattr(config, rows):
-                    known = [setting.name for setting in dataclasses.fields(config)]
-                    raise DefinitionError(
-                        f"{declared.__module__}: field {name!r} of {declared.__qualname__} is an Action[{rows!r}], and"
-                        f" Config has no setting {rows!r}{nearest(rows, known)}"
-                    )
-                rows = getattr(config, rows)
+                rows = _setting(declared, name, config, rows, "Action")
             shape = (head.action_size,) if rows is None else (rows, head.action_size)
             found.append(Field(name, head.action_dtype, shape))
         elif isinstance(kind, CostsType):
-            found.append(Field(name, np.float32, (constraints,)))
+            labels = None if kind.each is None else _setting(declared, name, config, kind.each, "Costs")
+            found.append(Field(name, np.float32, (constraints if labels is None else len(labels),)))
+        elif isinstance(kind, OutputsType):
+            found.append(Field(name, np.float32, (head.outputs,)))
         elif isinstance(kind, FieldType):
             found.append(Field(name, kind.scalar, kind.shape))
         elif isinstance(kind, type) and issubclass(kind, np.generic):
@@ -83,6 +94,17 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
         else:
             raise DefinitionError(
                 f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write"
-                " float32, int32, float32[3], Action or Costs"
+                " float32, int32, float32[3], Action, Costs or Outputs"
             )
     return found
+
+
+def _setting(declared: type, field: str, config: Any, name: str, word: str) -> Any:
+    """The setting that says how many numbers a field has."""
+    if not hasattr(config, name):
+        known = [setting.name for setting in dataclasses.fields(config)]
+        raise DefinitionError(
+            f"{declared.__module__}: field {field!r} of {declared.__qualname__} is {word}[{name!r}], and Config has no"
+            f" setting {name!r}{nearest(name, known)}"
+        )
+    return getattr(config, name)
