@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -163,6 +162,6 @@ class PPOLagrangian(PPO):
         "multiplier": several("limited", "multiplier"),
     }
 
-    def numbers(self) -> Mapping[str, Any]:
+    def numbers(self) -> dict[str, Any]:
         """The limits, and where multipliers begin."""
         return {"nothing_yet": 0.0, **limit_numbers(self.config, self.constraints, self.source.id)}
