@@ -85,7 +85,9 @@ class _Rehearsal:
         """All passes and meetings, of one row."""
         known: dict[str, Any] = {}
         shown = [*self._algorithm.reports, "rows"]
-        means = _record(numbers_type((*program.metrics, "rows"), np.float64), "means", "add it to `reports`", known=shown)
+        means = _record(
+            numbers_type((*program.metrics, "rows"), np.float64), "means", "add it to `reports`", known=shown
+        )
         means.rows = 2.0
         for one in program.steps:
             if isinstance(one, Meeting):

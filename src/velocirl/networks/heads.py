@@ -223,7 +223,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
         return found, one, other, free
 
     def divergence(output, old, mask):
-        """Sum of p_k (log p_k - log q_k)"""
+        """The sum of p_k (log p_k - log q_k)."""
         found = 0.0
         first = 0
         for part in range(len(counts)):
@@ -232,7 +232,7 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
         return found
 
     def diverge(output, old, mask, weight, gradient):
-        """d divergence / dz_k = p_k (log p_k - log q_k - divergence)"""
+        """With D the divergence: dD/dz_k = p_k (log p_k - log q_k - D)."""
         first = 0
         for part in range(len(counts)):
             found, one, other, free = divergence_of(output, old, mask, first, counts[part])
@@ -302,7 +302,7 @@ def gaussian(size: int) -> Head:
             gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
 
     def divergence(output, old, mask):  # noqa: ARG001
-        """Sum of log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, with mean m and deviation s, m' and s' of old"""
+        """The sum of log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, of means m and deviations s; m', s' of old."""
         found = 0.0
         for k in range(size):
             log_deviation, log_old = bounded_log_deviation(output[size + k]), bounded_log_deviation(old[size + k])
@@ -311,7 +311,7 @@ def gaussian(size: int) -> Head:
         return found
 
     def diverge(output, old, mask, weight, gradient):  # noqa: ARG001
-        """d divergence / d mean = (m - m') / s'^2;  d divergence / d log-deviation = (s / s')^2 - 1"""
+        """With D the divergence: dD/dm = (m - m') / s'^2,  dD/d(log s) = (s / s')^2 - 1."""
         for k in range(size):
             log_deviation, log_old = bounded_log_deviation(output[size + k]), bounded_log_deviation(old[size + k])
             inverse, spread = exp(-log_old), exp(log_deviation - log_old)

@@ -51,10 +51,7 @@ def limit_numbers(config: LimitedConfig, constraints: tuple[str, ...], environme
         return {"limits": (limit,), "counted": (1.0,) * len(constraints)}
     for name in given:
         if name not in constraints:
-            raise ValueError(
-                f"cost_limits: {environment} has no constraint {name!r}{nearest(name, constraints)}; it has"
-                f" {', '.join(constraints)}"
-            )
+            raise ValueError(f"cost_limits: {environment} has no constraint {name!r}{nearest(name, constraints)}")
     counted = tuple(float(one == name) for name in given for one in constraints)
     return {"limits": tuple(given.values()), "counted": counted}
 

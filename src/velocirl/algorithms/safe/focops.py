@@ -9,10 +9,15 @@ from typing import Any, ClassVar
 
 from velocirl.algorithms.online.ppo import add_advantage, find_scale, moved_too_far
 from velocirl.algorithms.safe import ppo_lagrangian
-from velocirl.algorithms.safe.ppo_lagrangian import cost_value_gradient, mix_advantages, policy_and_values, value
+from velocirl.algorithms.safe.ppo_lagrangian import (
+    PPOLagrangian,
+    cost_value_gradient,
+    mix_advantages,
+    policy_and_values,
+    value,
+)  # fmt: skip
 from velocirl.buffers.returns import gae, gae_of_costs
-from velocirl.engine.records import float32
-from velocirl.learners.fields import Costs, Outputs
+from velocirl.learners.fields import Outputs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Network, Number
@@ -120,20 +125,10 @@ class FOCOPS(OnPolicyAgent):
         "multiplier": Number("nothing_yet", each="limited"),
     }
 
-    class Scratch:
-        """What is kept with each step of a rollout."""
+    class Scratch(PPOLagrangian.Scratch):
+        """What is kept with each step of a rollout, beside what PPO-Lagrangian keeps."""
 
-        log_probability: float32  # of the action when it was drawn,
-        old_outputs: Outputs  # and the policy from which it was
-        value: float32  # of the observation, by the critic of that time
-        cost_values: Costs["limited"]  # noqa: F821, UP037 - of what will follow it costs, for each limit
-        costs: Costs  # of the step, for each constraint,
-        limited_costs: Costs["limited"]  # noqa: F821, UP037 - and for each limit
-        reward_advantage: float32
-        cost_advantages: Costs["limited"]  # noqa: F821, UP037
-        advantage: float32  # of both, at the multipliers of now
-        target: float32  # what the value should have been,
-        cost_targets: Costs["limited"]  # noqa: F821, UP037 - and the cost values
+        old_outputs: Outputs  # of the policy from which the action was drawn
 
     act, value, values, explained = act, value, ("value", "cost_values"), ("value", "target")
     estimate = (

@@ -10,7 +10,7 @@ from velocirl.algorithms.online import ppo
 from velocirl.algorithms.online.ppo import PPO, PPOConfig, add_advantage, find_scale, moved_too_far, policy_and_value
 from velocirl.buffers.returns import gae, gae_of_costs
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Costs
+from velocirl.learners.fields import Costs, Limits
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network, Number
@@ -125,19 +125,15 @@ class PPOLagrangian(PPO):
         "excess": Number("nothing_yet", each="limited"),
     }
 
-    class Scratch:
-        """What is kept with each step of a rollout."""
+    class Scratch(PPO.Scratch):
+        """What is kept with each step of a rollout, beside what PPO keeps; `advantage` is that of both."""
 
-        log_probability: float32  # of the action when it was drawn
-        value: float32  # of the observation, by the critic of that time
-        cost_values: Costs["limited"]  # noqa: F821, UP037 - of what will follow it costs, for each limit
         costs: Costs  # of the step, for each constraint,
-        limited_costs: Costs["limited"]  # noqa: F821, UP037 - and for each limit
+        limited_costs: Limits  # and for each limit
+        cost_values: Limits  # what will follow the observation costs, by the critics of that time
+        cost_targets: Limits  # what these should have been
+        cost_advantages: Limits
         reward_advantage: float32
-        cost_advantages: Costs["limited"]  # noqa: F821, UP037
-        advantage: float32  # of both, at the multipliers of now
-        target: float32  # what the value should have been,
-        cost_targets: Costs["limited"]  # noqa: F821, UP037 - and the cost values
 
     act, value, values = act, value, ("value", "cost_values")
     estimate = (

@@ -17,11 +17,9 @@ from velocirl.algorithms.online.sac import (
     two_values,
     value_slope,
 )  # fmt: skip
-from velocirl.engine.records import float32
 from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
-from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.training.limits import LimitedConfig, limit_numbers, limited_cost
 from velocirl.training.settings.config import require, require_whole
@@ -120,17 +118,12 @@ class SACLagrangian(SAC):
         "multiplier": Number("nothing_yet", each="limited"),
     }
 
-    class Scratch:
-        """What is kept with a transition and what an update adds to it."""
+    class Scratch(SAC.Scratch):
+        """What is kept with a transition and what an update adds to it, beside what SAC does."""
 
         costs: Costs  # of its steps, for each constraint
-        next_action: Action
-        next_log_probability: float32
-        new_action: Action
-        paid_action: Action  # the same, as critics of costs see it
-        noise: Action
-        slope: Action
-        log_probability: float32
+        paid_action: Action  # the new action, as critics of costs see it
+        slope: Action  # d(loss)/d(new action), by all critics
 
     update = (
         forward("actor", "next_observation"),
