@@ -12,29 +12,34 @@ from velocirl.buffers.records import Act, drawn_type, narrow_type, rollout_type
 from velocirl.engine import random
 from velocirl.engine.records import with_attributes
 from velocirl.learners.fields import fields_of
+from velocirl.learners.several import Several, flat_names, numbers_type
 
 ROWS, SIZE, OBSERVED = 200, 2, 3
 
 
-def drawn(kind, head, count=ROWS, **config):
+def drawn(kind, head, count=ROWS, constraints=1, **config):
     """Transitions that were drawn, as an update of an algorithm sees them."""
-    return _records(drawn_type(_act(head), fields_of(kind.Scratch, head, SimpleNamespace(**config))), count)
+    fields = fields_of(kind.Scratch, head, SimpleNamespace(**config), constraints)
+    return _records(drawn_type(_act(head), fields), count)
 
 
-def stepped(kind, head, count=ROWS):
+def stepped(kind, head, count=ROWS, constraints=1, **config):
     """Steps of a rollout, as an update of an algorithm sees them."""
-    fields = fields_of(kind.Scratch, head, None)
+    fields = fields_of(kind.Scratch, head, SimpleNamespace(**config), constraints)
     return _records(narrow_type(rollout_type(1, _act(head), fields, kind.values)), count)
 
 
-def metrics_of(kind, count=ROWS):
+def metrics_of(kind, count=ROWS, **config):
     """A record of metrics for each row."""
-    return _records(np.dtype([(name, np.float64) for name in kind.reports]), count)
+    several = {name: one.each for name, one in kind.reports.items() if isinstance(one, Several)}
+    names = [flat for name in kind.reports for flat in flat_names(name, several.get(name), SimpleNamespace(**config))]
+    return _records(numbers_type(names, np.float64), count)
 
 
 def numbers(**given):
-    """A record of single numbers: settings, means, or what is learnt."""
-    return with_attributes(np.array([tuple(given.values())], [(name, np.float64) for name in given]))[0]
+    """A record of single numbers, or of several under one name: settings, means, or what is learnt."""
+    kinds = [(name, np.float64, np.shape(value)) for name, value in given.items()]
+    return with_attributes(np.array([tuple(given.values())], kinds))[0]
 
 
 def call(function, **given):

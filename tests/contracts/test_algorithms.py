@@ -14,6 +14,7 @@ import fragile
 import numpy as np
 import pytest
 from choosing import slow_but
+from constrained import for_algorithm
 
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
@@ -112,7 +113,7 @@ def made(case, env=None, *, kind=None, **changes):
     if device == "python":
         config |= short(name)
     env = env or of_kind(name, "CartPole-v1", "Pendulum-v1", "TicTacToe-v1")
-    return kind(env, **{**config, "seed": 5, **changes})
+    return kind(for_algorithm(kind, env), **{**config, "seed": 5, **changes})
 
 
 def stop_at(steps):
@@ -353,7 +354,11 @@ def test_in_python_a_breakpoint_is_reached_in_every_step_and_changes_nothing(nam
 
 
 NOTHING_IS_COMPILED = """
+import dataclasses
 import numba.core.dispatcher
+from velocirl import Constraint
+from velocirl.engine import registry
+from velocirl.learners.fields import reads_costs
 from velocirl.algorithms import load_algorithms
 from velocirl.training.agent import ALGORITHMS
 from velocirl.training.deep_agent import DeepAgent
@@ -366,6 +371,9 @@ load_algorithms()
 for name, kind in ALGORITHMS.items():
     if issubclass(kind, DeepAgent):
         environment = "Pendulum-v1" if hasattr(kind.Config, "noise") else "CartPole-v1"
+        if reads_costs(kind.Scratch):
+            limit = Constraint("far", value=lambda state, params: 0.0, high=1.0)
+            environment = dataclasses.replace(registry.find(environment), id="Limited-v0", constraints=(limit,))
         short = {"horizon": 8} if hasattr(kind.Config, "horizon") else {"learning_starts": 32, "batch_size": 8}
         print(name, kind(environment, num_envs=4, hidden=(8,), device="python", **short).learn(64).steps)
 """

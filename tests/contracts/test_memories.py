@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from constrained import for_algorithm
 
 from velocirl.algorithms import algorithm_modules, load_algorithms
 from velocirl.buffers.records import GOES_ON, TERMINATED
@@ -39,7 +40,7 @@ both_devices = pytest.mark.parametrize("device", ["python", pytest.param("cpu", 
 def made(name, device, environment=None, **changes):
     kind = ALGORITHMS[name]
     environment = environment or ("Pendulum-v1" if issubclass(kind.Config, NoisyConfig) else "CartPole-v1")
-    return kind(environment, device=device, **{**COMMON, **SMALL[device], **changes})
+    return kind(for_algorithm(kind, environment), device=device, **{**COMMON, **SMALL[device], **changes})
 
 
 def capacity_of(agent):

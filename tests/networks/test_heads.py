@@ -94,10 +94,10 @@ def evaluate_one(name, output, mask, action, weights=(1.0, 0.3)):
     return *results, gradient
 
 
-def torch_distributions(rows, output):
+def torch_distributions(rows, output, forbidden=-math.inf):
     """Torch's distribution of each entry of the action, from outputs in double precision."""
     head = rows.head
-    logits = output[:, : head.options].masked_fill(~torch.tensor(rows.legal()), -math.inf)
+    logits = output[:, : head.options].masked_fill(~torch.tensor(rows.legal()), forbidden)
     choices = [torch.distributions.Categorical(logits=logits[:, part]) for part in rows.parts()]
     means, deviations = (
         output[:, head.options : head.outputs].split(max(head.numbers, 1), 1) if head.numbers else (0, 0)
@@ -129,6 +129,27 @@ def test_log_probability_entropy_and_gradient_are_torchs(name, weights, compiled
     np.testing.assert_allclose(rows.entropy, entropy, rtol=1e-5, atol=1e-5)
     tolerance = 1e-5 * max(1.0, np.abs(gradient).max())  # a narrow normal distribution has gradients of hundreds
     np.testing.assert_allclose(rows.gradient[:, : rows.head.outputs], gradient, rtol=1e-5, atol=tolerance)
+
+
+@heads
+def test_divergence_and_its_gradient_are_torchs(name):
+    """Of a policy from an older one; the gradient is added to what is there."""
+    rows, old = Rows(name), Rows(name)
+    old.output = np.roll(rows.output, 1, 0)
+    output = torch.tensor(rows.output.astype(np.float64), requires_grad=True)
+    older = torch.tensor(old.output.astype(np.float64))
+    pairs = zip(torch_distributions(rows, output, -1e9), torch_distributions(rows, older, -1e9), strict=True)
+    divergence = sum(torch.distributions.kl_divergence(*pair) for pair in pairs)
+    (0.7 * divergence).sum().backward()
+    head, expected = rows.head, output.grad.numpy()[:, : rows.head.outputs]
+    double, before = rows.output.astype(np.float64), old.output.astype(np.float64)
+    for i in range(len(double)):
+        found, gradient = head.divergence(double[i], before[i], rows.mask[i]), np.ones(head.outputs + 1)
+        head.diverge(double[i], before[i], rows.mask[i], 0.7, gradient)
+        np.testing.assert_allclose(found, divergence[i].item(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(gradient[:-1] - 1.0, expected[i], rtol=1e-6, atol=1e-8)
+        assert gradient[-1] == 1.0
+        assert head.divergence(double[i], double[i], rows.mask[i]) == pytest.approx(0.0, abs=1e-12)
 
 
 @heads

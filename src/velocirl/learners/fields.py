@@ -7,6 +7,10 @@ They are declared as an environment declares its state, as a class of annotation
         candidates: Action["samples"]  # several, as many as a setting says
         next_log_probability: float32
         costs: Costs                   # a number for each constraint; under this name, what the step cost by each
+        cost_values: Limits            # a number for each limit, as many as the setting `limited` lists
+        old_outputs: Outputs           # as many numbers as the policy has columns
+
+A class of fields may be derived from another, whose fields it has too.
 
 A field `costs` is written where a step is recorded. Where none is declared, costs are not recorded at all.
 """
@@ -41,19 +45,28 @@ class CostsType:
     """The type of a field with a number for each constraint."""
 
 
+class LimitsType:
+    """The type of a field with a number for each limit."""
+
+
+class OutputsType:
+    """The type of a field that keeps what a network gave for the policy."""
+
+
 if TYPE_CHECKING:
     from numpy import floating as Action  # noqa: N812
     from numpy import floating as Costs  # noqa: N812
+    from numpy import floating as Limits  # noqa: N812
+    from numpy import floating as Outputs  # noqa: N812
 else:
-    Action, Costs = ActionType(), CostsType()
+    Action, Costs, Limits, Outputs = ActionType(), CostsType(), LimitsType(), OutputsType()
 
 COSTS = "costs"  # the field that has what a step cost
 
 
 def reads_costs(declared: type | None) -> bool:
     """Whether a class declares a field with a number for each constraint."""
-    kinds = {} if declared is None else inspect.get_annotations(declared, eval_str=True)
-    return any(isinstance(kind, CostsType) for kind in kinds.values())
+    return any(isinstance(kind, CostsType) for kind in _annotations(declared).values())
 
 
 def fields_of(declared: type | None, head: Head, config: Any, constraints: int = 1) -> list[Field]:
@@ -61,7 +74,7 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
     if declared is None:
         return []
     found = []
-    for name, kind in inspect.get_annotations(declared, eval_str=True).items():
+    for name, kind in _annotations(declared).items():
         if isinstance(kind, ActionType):
             rows = kind.rows
             if isinstance(rows, str):
@@ -76,6 +89,10 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
             found.append(Field(name, head.action_dtype, shape))
         elif isinstance(kind, CostsType):
             found.append(Field(name, np.float32, (constraints,)))
+        elif isinstance(kind, LimitsType):
+            found.append(Field(name, np.float32, (len(config.limited),)))
+        elif isinstance(kind, OutputsType):
+            found.append(Field(name, np.float32, (head.outputs,)))
         elif isinstance(kind, FieldType):
             found.append(Field(name, kind.scalar, kind.shape))
         elif isinstance(kind, type) and issubclass(kind, np.generic):
@@ -83,6 +100,12 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
         else:
             raise DefinitionError(
                 f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write"
-                " float32, int32, float32[3], Action or Costs"
+                " float32, int32, float32[3], Action, Costs, Limits or Outputs"
             )
     return found
+
+
+def _annotations(declared: type | None) -> dict[str, Any]:
+    """The fields of a class and of those from which it is derived, the oldest first."""
+    classes = () if declared is None else reversed(declared.__mro__)
+    return {name: kind for one in classes for name, kind in inspect.get_annotations(one, eval_str=True).items()}

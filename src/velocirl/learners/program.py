@@ -16,6 +16,7 @@ from typing import Any
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
+from velocirl.learners.several import flat_names, name_of
 from velocirl.learners.stages import (
     Backward,
     Column,
@@ -37,6 +38,7 @@ HEAD = "head"
 GRADIENT, SLOPE = "_gradient", "_slope"  # the ends of names: of a forward pass, and of a field
 ROW_WORDS = ("row", "metrics", "means", "numbers", "settings", "rng")
 ONCE_WORDS = ("means", "numbers", "settings")
+ROLLOUT_WORDS = ("episodes", "numbers", "settings")  # of a `once` after a rollout
 FIXED = ("action", "mask", "next_mask")  # fields of a row that an update only reads
 ACTING_WORDS = ("row", "mask", "rng", "exploration", "noise", "settings")
 
@@ -166,20 +168,36 @@ class Resolver:
         program = Program(tuple(steps), ())
         functions = [call.function for call in program.functions]
         reached = names_reached(*functions)
-        return replace(program, metrics=tuple(name for name in self._metrics if name in reached))
+        return replace(program, metrics=tuple(one for one in self._metrics if name_of(one) in reached))
 
-    def start_of(self, number: str, setting: str, given: Mapping[str, float]) -> float:
-        """Where a number begins: what is given under that name, or the setting."""
-        return given[setting] if setting in given else self._setting(f"Number({setting!r}) {number}", setting)
+    def starts_of(self, number: str, given: Mapping[str, float]) -> dict[str, float]:
+        """Where a number, or each of its numbers, begins: at what is given under that name, or at the setting."""
+        declared = self._networks[number]
+        assert isinstance(declared, Number)  # noqa: S101 - only these begin somewhere
+        start, stage = declared.start, f"Number({declared.start!r}) {number}"
+        if declared.each is not None:
+            self._setting(stage, declared.each)
+        value = given[start] if start in given else self._setting(stage, start)
+        return dict.fromkeys(flat_names(number, declared.each, self._config), value)
 
     def acting(self, function: Callable[..., Any], network: str) -> Call:
         """A function that draws an action, or one that reads a value, from the output of a network."""
         return self._call(function, (network, *ACTING_WORDS), f"{function.__name__}, which acts")
 
+    def once_after(self, stages: Sequence[Any]) -> list[Call]:
+        """Functions that are called once, after those over columns."""
+        found = [stage for stage, _ in self._walk(flat(tuple(stages)), None) if isinstance(stage, Once)]
+        for stage in found:
+            if stage.steps is not None:
+                raise self._error(stage, f"steps {stage.steps!r}", "only in `update`: here, write to numbers")
+        return [self._call(stage.function, ROLLOUT_WORDS, str(stage)) for stage in found]
+
     def columns(self, stages: Sequence[Any], fields: Sequence[str]) -> list[tuple[Callable[..., Any], list[str]]]:
         """Functions over a copy's column in time, and the field of each of their arguments; the last is settings."""
         found = []
         for stage, _ in self._walk(flat(tuple(stages)), None):
+            if isinstance(stage, Once):
+                continue
             if not isinstance(stage, Column):
                 raise self._error(stage, "is not a column", "write column(function), as in column(gae)")
             names = [stage.names.get(name, name) for name in _names(stage.function)]
@@ -284,9 +302,8 @@ class Resolver:
                 raise self._error(stage, f"its argument {name!r} {what}", "an argument says by its name what it is",
                                   function)  # fmt: skip
         reached = names_reached(function) if "metrics" in names else frozenset()
-        return Call(
-            function, tuple(names[takes_head:]), takes_head, tuple(one for one in self._metrics if one in reached)
-        )
+        metrics = tuple(one for one in self._metrics if name_of(one) in reached)
+        return Call(function, tuple(names[takes_head:]), takes_head, metrics)
 
     def _network(self, stage: Any, name: str) -> Declared:
         found = self._networks.get(name)

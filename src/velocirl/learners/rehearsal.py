@@ -20,7 +20,9 @@ from velocirl.engine.compiler.columns import read_only
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
 from velocirl.engine.records import Row
+from velocirl.learners.counting.episodes import episodes_type
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Meeting, Pass, Program, file_of
+from velocirl.learners.several import name_of, numbers_type
 from velocirl.learners.stages import Backward, Forward, Once, Step, Stop
 from velocirl.learners.task import Task
 
@@ -49,8 +51,8 @@ class _Rehearsal:
         known = [name for name, value in vars(task.config).items() if isinstance(value, (int, float))]
         advice = "add it to the Config, as a number"
         self._settings = _record(task.settings.dtype, "settings", advice, task.settings, known=known)
-        numbers = np.dtype([(name, np.float32) for name in task.numbers or ["nothing"]])
-        self._numbers = _record(numbers, "numbers", "declare it in networks, as Number(...)", known=task.numbers)
+        numbers, known = numbers_type(task.numbers, np.float32), [name_of(one) for one in task.numbers]
+        self._numbers = _record(numbers, "numbers", "declare it in networks, as Number(...)", known=known)
         self._rng = random.streams(0, 1)[0]
 
     def run(self) -> None:
@@ -70,6 +72,9 @@ class _Rehearsal:
             self._call(task.value, known, "value")
         for function, names in task.estimates:
             self._column(function, names)
+        episodes = _record(episodes_type(len(task.constraints)), "episodes", "it has count and costs")
+        for call in task.decisions:
+            self._call(call, {"episodes": episodes}, f"once({call.function.__name__})")
         if task.before_epoch is not None:
             self._program(task.before_epoch)
         for function, names in task.reestimates:
@@ -80,7 +85,9 @@ class _Rehearsal:
         """All passes and meetings, of one row."""
         known: dict[str, Any] = {}
         shown = [*self._algorithm.reports, "rows"]
-        means = _record(_numbers((*program.metrics, "rows")), "means", "add it to `reports`", known=shown)
+        means = _record(
+            numbers_type((*program.metrics, "rows"), np.float64), "means", "add it to `reports`", known=shown
+        )
         means.rows = 2.0
         for one in program.steps:
             if isinstance(one, Meeting):
@@ -99,7 +106,7 @@ class _Rehearsal:
                         known[f"{stage.into}{SLOPE}"] = self._slope(stage.into, program.forwards[stage.name])
                 else:
                     advice, declared = "add it to `reports`, with the name to show", list(self._algorithm.reports)
-                    metrics = _record(_numbers(stage.metrics), "metrics", advice, known=declared)
+                    metrics = _record(numbers_type(stage.metrics, np.float64), "metrics", advice, known=declared)
                     found = {**known, "metrics": metrics, "means": means, "row": self._learnt_row}
                     self._call(stage, found, f"each({stage.function.__name__})")
                     self._check_gradients(stage, one, place, known)
@@ -195,10 +202,6 @@ class _Rehearsal:
                 row[name] = 1
             elif self._kind[name].base.kind == "f":
                 row[name] = 0.1
-
-
-def _numbers(names: Sequence[str]) -> np.dtype[Any]:
-    return np.dtype([(name, np.float64) for name in names or ["nothing"]])
 
 
 def _record(

@@ -16,6 +16,7 @@ from velocirl.learners.fields import COSTS
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
 from velocirl.learners.seeding import Seeds
+from velocirl.learners.several import flat_names
 from velocirl.networks.declared import Declared, Network, Number, TargetNetwork
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.heads import Head
@@ -49,7 +50,8 @@ class Task:
     # Of algorithms that learn from rollouts:
     value: Call | None = None  # what is told of an observation besides an action
     values: Sequence[str] = ()  # the fields that this writes
-    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a column in time, and its fields
+    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a column in time, and its fields,
+    decisions: Sequence[Call] = ()  # and those that are called once after them, of episodes, numbers and settings
     reestimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # the same, before each epoch,
     before_epoch: Program | None = None  # and what all rows go through before those
     explained: tuple[str, str] | None = None  # the fields of a value, and of its target
@@ -65,6 +67,11 @@ class Task:
     def report(self) -> tuple[str, ...]:
         """What is told of an episode: the fields of its last state that the environment reports, and its costs."""
         return (*self.reporting.fields, *cost_names(self.constraints))
+
+    @property
+    def first_cost(self) -> int:
+        """The place of the first constraint's cost in what is told of an episode."""
+        return len(self.report) - len(self.constraints)
 
     @property
     def report_rows(self) -> int:
@@ -88,8 +95,9 @@ class Task:
 
     @property
     def numbers(self) -> list[str]:
-        """The single numbers."""
-        return [name for name, one in self.networks.items() if isinstance(one, Number)]
+        """The single numbers, in their order."""
+        found = [(name, one.each) for name, one in self.networks.items() if isinstance(one, Number)]
+        return [flat for name, each in found for flat in flat_names(name, each, self.config)]
 
     @property
     def action(self) -> Act:

@@ -60,9 +60,13 @@ class TargetNetwork:
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is learnt or computed, saved with the rest; a setting says where it begins."""
+    """A number that is learnt or computed, saved with the rest; a setting says where it begins.
+
+    With `each`, there is one for each of the labels that this setting lists, and functions see an array of them.
+    """
 
     start: str
+    each: str | None = None
 
 
 Declared = Network | TargetNetwork | Number

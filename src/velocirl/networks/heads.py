@@ -40,6 +40,8 @@ class Head(NamedTuple):
     # (output, mask, action, policy_weight, entropy_weight, gradient); `gradient` holds the scratch of evaluate, and
     # becomes policy_weight * d log-probability / d output + entropy_weight * d entropy / d output.
     backward: Callable[..., Any]
+    divergence: Callable[..., Any]  # (output, old, mask) -> KL(policy of output || policy of old)
+    diverge: Callable[..., Any]  # (output, old, mask, weight, gradient); adds weight * d divergence / d output
 
     @property
     def numbers(self) -> int:
@@ -202,7 +204,48 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
                 gradient[first + k] = policy_weight * (taken - probability) - entropy_weight * (probability * surprise)
             first += counts[part]
 
-    functions = {"sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward}
+    def log_total(output, mask, first, count):
+        """The logarithm of the sum of all weights, the highest logit, and whether the mask counts for nothing."""
+        _, highest, free = favourite(output, mask, first, count)
+        total = 0.0
+        for k in range(count):
+            total += weight_of(output, mask, first + k, highest, free)
+        return log(total), highest, free
+
+    def divergence_of(output, old, mask, first, count):
+        """The same of one choice, and the numbers by which log p_k - log q_k = (z_k - one) - (z_k of old - other)."""
+        total, highest, free = log_total(output, mask, first, count)
+        old_total, old_highest, _ = log_total(old, mask, first, count)
+        one, other, found = highest + total, old_highest + old_total, 0.0
+        for k in range(count):
+            log_p, log_q = bounded(output[first + k]) - one, bounded(old[first + k]) - other
+            found += exp(log_p) * (log_p - log_q) if is_legal(mask, first + k, free) else 0.0
+        return found, one, other, free
+
+    def divergence(output, old, mask):
+        """The sum of p_k (log p_k - log q_k)."""
+        found = 0.0
+        first = 0
+        for part in range(len(counts)):
+            found += divergence_of(output, old, mask, first, counts[part])[0]
+            first += counts[part]
+        return found
+
+    def diverge(output, old, mask, weight, gradient):
+        """With D the divergence: dD/dz_k = p_k (log p_k - log q_k - D)."""
+        first = 0
+        for part in range(len(counts)):
+            found, one, other, free = divergence_of(output, old, mask, first, counts[part])
+            for k in range(counts[part]):
+                log_p, log_q = bounded(output[first + k]) - one, bounded(old[first + k]) - other
+                slope = exp(log_p) * (log_p - log_q - found) if is_legal(mask, first + k, free) else 0.0
+                gradient[first + k] += weight * slope
+            first += counts[part]
+
+    functions = {
+        "sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward,
+        "divergence": divergence, "diverge": diverge,
+    }  # fmt: skip
     return Head("multi_discrete", sum(counts), len(counts), "int32", counts, masked, **functions)
 
 
@@ -258,7 +301,28 @@ def gaussian(size: int) -> Head:
             held = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
             gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
 
-    functions = {"sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward}
+    def divergence(output, old, mask):  # noqa: ARG001
+        """The sum of log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, of means m and deviations s; m', s' of old."""
+        found = 0.0
+        for k in range(size):
+            log_deviation, log_old = bounded_log_deviation(output[size + k]), bounded_log_deviation(old[size + k])
+            moved, spread = (output[k] - old[k]) * exp(-log_old), exp(log_deviation - log_old)
+            found += log_old - log_deviation + 0.5 * (spread * spread + moved * moved - 1.0)
+        return found
+
+    def diverge(output, old, mask, weight, gradient):  # noqa: ARG001
+        """With D the divergence: dD/dm = (m - m') / s'^2,  dD/d(log s) = (s / s')^2 - 1."""
+        for k in range(size):
+            log_deviation, log_old = bounded_log_deviation(output[size + k]), bounded_log_deviation(old[size + k])
+            inverse, spread = exp(-log_old), exp(log_deviation - log_old)
+            gradient[k] += weight * ((output[k] - old[k]) * inverse * inverse)
+            held = output[size + k] < LOG_DEVIATION_LOW or output[size + k] > LOG_DEVIATION_HIGH
+            gradient[size + k] += 0.0 if held else weight * (spread * spread - 1.0)
+
+    functions = {
+        "sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward,
+        "divergence": divergence, "diverge": diverge,
+    }  # fmt: skip
     return Head("gaussian", 2 * size, size, "float32", (size,), False, **functions)
 
 

@@ -23,6 +23,8 @@ def joint(choices: Head, numbers: Head) -> Head:
     evaluate_choices, backward_choices = choices.evaluate, choices.backward
     sample_numbers, mode_numbers, draw_numbers = numbers.sample, numbers.mode, numbers.draw
     evaluate_numbers, backward_numbers = numbers.evaluate, numbers.backward
+    divergence_of_choices, diverge_choices = choices.divergence, choices.diverge
+    divergence_of_numbers, diverge_numbers = numbers.divergence, numbers.diverge
 
     def sample(output, mask, rng, action):
         of_choices = sample_choices(output, mask, rng, action)
@@ -46,6 +48,13 @@ def joint(choices: Head, numbers: Head) -> Head:
         backward_choices(output, mask, action, policy_weight, entropy_weight, gradient)
         backward_numbers(output[logits:], mask, action[chosen:], policy_weight, entropy_weight, gradient[logits:])
 
+    def divergence(output, old, mask):
+        return divergence_of_choices(output, old, mask) + divergence_of_numbers(output[logits:], old[logits:], mask)
+
+    def diverge(output, old, mask, weight, gradient):
+        diverge_choices(output, old, mask, weight, gradient)
+        diverge_numbers(output[logits:], old[logits:], mask, weight, gradient[logits:])
+
     return choices._replace(
         name="joint",
         outputs=choices.outputs + numbers.outputs,
@@ -57,6 +66,8 @@ def joint(choices: Head, numbers: Head) -> Head:
         draw=draw,
         evaluate=evaluate,
         backward=backward,
+        divergence=divergence,
+        diverge=diverge,
     )
 
 

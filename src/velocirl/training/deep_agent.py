@@ -27,6 +27,7 @@ from velocirl.learners.program import Call, Resolver
 from velocirl.learners.rehearsal import rehearse
 from velocirl.learners.saved import TRAINED, as_own, normaliser, training_specs
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
+from velocirl.learners.several import Several, flat_names
 from velocirl.learners.task import Task
 from velocirl.networks.declared import Declared, Network, Number, native_network, trained
 from velocirl.networks.encoding import Encoding, encoding_for
@@ -50,7 +51,8 @@ class DeepAgent(Agent):
     networks: ClassVar[Mapping[str, Declared]]  # by name; the first is the one that acts
     act: ClassVar[Callable[..., Any]]  # how it acts in training: a scalar function that writes row.action
     update: ClassVar[tuple[Any, ...]]  # the stages of an update
-    reports: ClassVar[Mapping[str, str | None]]  # the metrics that functions add to, and how they are called, if shown
+    # The metrics that functions add to, and how they are called, if shown.
+    reports: ClassVar[Mapping[str, str | Several | None]]
     Scratch: ClassVar[type | None] = None  # the fields that it adds to a row
     remembers: ClassVar[bool] = False  # whether its networks may be recurrent
     pictures = NATURE
@@ -116,8 +118,11 @@ class DeepAgent(Agent):
         asked = "hidden" in given and "network" not in given
         return {name: value for name, value in settings.items() if name != "network" or not asked}
 
-    def numbers(self) -> dict[str, float]:
-        """Numbers that functions read as settings, and where numbers begin, beside those of the configuration."""
+    def numbers(self) -> dict[str, Any]:
+        """Numbers that functions read as settings, and where numbers begin, beside those of the configuration.
+
+        A tuple of numbers is an array for functions.
+        """
         return {}
 
     @property
@@ -242,7 +247,7 @@ class DeepAgent(Agent):
         program = resolver.program(self.update)
         act = resolver.acting(static(type(self), "act"), self.acting)
         given = self.numbers()
-        starts = {name: one.start for name, one in self.networks.items() if isinstance(one, Number)}
+        starts = [resolver.starts_of(name, given) for name, one in self.networks.items() if isinstance(one, Number)]
         return Task(
             name=self.name,
             config=self.config,
@@ -258,7 +263,7 @@ class DeepAgent(Agent):
             program=program,
             fields=fields,
             settings=self.settings([act, *program.functions]),
-            number_starts={name: resolver.start_of(name, start, given) for name, start in starts.items()},
+            number_starts={name: start for some in starts for name, start in some.items()},
             observation_moments=self.observation_moments,
             recent=self.recent_returns.maxlen or 0,
             phases=self.phases,
@@ -276,19 +281,18 @@ class DeepAgent(Agent):
     def resolver(self, fields: Sequence[str]) -> Resolver:
         """What resolves the names in this algorithm's stages."""
         names = [*self.row_names(), *fields]
-        return Resolver(type(self), self.networks, names, list(self.reports), self.config)
+        return Resolver(type(self), self.networks, names, list(self._shown()), self.config)
 
     def settings(self, calls: Sequence[Call]) -> NDArray[Any]:
         """The numbers of the configuration that functions read, as a record (1,)."""
         reached = names_reached(*(call.function for call in calls)) if calls else frozenset()
         numbers = {**dataclasses.asdict(self.config), **self.numbers()}
-        used = {
-            name: float(value)
-            for name, value in numbers.items()
-            if name in reached and isinstance(value, (int, float)) and value is not None
-        }
-        record = np.zeros(1, [(name, np.float32) for name in used] or [("nothing", np.float32)])
-        for name, value in used.items():
+        given = {name: value for name, value in numbers.items() if name in reached}
+        used = {name: float(value) for name, value in given.items() if isinstance(value, (int, float))}
+        several = {name: value for name, value in given.items() if isinstance(value, tuple)}
+        fields = [(name, np.float32) for name in used] + [(name, np.float32, (len(several[name]),)) for name in several]
+        record = np.zeros(1, fields or [("nothing", np.float32)])
+        for name, value in {**used, **several}.items():
             record[name] = value
         return record
 
@@ -358,7 +362,19 @@ class DeepAgent(Agent):
     def row(self, report: Report) -> Row:
         """The metrics of an iteration, under the names that Stable-Baselines3 uses; None where no row had one."""
         means = {name: None if mean != mean else mean for name, mean in report.means.items()}
-        return {f"train/{shown}": means.get(name) for name, shown in self.reports.items() if shown is not None}
+        return {f"train/{shown}": means.get(name) for name, shown in self._shown().items() if shown is not None}
+
+    def _shown(self) -> dict[str, str | None]:
+        """The metrics by name, and how they are called; of those that come several at a time, each."""
+        found: dict[str, str | None] = {}
+        for name, shown in self.reports.items():
+            if isinstance(shown, Several):
+                names = flat_names(name, shown.each, self.config)
+                called = flat_names(shown.shown, shown.each, self.config) if shown.shown else [None] * len(names)
+                found |= zip(names, called, strict=True)
+            else:
+                found[name] = shown
+        return found
 
     def _build(self, name: str, network: Network) -> Any:
         """A network that learns: native, or torch's where a setting says so."""

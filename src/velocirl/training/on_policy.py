@@ -95,7 +95,7 @@ class OnPolicyAgent(DeepAgent):
     # What an algorithm declares beside what every one does.
     value: ClassVar[Callable[..., Any]]  # a scalar function that writes the values of an observation
     values: ClassVar[tuple[str, ...]]  # into these fields of its row
-    estimate: ClassVar[tuple[Any, ...]]  # functions over a copy's column in time, after a rollout
+    estimate: ClassVar[tuple[Any, ...]]  # functions over a copy's column in time, after a rollout, then some of `once`
     before_epoch: ClassVar[tuple[Any, ...]] = ()  # stages for all rows before each epoch,
     reestimate: ClassVar[tuple[Any, ...]] = ()  # and functions over columns after those
     explained: ClassVar[tuple[str, str] | None] = None  # the fields of a value, and of what it should have been
@@ -175,14 +175,15 @@ class OnPolicyAgent(DeepAgent):
         value = resolver.acting(static(kind, "value"), self.acting)
         columns = [*self.row_names(), *names]
         estimates, reestimates = (resolver.columns(one, columns) for one in (self.estimate, self.reestimate))
-        before = resolver.program(self.before_epoch)
+        decisions, before = resolver.once_after(self.estimate), resolver.program(self.before_epoch)
         functions = [Call(one, (), False) for one, _ in (*estimates, *reestimates)]
-        calls = [task.act, value, *task.program.functions, *before.functions, *functions]
+        calls = [task.act, value, *task.program.functions, *before.functions, *functions, *decisions]
         return dataclasses.replace(
             task,
             value=value,
             values=self.values,
             estimates=estimates,
+            decisions=decisions,
             reestimates=reestimates,
             before_epoch=before if before.steps else None,
             explained=self.explained,

@@ -393,7 +393,7 @@ class BatchProgram:
         return self.device.as_records(array, [*self.metrics, "rows"], kind)
 
     def _numbers(self) -> Any:
-        return self.device.as_records(self.networks.numbers, self._task.numbers or ["nothing"], SINGLE)
+        return self.device.as_records(self.networks.numbers, self._task.numbers, SINGLE)
 
     def _slope(self, field: str) -> Any:
         ((name, _),) = self._slopes[field].items()

@@ -25,6 +25,7 @@ from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
+from velocirl.learners.counting.episodes import add_episodes, episodes_type, find_episodes
 from velocirl.learners.counting.phases import add
 from velocirl.learners.frames import find_sample
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
@@ -238,6 +239,7 @@ class BatchRollout(BatchLearner):
             self._scale_rewards(0)
         for column in self._estimates:
             column(0)
+        self._decide()
         if self._spread is not None:
             device.sum_rows(self._spreads, self._spread)
         if self.task.encoding.normalises:
@@ -331,6 +333,7 @@ class BatchRollout(BatchLearner):
             self._spread = device.zeros(agents, SPREAD, dtype=np.float64)
             columns = *(rows[name] for name in task.explained), self._spreads
             self._estimates.append(launch([Work(by_row(add_spread), columns)], len(rows)))
+        self._bind_decisions()
         self._own_rewards = reward_moments
         self._rewards = device.zeros(agents, 3, dtype=np.float64)
         self._reward_sums = device.zeros(agents, 2, dtype=np.float64)
@@ -350,6 +353,29 @@ class BatchRollout(BatchLearner):
         if task.encoding.normalises:
             arguments = self._seen, self._seen_sums, self._batch, self._centre, self._inverse_scale
             self._take_in = launch([Work(take_in, arguments)], inputs)
+
+    def _bind_decisions(self) -> None:
+        """What is called once after a rollout, with the episodes that ended in it."""
+        task, device, agents, recorded = self.task, self.device, self.agents, self.recorded
+        self._decide: Callable[[], None] = lambda: None
+        if not task.decisions:
+            return
+        copies, width, first = agents * task.config.num_envs, 1 + len(task.constraints), task.first_cost
+        sums, totals = (device.zeros(count, width, dtype=np.float64) for count in (copies, agents))
+        episodes = device.records((agents,), episodes_type(len(task.constraints)))
+        costs = recorded.reported[first : first + len(task.constraints)]
+        numbers = device.as_records(self.networks.numbers, task.numbers, np.float32)
+        known = {"episodes": episodes, "numbers": numbers, "settings": Shared(device.put(task.settings))}
+        calls = [Work(by_row(one.function), tuple(known[name] for name in one.arguments)) for one in task.decisions]
+        add_up = device.launch([Work(add_episodes, (recorded.log.ends, costs, sums))], copies)
+        decide = device.launch([Work(find_episodes, (totals, episodes)), *calls], agents)
+
+        def run() -> None:
+            add_up(0)
+            device.sum_rows(sums, totals)
+            decide(0)
+
+        self._decide = run
 
     def _load(self, state: Mapping[str, NDArray[Any]], *, episodes: bool) -> None:
         self.wait()

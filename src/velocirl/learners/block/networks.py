@@ -17,6 +17,7 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, follow_unit, optimiser_unit, reduce_unit
 from velocirl.learners.program import Call
+from velocirl.learners.several import numbers_type
 from velocirl.learners.task import Task
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, Workspace
@@ -92,9 +93,8 @@ class BlockNetworks:
             for thread in range(threads)
         }
         count = max(len(task.numbers), 1)
-        self.numbers = np.zeros(1, [(name, np.float32) for name in task.numbers or ("nothing",)])
-        for name, start in task.number_starts.items():
-            self.numbers[name] = start
+        self.numbers = np.zeros(1, numbers_type(task.numbers, np.float32))
+        self.numbers.view(np.float32)[: len(task.numbers)] = [task.number_starts[name] for name in task.numbers]
         self.number_moments = np.zeros((optimiser.slots, count), np.float32)
         self.number_steps = np.zeros(count, np.int64)
         self.number_gradients = np.zeros((1, count), np.float32)

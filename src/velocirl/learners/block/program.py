@@ -22,6 +22,7 @@ from velocirl.learners.block.networks import BlockNetworks, backward_unit, forwa
 from velocirl.learners.counting import phases
 from velocirl.learners.counting.counters import allocate
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
+from velocirl.learners.several import numbers_type
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 from velocirl.networks.mlp import ROWS, Workspace
 
@@ -324,7 +325,7 @@ class _Building:
         if name == "metrics":
             first = self._whole._places[id(call)]
             own = self.sums.own[first : first + len(call.metrics)]
-            return Summed(own.view([(one, DOUBLE) for one in call.metrics]))
+            return Summed(own.view(numbers_type(call.metrics, DOUBLE)))
         if name == "means":
             return Shared(self._means(self.sums.single, SINGLE))
         if name == "numbers":
@@ -344,7 +345,7 @@ class _Building:
         return Shared(self._networks.numbers if name == "numbers" else self._task.settings)
 
     def _means(self, array: NDArray[Any], kind: Any) -> NDArray[Any]:
-        return array.view([*((name, kind) for name in self._whole.metrics), ("rows", kind)])
+        return array.view(numbers_type([*self._whole.metrics, "rows"], kind))
 
     def _slope(self, field: str) -> NDArray[Any]:
         """D loss / d field, as the last backward pass into it leaves it."""

@@ -19,6 +19,7 @@ from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed, Shared
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import run_together
 from velocirl.learners.block.collector import BlockCollector
@@ -26,6 +27,7 @@ from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, to
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.counting.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
+from velocirl.learners.counting.episodes import episodes_type, told_episodes
 from velocirl.learners.counting.phases import (
     ESTIMATE,
     EVERY_UPDATE,
@@ -190,6 +192,7 @@ class BlockRollout:
             for job, count in zip(self._before.jobs, samples, strict=True):
                 job["batch"] = count
         self._estimates = [self._bind_column(*one) for one in task.estimates]
+        self._episodes = np.zeros(1, episodes_type(len(task.constraints)))
         self._spread = np.zeros((config.num_envs, 4))
         if task.explained is not None:
             rows = narrow(records)
@@ -221,6 +224,7 @@ class BlockRollout:
             logs = log.returns, log.lengths, *told[: len(names)]
             returns, lengths, *reported = latest(log.ends, self._recent, *logs)
             self._add_moments()
+            self._decide()
             self._hand_over()
             explained = self._estimate()
         with self._phase("update"):
@@ -370,6 +374,16 @@ class BlockRollout:
         if self._scaling is not None and task.reward_moments is not None:
             sums = rollout.reward_sums.sum(0)
             task.reward_moments.add(sums[:1], sums[1:], self._batch)
+
+    def _decide(self) -> None:
+        """Call what is called once after a rollout, with the episodes that ended in it."""
+        if not self.task.decisions:
+            return
+        told, first = self.collector.reported, self.task.first_cost
+        told_episodes(self.collector.log.ends, told[first : first + len(self.task.constraints)], self._episodes)
+        known = {"episodes": self._episodes, "numbers": self.networks.numbers, "settings": self.task.settings}
+        for call in self.task.decisions:
+            call.function(*(with_attributes(known[name])[0] for name in call.arguments))
 
     def _estimate(self) -> float:
         """Estimate advantages and targets; gives the variance of the targets that the critic explains."""

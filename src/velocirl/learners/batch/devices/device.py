@@ -18,6 +18,7 @@ from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.launching import Launcher, PythonLauncher, Work
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.numpy_mlp import NumpyMLP
 from velocirl.vector.native import FleetVectorEnv
@@ -47,8 +48,8 @@ class PythonDevice:
         return array.reshape(-1)
 
     def as_records(self, rows: Any, names: Sequence[str], kind: Any) -> Any:
-        """Rows (..., numbers) as records of as many fields, in the same memory."""
-        return rows.view([(name, kind) for name in names])[..., 0]
+        """Rows (..., numbers) as records of numbers under these names, in the same memory."""
+        return rows.view(numbers_type(names, kind))[..., 0]
 
     def put(self, host: NDArray[Any]) -> Any:
         """A copy of an array of the host, for our own functions; of types that torch does not have, too."""

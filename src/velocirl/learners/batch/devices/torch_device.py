@@ -24,6 +24,7 @@ from velocirl.learners.batch.devices.device_array import TYPES, DeviceArray
 from velocirl.learners.batch.torch_background import StreamBackground
 from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
 from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch.mlp import TorchMLP
 from velocirl.vector.native import FleetVectorEnv
@@ -55,7 +56,7 @@ class TorchCPUDevice(PythonDevice):
         return array.detach().view(-1)
 
     def as_records(self, rows: torch.Tensor, names: Sequence[str], kind: Any) -> Any:
-        """Rows (..., numbers) as records of as many fields, in the same memory."""
+        """Rows (..., numbers) as records of numbers under these names, in the same memory."""
         return super().as_records(rows.numpy(), names, kind)
 
     def from_host(self, array: Any) -> Any:
@@ -214,8 +215,8 @@ class CUDADevice(TorchCPUDevice):
         return DeviceArray.zeros(shape, dtype, self.torch)
 
     def as_records(self, rows: torch.Tensor, names: Sequence[str], kind: Any) -> Any:
-        """Rows (..., numbers) as records of as many fields, in the same memory."""
-        return DeviceArray.of(rows, np.dtype([(name, kind) for name in names]))
+        """Rows (..., numbers) as records of numbers under these names, in the same memory."""
+        return DeviceArray.of(rows, numbers_type(names, kind))
 
     def put(self, host: NDArray[Any]) -> Any:
         """A copy of an array of the host, for our own functions; of types that torch does not have, too."""

@@ -1,0 +1,1 @@
+"""Algorithms that keep the costs of constraints below limits while they learn to earn."""

@@ -1,0 +1,163 @@
+"""PPO-Lagrangian: PPO that pays for costs, at prices that PID control moves (Stooke, Achiam and Abbeel, 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from velocirl.algorithms.online import ppo
+from velocirl.algorithms.online.ppo import PPO, PPOConfig, add_advantage, find_scale, moved_too_far, policy_and_value
+from velocirl.buffers.returns import gae, gae_of_costs
+from velocirl.engine.records import float32
+from velocirl.learners.fields import Costs, Limits
+from velocirl.learners.several import several
+from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
+from velocirl.networks.declared import Columns, Groups, Network, Number
+from velocirl.training.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
+from velocirl.training.settings.config import require
+
+
+@dataclass(frozen=True)
+class PPOLagrangianConfig(LimitedConfig, PPOConfig):
+    """The settings of PPO-Lagrangian: those of PPO, limits, and how multipliers follow them."""
+
+    proportional_gain: float = 0.1
+    """What a multiplier gains at once from episodes that cost twice their limit."""
+    integral_gain: float = 0.01
+    """What it gains for good from each rollout of such episodes."""
+    derivative_gain: float = 0.1
+    """What it gains for one rollout in which their cost has grown by the limit."""
+    largest_multiplier: float = 100.0
+    """Upper limit of a multiplier and of its integral, which therefore does not wind up."""
+    cost_value_coefficient: float = 0.5
+    """Weight of the loss of the cost values."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_limits()
+        require(self.estimator == "gae", "estimator", self.estimator, "gae, which costs are estimated by")
+        for name in ("proportional_gain", "integral_gain", "derivative_gain", "cost_value_coefficient"):
+            require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
+        require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
+
+
+def policy_and_values(agent: PPOLagrangian) -> Groups:
+    """The columns of the policy, the value, and a value of the cost of each limit, which has layers of its own."""
+    return [*policy_and_value(agent), [Columns(len(agent.config.limited))]]
+
+
+def act(head, policy, row, mask, rng):
+    """Draw an action, and keep how probable it was."""
+    ppo.act(head, policy, row, mask, rng)
+    value(head, policy, row)
+
+
+def value(head, policy, row):
+    """What an observation is worth, and what will follow it costs: V(s) and C_k(s)."""
+    row.value = policy[head.outputs]
+    for k in range(len(row.cost_values)):
+        row.cost_values[k] = policy[head.outputs + 1 + k]
+
+
+def move_multipliers(episodes, numbers, settings):
+    """Let each multiplier follow the mean cost J of the episodes that ended, by PID control:
+
+    e = (J - d) / max(d, 1), within +-1;  I = clip(I + K_i e, 0, largest)
+    multiplier = clip(K_p e + I + K_d max(e - last e, 0), 0, largest)
+
+    A disaster early on counts as twice the limit does and no more, and I never leaves the range of multipliers, so that
+    nothing winds up. Without an episode that ended nothing is known, and nothing moves.
+    """
+    if episodes.count > 0.0:
+        for k in range(len(numbers.multiplier)):
+            limit, most = settings.limits[k], settings.largest_multiplier
+            excess = (limited_cost(episodes.costs, k, settings) - limit) / max(limit, 1.0)
+            excess = min(max(excess, -1.0), 1.0)
+            integral = min(max(numbers.integral[k] + settings.integral_gain * excess, 0.0), most)
+            growth = max(excess - numbers.excess[k], 0.0)
+            price = settings.proportional_gain * excess + integral + settings.derivative_gain * growth
+            numbers.multiplier[k] = min(max(price, 0.0), most)
+            numbers.integral[k] = integral
+            numbers.excess[k] = excess
+
+
+def mix_advantages(row, numbers):
+    """(A - sum of multiplier_k A_k) / (1 + sum of multipliers), A_k being the advantage of cost k."""
+    mixed, total = row.reward_advantage, 1.0
+    for k in range(len(row.cost_advantages)):
+        mixed -= numbers.multiplier[k] * row.cost_advantages[k]
+        total += numbers.multiplier[k]
+    row.advantage = mixed / total
+
+
+def loss_gradient(head, policy, row, means, numbers, settings, gradient, metrics):
+    """The loss of PPO with the mixed advantage, and c_c (C_k - target_k)^2 / 2 of each cost value."""
+    ppo.loss_gradient(head, policy, row, means, settings, gradient, metrics)
+    cost_value_gradient(head, policy, row, settings, gradient, metrics)
+    for k in range(len(row.cost_values)):
+        metrics.multiplier[k] += numbers.multiplier[k]
+
+
+def cost_value_gradient(head, policy, row, settings, gradient, metrics):
+    """c_c (C_k - target_k)^2 / 2 of each cost value."""
+    for k in range(len(row.cost_values)):
+        error = policy[head.outputs + 1 + k] - row.cost_targets[k]
+        gradient[head.outputs + 1 + k] = settings.cost_value_coefficient * error
+        loss = 0.5 * error * error
+        metrics.cost_value_loss += loss
+        metrics.loss += settings.cost_value_coefficient * loss
+
+
+class PPOLagrangian(PPO):
+    """PPO that earns as much as limits of costs allow: maximise J(reward) with J(cost k) <= limit k.
+
+    `PPOLagrangian("ChemicalReactor-v0", cost_limits={"temperature": 5.0})`: episodes spend 5 steps above the limit of
+    temperature on average, at most. `cost_limit=25.0` limits the sum over all constraints.
+    """
+
+    name = "ppo-lagrangian"
+    Config = PPOLagrangianConfig
+    networks = {
+        "policy": Network("observation", gives=policy_and_values, together="shared"),
+        "multiplier": Number("nothing_yet", each="limited"),
+        "integral": Number("nothing_yet", each="limited"),
+        "excess": Number("nothing_yet", each="limited"),
+    }
+
+    class Scratch(PPO.Scratch):
+        """What is kept with each step of a rollout, beside what PPO keeps; `advantage` is that of both."""
+
+        costs: Costs  # of the step, for each constraint,
+        limited_costs: Limits  # and for each limit
+        cost_values: Limits  # what will follow the observation costs, by the critics of that time
+        cost_targets: Limits  # what these should have been
+        cost_advantages: Limits
+        reward_advantage: float32
+
+    act, value, values = act, value, ("value", "cost_values")
+    estimate = (
+        column(gae, advantage="reward_advantage"),
+        column(add_limited_costs),
+        column(gae_of_costs, costs="limited_costs"),
+        once(move_multipliers),
+    )
+    before_epoch, reestimate = (), ()
+    update = (
+        each(mix_advantages),
+        when("normalise_advantages", mean(add_advantage, then=find_scale)),
+        forward("policy", "observation"),
+        each(loss_gradient),
+        backward("policy"),
+        when("target_kl", stop(moved_too_far)),
+        step("policy"),
+    )
+    reports = {
+        **PPO.reports,
+        "cost_value_loss": "cost_value_loss",
+        "multiplier": several("limited", "multiplier"),
+    }
+
+    def numbers(self) -> dict[str, Any]:
+        """The limits, and where multipliers begin."""
+        return {"nothing_yet": 0.0, **limit_numbers(self.config, self.constraints, self.source.id)}

@@ -1,0 +1,180 @@
+"""SAC-Lagrangian: soft actor-critic that pays for costs (Ha et al., 2020), learnt from memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from velocirl.algorithms.online import sac
+from velocirl.algorithms.online.sac import (
+    SAC,
+    SACConfig,
+    critic_gradient,
+    mean_and_deviation,
+    sample_next_action,
+    temperature_gradient,
+    two_values,
+    value_slope,
+)  # fmt: skip
+from velocirl.learners.fields import Action, Costs
+from velocirl.learners.several import several
+from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
+from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
+from velocirl.training.limits import LimitedConfig, limit_numbers, limited_cost
+from velocirl.training.settings.config import require, require_whole
+
+
+@dataclass(frozen=True)
+class SACLagrangianConfig(LimitedConfig, SACConfig):
+    """The settings of SAC-Lagrangian: those of SAC, limits, and how multipliers follow them."""
+
+    multiplier_rate: float = 1e-3
+    """What a multiplier gains in an update where episodes are expected to cost twice their limit."""
+    largest_multiplier: float = 100.0
+    """Upper limit of a multiplier."""
+    episode_steps: int | None = None
+    """Number of steps of an episode, for which limits hold. Without it, the time limit of the environment."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_limits()
+        require(self.gamma < 1, "gamma", self.gamma, "below 1")
+        require(0 <= self.multiplier_rate < inf, "multiplier_rate", self.multiplier_rate, "at least 0")
+        require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
+        require_whole(self, 1, 2**31 - 1, "episode_steps")
+
+
+def cost_value_of_each_limit(agent: SACLagrangian) -> Groups:
+    """A critic of the cost of each limit, each a network of its own."""
+    return [[Columns(1)] for _ in agent.config.limited]
+
+
+def cost_critic_gradient(cost_critics, target_cost_critics, row, settings, gradient, metrics):
+    """(C_k(s, a) - y_k)^2 / 2,  y_k = c_k + discount C_k'(s', a')"""
+    for k in range(len(gradient)):
+        target = limited_cost(row.costs, k, settings)
+        if row.discount > 0.0:  # what follows a terminal state does not exist
+            target += row.discount * target_cost_critics[k]
+        error = cost_critics[k] - target
+        gradient[k] = row.weight * error
+        metrics.cost_critic_loss += row.weight * 0.5 * error * error
+
+
+def sample_action(actor, row, rng):
+    """A new action for the actor to be judged by; critics of costs see the same one."""
+    sac.sample_action(actor, row, rng)
+    for k in range(len(row.new_action)):
+        row.paid_action[k] = row.new_action[k]
+
+
+def cost_slope(cost_critics, numbers, settings, gradient, metrics):
+    """d(sum of multiplier_k C_k)/dC_k; and what an episode is expected to cost, steps (1 - gamma) C_k
+
+    C_k is discounted: in the long run, it is what a step costs over 1 - gamma.
+    """
+    for k in range(len(gradient)):
+        gradient[k] = numbers.multiplier[k]
+        metrics.expected_cost[k] += settings.steps_of_value * cost_critics[k]
+        metrics.actor_loss += numbers.multiplier[k] * cost_critics[k]
+        metrics.multiplier[k] += numbers.multiplier[k]
+
+
+def actor_gradient(actor, row, new_action_slope, paid_action_slope, numbers, settings, gradient, metrics):
+    """temperature log pi(a|s) - (min Q(s, a) - sum of multiplier_k C_k(s, a)) / (1 + sum of multipliers)"""
+    total = 1.0
+    for k in range(len(numbers.multiplier)):
+        total += numbers.multiplier[k]
+    for k in range(len(row.slope)):
+        row.slope[k] = (new_action_slope[k] + paid_action_slope[k]) / total
+    sac.actor_gradient(actor, row, row.slope, numbers, settings, gradient, metrics)
+
+
+def move_multipliers(means, numbers, settings):
+    """multiplier = clip(multiplier + rate e, 0, largest),  e = (expected cost - d) / max(d, 1), within +-1"""
+    for k in range(len(numbers.multiplier)):
+        limit = settings.limits[k]
+        excess = (means.expected_cost[k] - limit) / max(limit, 1.0)
+        moved = numbers.multiplier[k] + settings.multiplier_rate * min(max(excess, -1.0), 1.0)
+        numbers.multiplier[k] = min(max(moved, 0.0), settings.largest_multiplier)
+
+
+class SACLagrangian(SAC):
+    """Soft actor-critic that earns as much as limits of costs allow: maximise J(reward) with J(cost k) <= limit k.
+
+    What an episode costs follows from critics of costs, whose values are discounted: a limit holds for the mean cost of
+    a step times the steps of an episode. `SACLagrangian("ChemicalReactor-v0", cost_limits={"temperature": 5.0})`.
+    """
+
+    name = "sac-lagrangian"
+    Config = SACLagrangianConfig
+    networks = {
+        "actor": Network("observation", gives=mean_and_deviation),
+        "critics": Network("observation", "action", gives=two_values, setting="critic"),
+        "cost_critics": Network("observation", "action", gives=cost_value_of_each_limit, setting="critic"),
+        "target_critics": TargetNetwork("critics"),
+        "target_cost_critics": TargetNetwork("cost_critics"),
+        "log_temperature": Number("initial_log_temperature"),
+        "multiplier": Number("nothing_yet", each="limited"),
+    }
+
+    class Scratch(SAC.Scratch):
+        """What is kept with a transition and what an update adds to it, beside what SAC does."""
+
+        costs: Costs  # of its steps, for each constraint
+        paid_action: Action  # the new action, as critics of costs see it
+        slope: Action  # d(loss)/d(new action), by all critics
+
+    update = (
+        forward("actor", "next_observation"),
+        each(sample_next_action),
+        forward("target_critics", "next_observation", "next_action"),
+        forward("critics", "observation", "action"),
+        each(critic_gradient),
+        backward("critics"),
+        step("critics"),
+        forward("target_cost_critics", "next_observation", "next_action"),
+        forward("cost_critics", "observation", "action"),
+        each(cost_critic_gradient),
+        backward("cost_critics"),
+        step("cost_critics"),
+        every(
+            "actor_every",
+            forward("actor", "observation"),
+            each(sample_action),
+            forward("critics", "observation", "new_action"),
+            each(value_slope),
+            backward("critics", into="new_action"),
+            forward("cost_critics", "observation", "paid_action"),
+            each(cost_slope),
+            backward("cost_critics", into="paid_action"),
+            each(actor_gradient),
+            backward("actor"),
+            step("actor"),
+            when("learns_temperature", once(temperature_gradient, steps="log_temperature")),
+            once(move_multipliers),
+        ),
+        every(
+            "target_every",
+            follow("target_critics", "critics", "tau"),
+            follow("target_cost_critics", "cost_critics", "tau"),
+        ),
+    )
+    reports = {
+        **SAC.reports,
+        "cost_critic_loss": "cost_critic_loss",
+        "expected_cost": several("limited", "expected_cost"),
+        "multiplier": several("limited", "multiplier"),
+    }
+
+    def numbers(self) -> dict[str, Any]:
+        """The limits, where multipliers begin, and by how much cost values are to be multiplied."""
+        config, native = self.config, self.source.native
+        steps = config.episode_steps or (None if native is None else native.max_steps)
+        if steps is None:
+            raise ValueError(
+                f"a limit is the cost of an episode, and {self.source.id} does not say how long one is: give"
+                " episode_steps="
+            )
+        limits = limit_numbers(config, self.constraints, self.source.id)
+        return {**super().numbers(), **limits, "nothing_yet": 0.0, "steps_of_value": steps * (1.0 - config.gamma)}

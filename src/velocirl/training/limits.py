@@ -1,0 +1,74 @@
+"""Limits of what episodes may cost: the settings that say them, and the numbers that an algorithm's functions read.
+
+A limit is the mean cost of an episode, undiscounted, as OmniSafe and Safety-Gymnasium state theirs: with costs of 1 for
+each step in violation, the steps that an episode may spend there on average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from velocirl.engine.naming import nearest
+from velocirl.training.settings.config import require
+
+USUAL_LIMIT = 25.0  # of Safety-Gymnasium's tasks
+SUM = "cost"  # how the sum of all costs is called
+
+
+@dataclass(frozen=True)
+class LimitedConfig:
+    """What an algorithm that keeps limits has beside the settings of its parent."""
+
+    cost_limit: float | None = None
+    """Mean cost of an episode, undiscounted and summed over all constraints, to stay below. 25 where no limit is
+    given."""
+    cost_limits: dict[str, float] | None = None
+    """Mean cost of an episode to stay below for single constraints, each with a multiplier of its own:
+    temperature=5 pressure=0."""
+
+    def check_limits(self) -> None:
+        """Refuse limits that are none, and two kinds of them at once."""
+        both = self.cost_limit is not None and self.cost_limits is not None
+        require(not both, "cost_limit", self.cost_limit, "left out where cost_limits is given")
+        require(self.cost_limits != {}, "cost_limits", self.cost_limits, "of at least one constraint")
+        for name, limit in {"cost_limit": self.cost_limit, **(self.cost_limits or {})}.items():
+            place = name if name == "cost_limit" else f"cost_limits[{name!r}]"
+            require(limit is None or 0 <= limit < inf, place, limit, "at least 0")
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """What has a limit: the sum of all costs, or constraints by name."""
+        return (SUM,) if self.cost_limits is None else tuple(self.cost_limits)
+
+
+def limit_numbers(config: LimitedConfig, constraints: tuple[str, ...], environment: str) -> dict[str, Any]:
+    """`limits`, and what is `counted` for each: 1 or 0 for every constraint, one limit's after another's."""
+    given = config.cost_limits
+    if given is None:
+        limit = USUAL_LIMIT if config.cost_limit is None else config.cost_limit
+        return {"limits": (limit,), "counted": (1.0,) * len(constraints)}
+    for name in given:
+        if name not in constraints:
+            raise ValueError(f"cost_limits: {environment} has no constraint {name!r}{nearest(name, constraints)}")
+    counted = tuple(float(one == name) for name in given for one in constraints)
+    return {"limits": tuple(given.values()), "counted": counted}
+
+
+# Scalar functions -----------------------------------------------------------------------------------------------------
+
+
+def limited_cost(costs, k, settings):
+    """What counts for limit k of the costs of all constraints."""
+    total = 0.0
+    for c in range(len(costs)):
+        total += settings.counted[k * len(costs) + c] * costs[c]
+    return total
+
+
+def add_limited_costs(costs, limited_costs, settings):
+    """Of a copy's column in time: what the steps cost, for each limit."""
+    for t in range(limited_costs.shape[0] - 1):
+        for k in range(limited_costs.shape[1]):
+            limited_costs[t, k] = limited_cost(costs[t], k, settings)
