@@ -40,8 +40,11 @@ AGENTS = {
     "td3": (TD3, "Pendulum-v1", {**LAYERS, "actor_every": 2}),
     "discrete-sac": (ALGORITHMS["discrete-sac"], "CartPole-v1", LAYERS),
     "qr-dqn": (ALGORITHMS["qr-dqn"], "CartPole-v1", {**LAYERS, "quantiles": 5}),
+    "overlap": (DQN, "CartPole-v1", {**LAYERS, "overlap": True, "train_every": 2 * COPIES, "gradient_steps": 2}),
+    "overlap, priorities": (DQN, "CartPole-v1", {**LAYERS, "overlap": True, "priority": "proportional", "n_step": 3}),
+    "overlap, cnn": (DQN, "CatchPixels-v0", {"network": "cnn(4, 8) mlp(16)", "dueling": False, "overlap": True}),
 }
-FOUR = ["priorities", "cnn", "sac", "td3"]
+SEVEN = ["priorities", "cnn", "sac", "td3", "overlap", "overlap, priorities", "overlap, cnn"]
 
 
 def build(name, device="cuda", **changes):
@@ -88,7 +91,7 @@ def test_gradients_are_those_of_the_cpu(name):
         np.testing.assert_allclose(rows[1][field], rows[0][field], rtol=1e-3, atol=1e-3, err_msg=field)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_graphs_do_what_single_calls_do(name, monkeypatch):
     """Sixty steps and forty-four updates, bit for bit."""
     graphs, single = build(name), build(name)
@@ -112,7 +115,7 @@ def assert_same(found, expected):
             assert found[name][field].tobytes() == array[field].tobytes(), (name, field)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     kind = AGENTS[name][0]
     steps = 3 * build(name).steps_of_iteration * COPIES
@@ -157,7 +160,7 @@ def test_metrics_come_late_but_all_of_them():
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_nothing_waits_within_an_iteration(name):
     """Torch raises where the host would wait for the GPU."""
     agent = build(name)
@@ -172,7 +175,7 @@ def test_nothing_waits_within_an_iteration(name):
     assert agent.learner.drain().steps == 120 * COPIES
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_memory_stays_as_it_is(name):
     agent = build(name)
     for _ in range(3):

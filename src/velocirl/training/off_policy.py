@@ -94,6 +94,9 @@ class OffPolicyConfig(DeepConfig):
     """Number of updates between updates of the target networks."""
     tau: float = 0.005
     """Step of the target networks towards their networks; 1 copies them."""
+    overlap: bool = False
+    """Take the next steps while learning from the last ones, by the parameters from before; for compiled environments
+    on a GPU or with a torch network."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,6 +109,16 @@ class OffPolicyConfig(DeepConfig):
         for name in ("priority_alpha", "priority_beta", "priority_beta_final"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
         require(0 < self.tau <= 1, "tau", self.tau, "above 0 and at most 1")
+        apart = (self.rounds_of_updates + 1) * self.num_envs if self.overlap else 1
+        require(
+            self.buffer_size >= apart, "buffer_size", self.buffer_size,
+            f"at least {apart} with overlap, since steps under way (train_every) are not learnt from",
+        )  # fmt: skip
+
+    @property
+    def rounds_of_updates(self) -> int:
+        """Steps of each copy from one round of updates to the next."""
+        return -(-self.train_every // self.num_envs)
 
     @property
     def effective_batch_size(self) -> int:
@@ -243,8 +256,21 @@ class OffPolicyAgent(DeepAgent):
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native
         )
+        self._refuse_overlap(device)
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def _refuse_overlap(self, device: str) -> None:
+        """Refuse to overlap where nothing would be gained."""
+        if self.config.overlap and self.source.native is None:
+            raise ValueError(
+                f"overlap is for compiled environments, and {self.source.id} steps in Python: leave it out"
+            )
+        if self.config.overlap and device == "cpu" and self.is_native:
+            raise ValueError(
+                "overlap is for GPUs and torch networks: on CPU threads steps take a few percent of the time, and"
+                " updates use every core that helps them; leave it out"
+            )
 
     def iterate(self) -> Row | None:
         """Step, remember and learn, for about a tenth of a second."""

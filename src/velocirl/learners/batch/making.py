@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from velocirl.learners.batch.devices.device import PythonDevice
+from velocirl.learners.batch.overlapping import OverlappingReplay
 from velocirl.learners.batch.replay import BatchReplay
 from velocirl.learners.batch.rollout import BatchRollout
 from velocirl.learners.faults import SAID, DeviceMemoryError
@@ -18,7 +19,8 @@ from velocirl.learners.task import Task
 def make_replay(task: Task, most_steps: int, parameters: int) -> BatchReplay:
     """A learner from a memory; on a GPU, captured as graphs."""
     config = task.config
-    learner = BatchReplay(task, make_device(config, config.batch_size * parameters), most_steps)
+    make = OverlappingReplay if config.overlap else BatchReplay
+    learner = make(task, make_device(config, config.batch_size * parameters), most_steps)
     learner.prepare()
     return learner
 

@@ -205,23 +205,27 @@ class BatchRing:
         self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
+        self.seen, self.seen_timing = self._view(clock)
         self._bind()
 
+    def _view(self, clock: Clock) -> tuple[Places, Timing]:  # noqa: ARG002 - who lags has a clock of its own
+        """The ring and its timing as whoever learns sees them: as they are."""
+        return self.places, self.timing
+
     def _bind(self) -> None:
-        launch, places, drawn, timing = self.device.launch, self.places, self.drawn, self.timing
-        config, clock = self._config, self.timing.clock
+        launch, places, drawn = self.device.launch, self.seen, self.drawn
+        config, clock = self._config, self.seen_timing.clock
         copies, batch = config.num_envs, config.effective_batch_size
-        extent = Extent(copies, batch, self.capacity, config.n_step, float(config.gamma), float(config.priority_alpha))
-        self._begin = launch([Work(begin_iteration, (timing,))], 1)
-        self._advance = launch([Work(advance, (places, timing, extent))], 1)
-        choose = draw_by_share if self.prioritised else draw
+        extent = self.extent
+        self._begin = launch([Work(begin_iteration, (self.timing,))], 1)
+        self._advance = launch([Work(advance, (self.places, self.timing, extent))], 1)
         finds = [] if self.frames is None else [self.frames.finds(places, drawn)]
-        self._draw = launch([Work(choose, (places, drawn, self.streams, extent)), *finds], batch)
+        self._draw = launch([self._choosing(), *finds], batch)
         if not self.prioritised:
             return
         levels = self._levels
         self._admit = launch([Work(admit, (places,))], copies)
-        self._weigh = launch([Work(weigh, (drawn, timing))], batch)
+        self._weigh = launch([Work(weigh, (drawn, self.seen_timing))], batch)
         self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
         self._revise = launch([Work(revise, (places, drawn, clock))], batch)
         self._sum_drawn = launch([Work(sum_drawn, (places, drawn))], batch)
@@ -230,6 +234,18 @@ class BatchRing:
         every = [(level, -(-self.capacity // CHILDREN**level)) for level in levels]
         self._sum_newest = [(level, launch([Work(sum_newest, (places, extent))], count)) for level, count in near]
         self._sum_all = [(level, launch([Work(sum_all, (places,))], count)) for level, count in every]
+
+    def _choosing(self) -> Work:
+        """The work that draws a record."""
+        choose = draw_by_share if self.prioritised else draw
+        return Work(choose, (self.seen, self.drawn, self.streams, self.extent))
+
+    @property
+    def extent(self) -> Extent:
+        """The sizes of drawing."""
+        config = self._config
+        numbers = config.n_step, float(config.gamma), float(config.priority_alpha)
+        return Extent(config.num_envs, config.effective_batch_size, self.capacity, *numbers)
 
     @property
     def _levels(self) -> range:
@@ -250,11 +266,15 @@ class BatchRing:
         """After a group was written."""
         if self.frames is not None:
             self.frames.keep()
+        self._admit_newest()
+        self._advance(0)
+
+    def _admit_newest(self) -> None:
+        """The newest group gets the greatest priority so far."""
         if self.prioritised:
             self._admit(0)
             for level, add_up in self._sum_newest:
                 add_up(level)
-        self._advance(0)
 
     def receive(self, group: NDArray[Any]) -> None:
         """Write a group that comes from the host."""

@@ -14,7 +14,6 @@ from velocirl.engine.compiler.columns import Ringed, Shared
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, random_action
-from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, remembering
@@ -79,12 +78,12 @@ class Stepping:
 class FleetSteps:
     """Steps of a fleet that lives on the networks' own device: a pass of the network and one launch."""
 
-    in_kernels = True
+    in_kernels, on_host = True, False
     fleet: Any
 
-    def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
+    def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
         self.device, self._ring, self._copies = device, ring, task.config.num_envs
-        self._network = networks.networks[task.acting]
+        self._network = network
         timing = ring.timing
         experience = self._make_copies(task)
         self._parts = parts = Stepping(
@@ -189,11 +188,11 @@ class TensorSteps(FleetSteps):
 class HostSteps:
     """Steps of Gymnasium's environments in Python; each group of records is sent to the memory once."""
 
-    in_kernels = False
+    in_kernels, on_host = False, True
 
-    def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
+    def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
         config, copies = task.config, task.config.num_envs
-        self.device, self._ring, self._network = device, ring, networks.networks[task.acting]
+        self.device, self._ring, self._network = device, ring, network
         self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
         self._host = HostExperience(self.envs, task.head)
         host = device.on_host()
@@ -259,9 +258,9 @@ class HostSteps:
         self._clock[0] += 1
 
 
-def make_steps(task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> Any:
-    """The steps of a task's copies, wherever these are."""
+def make_steps(task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> Any:
+    """The steps of a task's copies, wherever these are, by the actions of a network."""
     if task.source.native is not None:
-        return FleetSteps(task, device, networks, ring, most_steps)
+        return FleetSteps(task, device, network, ring, most_steps)
     make = TensorSteps if device.steps_itself(task.source) else HostSteps
-    return make(task, device, networks, ring, most_steps)
+    return make(task, device, network, ring, most_steps)
