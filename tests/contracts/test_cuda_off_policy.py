@@ -208,6 +208,15 @@ def test_a_memory_that_does_not_fit_names_its_size():
     assert np.isfinite(settled(stepped(build("cnn"), 20))).all()
 
 
+def test_updates_that_do_not_fit_are_told_with_what_to_change():
+    said = (
+        r"too little memory for updates of batch_size=1,048,576 .* give batch_size=524288 with gradient_accumulation=2"
+    )
+    with pytest.raises(DeviceMemoryError, match=said):
+        build("cnn", batch_size=2**20, network="cnn(4096, 4096) mlp(4096)").prepare()
+    assert np.isfinite(settled(stepped(build("cnn"), 20))).all()
+
+
 def test_environments_of_the_host_learn_there_too():
     config = {**SMALL, "num_envs": 8, "train_every": 8, "learning_starts": 64}
     agent = DQN("gym:CartPole-v1", **LAYERS, device="cuda", **config).learn(2000)
@@ -215,6 +224,33 @@ def test_environments_of_the_host_learn_there_too():
     goes_on = rows["ended"][:-1] == 0
     np.testing.assert_array_equal(rows["next_observation"][:-1][goes_on], rows["observation"][1:][goes_on])
     assert agent.metrics["train/n_updates"] == (2000 - 64) // 8
+
+
+def test_what_the_host_sends_is_what_it_was_when_it_was_sent():
+    """Sixteen arrays, each changed at once, behind work that takes the device a while."""
+    from velocirl.learners.batch.devices.torch_pinned import PinnedCopy
+
+    source = np.zeros((64, 1024), np.float32)
+    targets = [torch.zeros(64, 1024, device="cuda") for _ in range(16)]
+    slow = torch.randn(4096, 4096, device="cuda")
+    copies = PinnedCopy(source)
+    for k, target in enumerate(targets):
+        for _ in range(8):
+            slow = (slow @ slow).clamp(-1, 1)
+        source[...] = k
+        copies.send(target)
+    source[...] = -1
+    torch.cuda.synchronize()
+    assert [(float(one.min()), float(one.max())) for one in targets] == [(k, k) for k in range(16)]
+
+
+def test_the_peak_of_the_memory_is_told():
+    agent = stepped(build("overlap"), 20)
+    agent.drain()
+    gauges = agent.learner.gauges()
+    assert gauges["device/peak_bytes"] >= torch.cuda.memory_allocated() > 0
+    assert gauges["collector/age_of_weights"] > 0
+    assert gauges["learner/waiting_seconds"] + gauges["collector/waiting_seconds"] > 0
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])

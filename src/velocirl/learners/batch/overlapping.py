@@ -32,10 +32,12 @@ class OverlappingReplay(BatchReplay):
         self._background = device.make_background(self.steps)
         self._hand_over: Callable[[], None] = self.ring.show
         self._waited = self._idle = 0.0  # seconds: of the updates for steps, and of the steps for updates
+        self._age = 0.0  # updates that were under way beside a step of the last iteration, on average
 
     def gauges(self) -> dict[str, float]:
-        """How long learner and collector have waited for each other."""
-        return {"learner/waiting_seconds": self._waited, "collector/waiting_seconds": self._idle}
+        """How long learner and collector have waited, and by how many updates the parameters that act are behind."""
+        waiting = {"learner/waiting_seconds": self._waited, "collector/waiting_seconds": self._idle}
+        return {**super().gauges(), **waiting, "collector/age_of_weights": self._age}
 
     def wait(self) -> None:
         """Until everything that was started is done."""
@@ -70,6 +72,8 @@ class OverlappingReplay(BatchReplay):
         copies, mark = self.task.config.num_envs, self.device.mark
         plan = list(stretches(first, copies, pace, self._most_rounds))
         stride = stride_of(len(plan))
+        beside = [due * plan[k + 1][0] for k, (_, due) in enumerate(plan[:-1])]
+        self._age = sum(beside) / pace.rounds
         step, laps = first, []
         self._refresh()
         try:

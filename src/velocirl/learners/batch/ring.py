@@ -6,7 +6,7 @@ the fleet and an update are fixed sequences of work that nobody waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.frames import FrameMemory
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
 from velocirl.learners.batch.stored_rows import StoredRows
-from velocirl.learners.faults import SAID, DeviceMemoryError
+from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at
 from velocirl.learners.task import Task
@@ -202,6 +202,7 @@ class BatchRing:
         self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
         # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
+        self._place = 0  # PLACE, as the host knows it where groups come from there
         self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
@@ -276,10 +277,11 @@ class BatchRing:
             for level, add_up in self._sum_newest:
                 add_up(level)
 
-    def receive(self, group: NDArray[Any]) -> None:
-        """Write a group that comes from the host."""
-        place = int(self.device.fetch(self.counts)[PLACE])
-        self.device.copy(self.rows[place : place + len(group)], group)
+    def receive(self, send: Callable[[Any], None]) -> None:
+        """Let a group that comes from the host be sent to its place."""
+        copies = self._config.num_envs
+        send(self.rows[self._place : self._place + copies])
+        self._place = (self._place + copies) % self.capacity
 
     def draw(self) -> None:
         """Draw a batch."""
@@ -340,6 +342,7 @@ class BatchRing:
             cut_off(rows, counts, copies)
         self.device.store(self.rows, rows)
         self.device.store(self.counts, counts)
+        self._place = int(counts[PLACE])
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
@@ -379,8 +382,7 @@ def tells_of_ring(device: str, capacity: int, itemsize: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have errors of their own for it
-        if not any(said in text for said in SAID):
+        if not lacks_memory(error):
             raise
         raise DeviceMemoryError(
             f"{device} has too little memory for {capacity:,} transitions of {itemsize:,} bytes"

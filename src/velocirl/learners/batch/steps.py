@@ -203,9 +203,12 @@ class HostSteps:
             self._exploration,
         )  # fmt: skip
         self.log, self.reported, launch = parts.log, parts.reported, host.launch
+        self._send_group = device.sending(self._group)
+        self._read, self._send_inputs = device.mirror(parts.inputs)
         self._look = launch(parts.look, copies)
         if ring.frames is not None:
             ring.bind_frames(self._host.arrays.observation, self._host.arrays.final, on_host=True)
+            self._read = ring.frames.inputs
         self._draw = launch([parts.draw, parts.command], copies)
         self._act = launch([parts.check, parts.act, parts.command], copies)
         self._remember = launch([parts.remember], copies)
@@ -232,9 +235,9 @@ class HostSteps:
     def step(self) -> None:
         """One step by the network's actions."""
         self._look(0)
-        frames = self._ring.frames
-        read = self.device.from_host(self._parts.inputs) if frames is None else frames.inputs
-        made, _ = self._network.forward(read)
+        if self._ring.frames is None:
+            self._send_inputs()
+        made, _ = self._network.forward(self._read)
         self.device.on_host().copy(self._parts.outputs, made)
         self._act(0)
         self._go_on()
@@ -253,7 +256,7 @@ class HostSteps:
     def _go_on(self) -> None:
         self._host.step()
         self._remember(0)
-        self._ring.receive(self._group)
+        self._ring.receive(self._send_group)
         self._ring.advance()
         self._clock[0] += 1
 
