@@ -3,7 +3,6 @@
 import pytest
 
 from velocirl.bench.comparison import UnavailableError
-from velocirl.bench.registry import find_benchmarks
 from velocirl.bench.suite.cuda import cuda_overlap
 
 torch = pytest.importorskip("torch")
@@ -14,7 +13,8 @@ SMALL = {
 
 
 def test_what_is_asked_of_it():
-    found = {one.name: one.define() for one in find_benchmarks(["cuda_overlap"])}
+    defined = cuda_overlap.cuda_overlap, cuda_overlap.cuda_overlap_updates, cuda_overlap.cuda_overlap_busy
+    found = {one.__name__: one() for one in defined}
     asked = {name: [claim.at_least for claim in one.claims if claim.at_least] for name, one in found.items()}
     assert asked == {"cuda_overlap": [100_000], "cuda_overlap_updates": [200], "cuda_overlap_busy": [0.85]}
     assert cuda_overlap.SETTINGS["train_every"] == cuda_overlap.COPIES  # an update for each step of all copies

@@ -329,6 +329,7 @@ class OffPolicyAgent(DeepAgent):
             "train/gradient_norm": report.gradient_norm if report.minibatches > 0 else None,
             "train/learning_rate": report.learning_rate,
             "train/n_updates": report.optimiser_steps,
+            "buffer/fill_share": round(min(report.steps / self.config.buffer_size, 1.0), 4),
             **super().row(report),
         }
         if isinstance(self.config, ExploringConfig):
