@@ -432,7 +432,7 @@ class DeepAgent(Agent):
         self.note_reported(report.reported)
         row = {**self.time_metrics(report.steps), **self.row(report)}
         gauges = learner_gauges(self)
-        row |= self._throughput.figures(row["time/time_elapsed"], report.optimiser_steps, gauges)
+        row |= self._throughput.figures(row["time/time_elapsed"] or 0.0, report.optimiser_steps, gauges)
         row |= {name: one for name, one in gauges.items() if name.startswith(ROOMS) and not name.endswith(WAITED)}
         row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has begun by now
         return row
