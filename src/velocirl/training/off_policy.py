@@ -24,6 +24,7 @@ from velocirl.training.settings.words import Known, Word, absent, renamed
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
 STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
 WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
+OVERLAPPED_ROUNDS = 32  # of an iteration, whose first steps and last updates have nothing beside them
 PASSES = 5  # over the parameters in an update, about
 WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
@@ -286,7 +287,8 @@ class OffPolicyAgent(DeepAgent):
         config = self.config
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
-        return max(int(min(STEPS[config.device], WORK[config.device] / (work * updates))) // config.num_envs, 1)
+        steps = max(STEPS[config.device], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
+        return max(int(min(steps, WORK[config.device] / (work * updates))) // config.num_envs, 1)
 
     def pace(self, rounds: int) -> Pace:
         """When what is done in the iteration that comes next."""
