@@ -21,25 +21,21 @@ class PinnedCopy:
     """Sends what an array of the host holds, again and again."""
 
     def __init__(self, source: NDArray[Any] | torch.Tensor) -> None:
-        self._source = as_bytes(source)
-        slots = [torch.empty(len(self._source), dtype=torch.uint8, pin_memory=True) for _ in range(SLOTS)]
-        self._slots = cycle([(slot, torch.cuda.Event()) for slot in slots])
+        self._source = source.numpy() if isinstance(source, torch.Tensor) else source
+        # Of zeros, which stay between the fields of records: what is sent may be saved.
+        made = [torch.zeros(self._source.nbytes, dtype=torch.uint8, pin_memory=True) for _ in range(SLOTS)]
+        self._slots = cycle([(slot, as_array(slot, self._source), torch.cuda.Event()) for slot in made])
 
     def send(self, target: Any) -> None:
         """Begin a copy, after what the current stream has to do."""
-        slot, sent = next(self._slots)
+        slot, array, sent = next(self._slots)
         sent.synchronize()  # the last but one is long done, unless the GPU is far behind
-        slot.copy_(self._source)
-        as_bytes(target).copy_(slot, non_blocking=True)
+        array[...] = self._source
+        memory = target.bytes() if isinstance(target, DeviceArray) else target.detach().view(-1).view(torch.uint8)
+        memory.copy_(slot, non_blocking=True)
         sent.record()
 
 
-def as_bytes(array: Any) -> torch.Tensor:
-    """The memory of a packed array, of the host or of a GPU."""
-    if isinstance(array, DeviceArray):
-        return array.bytes()
-    if isinstance(array, torch.Tensor):
-        return array.detach().view(-1).view(torch.uint8)
-    if not array.flags.c_contiguous:
-        raise ValueError("an array that is sent to a GPU again and again must be packed: its bytes are read in place")
-    return torch.from_numpy(array.reshape(-1).view(np.uint8))
+def as_array(memory: torch.Tensor, like: NDArray[Any]) -> NDArray[Any]:
+    """Bytes of the host as a packed array of the same type and shape as another."""
+    return memory.numpy().view(like.dtype).reshape(like.shape) if like.size else np.empty_like(like)
