@@ -10,7 +10,7 @@ RECORD = np.dtype([("reward", np.float32), ("ended", np.int8)], align=True)
 
 
 @pytest.mark.parametrize("like", [
-    np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(5, RECORD), np.arange(24, dtype=np.int8).reshape(4, 6)[:, ::2],
+    np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(5, RECORD), np.arange(24).reshape(4, 6)[:, ::2],
 ], ids=["numbers", "records", "not packed"])  # fmt: skip
 def test_a_place_holds_the_bytes_of_an_array(like):
     memory = torch.zeros(like.nbytes, dtype=torch.uint8)
