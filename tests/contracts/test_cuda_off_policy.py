@@ -42,8 +42,11 @@ AGENTS = {
     "sac-lagrangian": (ALGORITHMS["sac-lagrangian"], OFTEN["Pendulum-v1"], {**LAYERS, "cost_limit": 1.0}),
     "discrete-sac": (ALGORITHMS["discrete-sac"], "CartPole-v1", LAYERS),
     "qr-dqn": (ALGORITHMS["qr-dqn"], "CartPole-v1", {**LAYERS, "quantiles": 5}),
+    "overlap": (DQN, "CartPole-v1", {**LAYERS, "overlap": True, "train_every": 2 * COPIES, "gradient_steps": 2}),
+    "overlap, priorities": (DQN, "CartPole-v1", {**LAYERS, "overlap": True, "priority": "proportional", "n_step": 3}),
+    "overlap, cnn": (DQN, "CatchPixels-v0", {"network": "cnn(4, 8) mlp(16)", "dueling": False, "overlap": True}),
 }
-FOUR = ["priorities", "cnn", "sac", "td3"]
+SEVEN = ["priorities", "cnn", "sac", "td3", "overlap", "overlap, priorities", "overlap, cnn"]
 
 
 def build(name, device="cuda", **changes):
@@ -90,7 +93,7 @@ def test_gradients_are_those_of_the_cpu(name):
         np.testing.assert_allclose(rows[1][field], rows[0][field], rtol=1e-3, atol=1e-3, err_msg=field)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_graphs_do_what_single_calls_do(name, monkeypatch):
     """Sixty steps and forty-four updates, bit for bit."""
     graphs, single = build(name), build(name)
@@ -114,7 +117,7 @@ def assert_same(found, expected):
             assert found[name][field].tobytes() == array[field].tobytes(), (name, field)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_interrupted_and_resumed_is_the_same_as_uninterrupted(name, tmp_path):
     kind = AGENTS[name][0]
     steps = 3 * build(name).steps_of_iteration * COPIES
@@ -159,7 +162,7 @@ def test_metrics_come_late_but_all_of_them():
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_nothing_waits_within_an_iteration(name):
     """Torch raises where the host would wait for the GPU."""
     agent = build(name)
@@ -174,7 +177,7 @@ def test_nothing_waits_within_an_iteration(name):
     assert agent.learner.drain().steps == 120 * COPIES
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SEVEN)
 def test_memory_stays_as_it_is(name):
     agent = build(name)
     for _ in range(3):
@@ -207,6 +210,15 @@ def test_a_memory_that_does_not_fit_names_its_size():
     assert np.isfinite(settled(stepped(build("cnn"), 20))).all()
 
 
+def test_updates_that_do_not_fit_are_told_with_what_to_change():
+    said = (
+        r"too little memory for updates of batch_size=1,048,576 .* give batch_size=524288 with gradient_accumulation=2"
+    )
+    with pytest.raises(DeviceMemoryError, match=said):
+        build("cnn", batch_size=2**20, network="cnn(4096, 4096) mlp(4096)").prepare()
+    assert np.isfinite(settled(stepped(build("cnn"), 20))).all()
+
+
 def test_environments_of_the_host_learn_there_too():
     config = {**SMALL, "num_envs": 8, "train_every": 8, "learning_starts": 64}
     agent = DQN("gym:CartPole-v1", **LAYERS, device="cuda", **config).learn(2000)
@@ -214,6 +226,33 @@ def test_environments_of_the_host_learn_there_too():
     goes_on = rows["ended"][:-1] == 0
     np.testing.assert_array_equal(rows["next_observation"][:-1][goes_on], rows["observation"][1:][goes_on])
     assert agent.metrics["train/n_updates"] == (2000 - 64) // 8
+
+
+def test_what_the_host_sends_is_what_it_was_when_it_was_sent():
+    """Sixteen arrays, each changed at once, behind work that takes the device a while."""
+    from velocirl.learners.batch.devices.torch_pinned import PinnedCopy
+
+    source = np.zeros((64, 1024), np.float32)
+    targets = [torch.zeros(64, 1024, device="cuda") for _ in range(16)]
+    slow = torch.randn(4096, 4096, device="cuda")
+    copies = PinnedCopy(source)
+    for k, target in enumerate(targets):
+        for _ in range(8):
+            slow = (slow @ slow).clamp(-1, 1)
+        source[...] = k
+        copies.send(target)
+    source[...] = -1
+    torch.cuda.synchronize()
+    assert [(float(one.min()), float(one.max())) for one in targets] == [(k, k) for k in range(16)]
+
+
+def test_the_peak_of_the_memory_is_told():
+    agent = stepped(build("overlap"), 20)
+    agent.drain()
+    gauges = agent.learner.gauges()
+    assert gauges["device/peak_bytes"] >= torch.cuda.memory_allocated() > 0
+    assert gauges["collector/age_of_weights"] > 0
+    assert gauges["learner/waiting_seconds"] + gauges["collector/waiting_seconds"] > 0
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])

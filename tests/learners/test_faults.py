@@ -1,12 +1,15 @@
 """The guard against numbers that are not numbers: it stops the run, names the source, and no checkpoint follows."""
 
 from math import inf, nan
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fragile import fleet_of, fragile, spoil
 
 from velocirl import PPO, Checkpoint, NumericalError
+from velocirl.engine.allowance import AllowanceError
+from velocirl.learners.faults import DeviceMemoryError, tells_of_memory
 from velocirl.runs.checkpoints import Checkpoints
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
@@ -113,3 +116,32 @@ def test_ordinary_numbers_pass(prepared):
     spoil(agent, 0, at=5, reward=-1000.0, observation=1e6)
     agent.learn(2 * BATCH)
     assert np.isfinite(agent.parameters).all()
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch says it."""
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    ({}, r"batch_size=512 with num_envs=4 copies beside a memory of buffer_size=9,000 transitions: give batch_size=256"
+         r" with gradient_accumulation=2, which learns the same, a smaller buffer_size or num_envs, or precision="),
+    ({"batch_size": 1, "precision": "fp16"}, r"give batch_size=1, a smaller buffer_size or num_envs\. Checkpoints"),
+])  # fmt: skip
+def test_a_memory_that_does_not_fit_a_device_is_told_with_what_to_change(settings, said):
+    config = {"device": "cuda", "batch_size": 512, "num_envs": 4, "buffer_size": 9000, "gradient_accumulation": 1}
+    config = SimpleNamespace(**{**config, "precision": "tf32", **settings})
+    with pytest.raises(DeviceMemoryError, match=said), tells_of_memory(config):
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_a_rollout_that_does_not_fit_a_device_is_told_with_what_to_change():
+    config = SimpleNamespace(device="cuda", num_envs=64, horizon=32, minibatch_size=4096)
+    said = r"64 x horizon=32 = 2,048 samples with minibatches of 2,048: reduce num_envs or minibatch_size"
+    with pytest.raises(DeviceMemoryError, match=said), tells_of_memory(config):
+        raise OutOfMemoryError("out_of_memory")
+
+
+@pytest.mark.parametrize("error", [ValueError("a mistake"), DeviceMemoryError("told"), AllowanceError("told")])
+def test_other_errors_stay_as_they_are(error):
+    with pytest.raises(type(error), match=str(error)), tells_of_memory(SimpleNamespace()):
+        raise error

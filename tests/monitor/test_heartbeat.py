@@ -284,7 +284,7 @@ def test_what_is_no_file_is_refused_at_once(run):
 def test_gauges_are_those_of_the_learner_and_its_environments():
     envs = SimpleNamespace(gauges=lambda: {"waiting_seconds": 1.0, "restarts": 2})
     collector = SimpleNamespace(envs=envs)
-    assert gauges_of(SimpleNamespace()) == gauges_of(agent_at(learner=SimpleNamespace(envs=object()))) == {}
+    assert gauges_of(SimpleNamespace(metrics={})) == gauges_of(agent_at(learner=SimpleNamespace(envs=object()))) == {}
     assert gauges_of(agent_at(learner=SimpleNamespace(collector=collector))) == {
         "waiting_seconds": 1.0,
         "restarts": 2.0,

@@ -26,6 +26,9 @@ def test_resources():
         ("learner/waiting_seconds", 2.5, "learner waiting 2.5 s"),
         ("seconds", 61.0, "1:01"),
         ("restarts", 0.0, "restarts 0"),
+        ("device/peak_bytes", 2.5e9, "device peak 2.5 GB"),
+        ("collector/waiting_share", 0.426, "collector waiting 43%"),
+        ("learner/batches_per_second", 1234.0, "learner batches 1.23k/s"),
         ("a\x1b[2Jb", 1.0, r"a\x1b[2Jb 1"),
     ],
 )

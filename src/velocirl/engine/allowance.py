@@ -17,6 +17,10 @@ WORTH_ASKING = 2**28  # bytes from which a claim is compared with what the machi
 _size: ContextVar[int | None] = ContextVar("size of the file that is loaded", default=None)
 
 
+class AllowanceError(MemoryError):
+    """The machine has too little memory for what a setting says; nothing was taken."""
+
+
 @contextmanager
 def loading(size: int) -> Iterator[None]:
     """Within this, settings come from a file of so many bytes."""
@@ -35,7 +39,7 @@ def claim(size: int, what: str) -> None:
             f"{what} would take {size:,} bytes, and what is loaded has {held:,}: its settings do not fit its arrays"
         )
     if size > WORTH_ASKING and size > (most := memory_of_machine()):
-        raise MemoryError(
+        raise AllowanceError(
             f"{what} would take {size / 2**30:,.1f} GiB, and this machine has {most / 2**30:,.1f} GiB: reduce it"
         )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.allowance import AllowanceError
 from velocirl.learners.recording import (
     FAULT_IN_OBSERVATION,
     FAULT_IN_POLICY,
@@ -28,6 +31,47 @@ SAID = ("out of memory", "out_of_memory", "unable to allocate", "memoryerror")  
 
 class DeviceMemoryError(MemoryError):
     """A device has too little memory for a batch; nothing was saved since, and nothing that was saved is lost."""
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether a device says that it has too little memory; some errors say what for already."""
+    text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have errors of their own for it
+    return not isinstance(error, (DeviceMemoryError, AllowanceError)) and any(said in text for said in SAID)
+
+
+@contextmanager
+def tells_of_memory(config: Any) -> Iterator[None]:
+    """Turn an error of a device without memory into one that says for what, and what to change."""
+    try:
+        yield
+    except Exception as error:
+        if not lacks_memory(error):
+            raise
+        what = for_memory(config) if hasattr(config, "buffer_size") else for_rollout(config)
+        raise DeviceMemoryError(
+            f"{config.device} has too little memory for {what}. Checkpoints that were written are intact"
+        ) from error
+
+
+def for_rollout(config: Any) -> str:
+    """What a learner from rollouts needs memory for, and what would need less."""
+    rows = config.num_envs * config.horizon
+    return (
+        f"a rollout of num_envs={config.num_envs:,} x horizon={config.horizon:,} = {rows:,} samples with minibatches of"
+        f" {min(config.minibatch_size, rows):,}: reduce num_envs or minibatch_size, or take a smaller network"
+    )
+
+
+def for_memory(config: Any) -> str:
+    """The same of a learner from a memory."""
+    half = max(config.batch_size // 2, 1)
+    as_many = f" with gradient_accumulation={2 * config.gradient_accumulation}, which learns the same"
+    other = "" if config.precision in ("bf16", "fp16") else ', or precision="bf16"'
+    return (
+        f"updates of batch_size={config.batch_size:,} with num_envs={config.num_envs:,} copies beside a memory of"
+        f" buffer_size={config.buffer_size:,} transitions: give batch_size={half}"
+        f"{as_many if config.batch_size > 1 else ''}, a smaller buffer_size or num_envs{other}"
+    )
 
 
 class NumericalError(ArithmeticError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -59,3 +60,14 @@ def updates_due(step, copies, pace):
     if step <= pace.learning_starts:
         return 0
     return (step // pace.train_every - (step - copies) // pace.train_every) * pace.gradient_steps
+
+
+def stretches(first: int, copies: int, pace: Pace, most: int) -> Iterator[tuple[int, int]]:
+    """An iteration from a step of the run on, cut where updates are due: rounds, at most so many, and updates then."""
+    rounds = 0
+    for t in range(pace.rounds):
+        rounds += 1
+        due = updates_due(first + (t + 1) * copies, copies, pace)
+        if due or rounds == most or t + 1 == pace.rounds:
+            yield rounds, due
+            rounds = 0

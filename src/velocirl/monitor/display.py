@@ -134,6 +134,7 @@ class Display(Watcher):
             "",
             Text(in_lines(self.phases(agent), inner), "dim"),
             Text(in_lines(self.machine(agent), inner), "dim"),
+            *(Text(words, "yellow") for words in self.advice(agent)),
         ]
         title = Text.assemble((agent.source.id, "bold"), f"  {agent.name}  seed {agent.config.seed}")
         return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="dim", width=width)

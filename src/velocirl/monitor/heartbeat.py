@@ -10,7 +10,7 @@ import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from velocirl.monitor.gauges import gauges_of
+from velocirl.monitor.gauges import gauges_of, learnt_figures
 from velocirl.monitor.heartbeat_file import (
     LONGEST_NAME,
     MOST_NAMES,
@@ -122,7 +122,7 @@ class Heartbeat(Callback):
             mean_return=None if mean is None or not math.isfinite(mean) else float(mean),
             phases=_bounded(phase_shares(agent.metrics)),
             resources=self._resources.read(),
-            gauges=_bounded(gauges_of(agent)),
+            gauges=_bounded({**learnt_figures(agent), **gauges_of(agent)}),
             history=list(self._history),
             compiling=self._compiling,
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from velocirl.engine.compiler.cache import cached_files
+from velocirl.monitor.advice import advise
 from velocirl.monitor.gauges import gauges_of
 from velocirl.monitor.heartbeat import phase_shares, trains_on_cuda
 from velocirl.monitor.resource_use import ResourceReader
@@ -188,6 +189,10 @@ class Watcher(Callback):
         """What training takes of the machine, and what it says of itself."""
         gauges = [say_gauge(name, value) for name, value in gauges_of(agent).items()]
         return [*say_resources(self._resources.read()), *gauges]
+
+    def advice(self, agent: Agent) -> list[str]:
+        """What would make it faster, where one side starves."""
+        return [] if warms_up(agent) else advise(gauges_of(agent), phase_shares(agent.metrics))
 
     def watch_gpu(self, agent: Agent) -> None:
         """Let the GPU be among the resources, where it is used."""

@@ -12,7 +12,8 @@ UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 GAP = "   "  # between two items of a line
 LEAST_SHARE = 0.005  # of the time, of a part that is named
-SECONDS = "seconds"  # the end of a gauge's name that is a time
+# The ends of a gauge's name that say what it is.
+SECONDS, BYTES_END, SHARE, RATE = "seconds", "bytes", "share", "per second"
 
 
 def say_count(value: float) -> str:
@@ -67,6 +68,12 @@ def say_gauge(name: str, value: float) -> str:
     words = printable(name).replace("/", " ").replace("_", " ")
     if words.endswith(SECONDS):
         return f"{words.removesuffix(SECONDS).rstrip()} {say_seconds(max(value, 0.0))}".lstrip()
+    if words.endswith(BYTES_END):
+        return f"{words.removesuffix(BYTES_END).rstrip()} {say_bytes(value)}".lstrip()
+    if words.endswith(SHARE):
+        return f"{words.removesuffix(SHARE).rstrip()} {value:.0%}".lstrip()
+    if words.endswith(RATE):
+        return f"{words.removesuffix(RATE).rstrip()} {say_count(value)}/s".lstrip()
     return f"{words} {say_count(value)}"
 
 

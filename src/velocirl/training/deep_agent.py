@@ -29,6 +29,8 @@ from velocirl.learners.saved import TRAINED, as_own, normaliser, training_specs
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.learners.several import Several, flat_names
 from velocirl.learners.task import Task
+from velocirl.monitor.gauges import ROOMS, learner_gauges
+from velocirl.monitor.throughput import WAITED, Throughput
 from velocirl.networks.declared import Declared, Network, Number, native_network, trained
 from velocirl.networks.encoding import Encoding, encoding_for
 from velocirl.networks.heads import Head
@@ -82,6 +84,7 @@ class DeepAgent(Agent):
         self.observation_moments = RunningMoments(self.encoding.inputs)
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Any = None
+        self._throughput = Throughput()
         rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
 
     @abstractmethod
@@ -459,6 +462,9 @@ class DeepAgent(Agent):
         self.note_reported(report.reported)
         self.violations += report.violations
         row = {**self.time_metrics(report.steps), **self.row(report)}
+        gauges = learner_gauges(self)
+        row |= self._throughput.figures(row["time/time_elapsed"] or 0.0, report.optimiser_steps, gauges)
+        row |= {name: one for name, one in gauges.items() if name.startswith(ROOMS) and not name.endswith(WAITED)}
         row["time/iterations"] = self.iterations - (report.steps < self.steps)  # on a GPU the next one has begun by now
         return row
 

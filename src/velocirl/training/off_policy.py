@@ -24,6 +24,7 @@ from velocirl.training.settings.words import Known, Word, absent, renamed
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
 STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
 WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
+OVERLAPPED_ROUNDS = 32  # of an iteration, whose first steps and last updates have nothing beside them
 PASSES = 5  # over the parameters in an update, about
 WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
@@ -94,6 +95,9 @@ class OffPolicyConfig(DeepConfig):
     """Number of updates between updates of the target networks."""
     tau: float = 0.005
     """Step of the target networks towards their networks; 1 copies them."""
+    overlap: bool = False
+    """Take the next steps while learning from the last ones, by the parameters from before; for compiled environments
+    on a GPU or with a torch network."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,6 +110,16 @@ class OffPolicyConfig(DeepConfig):
         for name in ("priority_alpha", "priority_beta", "priority_beta_final"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
         require(0 < self.tau <= 1, "tau", self.tau, "above 0 and at most 1")
+        apart = (self.rounds_of_updates + 1) * self.num_envs if self.overlap else 1
+        require(
+            self.buffer_size >= apart, "buffer_size", self.buffer_size,
+            f"at least {apart} with overlap, since steps under way (train_every) are not learnt from",
+        )  # fmt: skip
+
+    @property
+    def rounds_of_updates(self) -> int:
+        """Steps of each copy from one round of updates to the next."""
+        return -(-self.train_every // self.num_envs)
 
     @property
     def effective_batch_size(self) -> int:
@@ -243,8 +257,21 @@ class OffPolicyAgent(DeepAgent):
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native
         )
+        self._refuse_overlap(device)
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def _refuse_overlap(self, device: str) -> None:
+        """Refuse to overlap where nothing would be gained."""
+        if self.config.overlap and self.source.native is None:
+            raise ValueError(
+                f"overlap is for compiled environments, and {self.source.id} steps in Python: leave it out"
+            )
+        if self.config.overlap and device == "cpu" and self.is_native:
+            raise ValueError(
+                "overlap is for GPUs and torch networks: on CPU threads steps take a few percent of the time, and"
+                " updates use every core that helps them; leave it out"
+            )
 
     def iterate(self) -> Row | None:
         """Step, remember and learn, for about a tenth of a second."""
@@ -260,7 +287,8 @@ class OffPolicyAgent(DeepAgent):
         config = self.config
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
-        return max(int(min(STEPS[config.device], WORK[config.device] / (work * updates))) // config.num_envs, 1)
+        steps = max(STEPS[config.device], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
+        return max(int(min(steps, WORK[config.device] / (work * updates))) // config.num_envs, 1)
 
     def pace(self, rounds: int) -> Pace:
         """When what is done in the iteration that comes next."""
@@ -303,6 +331,7 @@ class OffPolicyAgent(DeepAgent):
             "train/gradient_norm": report.gradient_norm if report.minibatches > 0 else None,
             "train/learning_rate": report.learning_rate,
             "train/n_updates": report.optimiser_steps,
+            "buffer/fill_share": round(min(report.steps / self.config.buffer_size, 1.0), 4),
             **super().row(report),
         }
         if isinstance(self.config, ExploringConfig):

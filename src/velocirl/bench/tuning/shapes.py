@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
+from velocirl.bench.tuning.ways import ways_of
 from velocirl.networks.observations import raw_space
 from velocirl.training.agent import Agent
 from velocirl.training.device_choice import no_cuda
@@ -35,7 +37,7 @@ def shapes_of(agent: Agent, total_steps: int, cores: int) -> list[Changes]:
         wanted = iter(())
     plain = as_plain(config)
     found: list[Changes] = []
-    for changes in wanted:
+    for changes in chain(wanted, ways_of(agent)):
         real = {name: value for name, value in changes.items() if plain[name] != value}
         if real and real not in found and _is_possible(config, plain, real):
             found.append(real)
@@ -47,7 +49,7 @@ def distance(config: Any, changes: Mapping[str, Any]) -> float:
     total = 0.0
     for name, value in changes.items():
         before = getattr(config, name)
-        numbers = isinstance(before, (int, float)) and isinstance(value, (int, float))
+        numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (before, value))
         total += abs(math.log2(value / before)) if numbers else 1.0
     return total
 

@@ -49,6 +49,7 @@ class Tuner:
         self.rows: list[Measured] = []
         self.goal: Goal | None = None
         self.notes: list[str] = []
+        self.reference_config: Any = None  # of the reference, once it was made
         self._limits: dict[str, Any] = {}  # settings that stand in for others while only speed is measured
 
     @property
@@ -62,7 +63,7 @@ class Tuner:
         trained = self._trained_steps(agent)
         candidates = candidates_for(agent, self.plan.given, trained, available_cores())
         self.rows = [Measured(one) for one in candidates]
-        self._limits = for_speed(agent.config)
+        self.reference_config, self._limits = agent.config, for_speed(agent.config)
         let_go(agent)
         self._prepare_others(candidates)
         with self._signals:
@@ -114,7 +115,8 @@ class Tuner:
         seen = set()
         for one in candidates:
             settings = one.settings
-            kind = (settings.get("device"), settings.get("runtime"), settings.get("workers") is None)
+            where = settings.get("device"), settings.get("runtime"), settings.get("workers") is None
+            kind = *where, settings.get("compile"), settings.get("precision")
             if kind not in seen:
                 seen.add(kind)
                 agent = self._for_speed(one)
@@ -146,7 +148,8 @@ class Tuner:
         return False
 
     def _for_speed(self, candidate: Candidate) -> Agent:
-        return self._make(candidate, seed=self.plan.all_seeds.first, **self._limits)
+        limits = {name: min(most, candidate.settings.get(name, most)) for name, most in self._limits.items()}
+        return self._make(candidate, seed=self.plan.all_seeds.first, **limits)
 
     def _measure_speed(self, deadline: Deadline, steps: int | None) -> None:
         glance(self.rows, self._for_speed, steps, deadline, self._watcher)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from velocirl.cli.parsing import Parser, number
+from velocirl.monitor.advice import advise
 from velocirl.monitor.heartbeat_file import HeartbeatState, read_heartbeat
 from velocirl.runs.directory import RunDescription, RunNotFoundError, RunSummary, _read, list_runs
 from velocirl.runs.finding import find_run
@@ -116,6 +117,7 @@ def as_json(sight: Sight) -> dict[str, Any]:
         "phases": heartbeat and heartbeat.phases,
         "resources": heartbeat and msgspec.to_builtins(heartbeat.resources),
         "gauges": heartbeat and heartbeat.gauges,
+        "advice": heartbeat and advise(heartbeat.gauges, heartbeat.phases),
     }
 
 

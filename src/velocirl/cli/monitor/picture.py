@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from velocirl.cli.runs import COLORS
+from velocirl.monitor.advice import advise
 from velocirl.monitor.display import NARROWEST, WIDEST
 from velocirl.monitor.heartbeat_file import HeartbeatState
 from velocirl.monitor.phases import tree_lines
@@ -123,6 +124,7 @@ def _parts(console: Console, sight: Sight, width: int) -> list[Any]:
         parts += ["", _phases(heartbeat, wide, plain)]
     if heartbeat.gauges:
         parts += ["", Text(in_lines([say_gauge(name, value) for name, value in heartbeat.gauges.items()], width))]
+    parts += [Text(words, "yellow") for words in advise(heartbeat.gauges, heartbeat.phases)]
     return parts if console.is_terminal else [_title(sight), *parts]
 
 

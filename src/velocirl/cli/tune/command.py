@@ -18,7 +18,7 @@ from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, number, whole_number
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train.command import build
-from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_table
+from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_hardware, show_table
 from velocirl.monitor.console import make_console
 from velocirl.runs.state_file import strict_json, write_whole
 from velocirl.tabular.runtimes.mpi_world import RUNTIMES
@@ -58,6 +58,7 @@ def tune(arguments: Sequence[str]) -> None:
             _write_json(request, document_of(tuner, so_far, request.chosen.spelled, name, machine, partial=True))
             raise
     show_table(console, tuner, choice, everything=request.everything)
+    show_hardware(console, tuner, machine)
     agent = tuner.chosen_agent(choice)
     text = config_text(tuner, choice, agent, request.chosen.spelled, machine, request.output.name)
     write_whole(request.output, [text.encode()])
@@ -110,6 +111,7 @@ def _parser(algorithm: type[Agent]) -> Parser:
     parser = Parser(
         "tune ENV",
         "Measure how fast this machine trains with other numbers of copies, rollouts, minibatches, threads and devices,"
+        " in other precisions, compiled, with accumulated gradients, other buffers and overlapped steps and updates;"
         " train the fastest ones beside the environment's preset, and choose what reaches the preset's return soonest."
         " Settings that are given as options are not tuned; neither are the learning rate and the number of steps.",
     )

@@ -17,6 +17,8 @@ from velocirl.bench.reports.terminal import new_table
 from velocirl.bench.statistics import Estimate
 from velocirl.bench.tuning.choosing import ACCEPTED, IS_REFERENCE, UNCLEAR, UNTRIED, WORSE, Choice, Verdict
 from velocirl.bench.tuning.evidence import Measured, speed_ratio
+from velocirl.bench.tuning.hardware import HEADINGS as ADVICE_HEADINGS
+from velocirl.bench.tuning.hardware import advice_rows, rig_of
 from velocirl.bench.tuning.tuner import Tuner
 from velocirl.bench.units import SECONDS, STEPS, significant
 from velocirl.monitor.words import say_figure
@@ -98,6 +100,18 @@ def show_table(
         console.print(f"not shown: {hidden} that were only looked at (--all shows them)", style="dim")
     for note in tuner.notes:
         console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
+
+
+def show_hardware(console: Console, tuner: Tuner, machine: Machine) -> None:
+    """What is usually advised for small and large machines, whether this is one, and what came of it here."""
+    if not hasattr(tuner.reference_config, "buffer_size"):
+        return  # the advice is for learning from a memory
+    table = new_table(console)
+    for heading in ADVICE_HEADINGS:
+        table.add_column(heading)
+    for row in advice_rows(rig_of(machine), tuner.rows, as_plain(tuner.reference_config)):
+        table.add_row(*map(escape, row))
+    console.print(table)
 
 
 def show_ending(console: Console, tuner: Tuner, choice: Choice, output: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class FrameMemory:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self.device, self.room = device, room_of(task.frames, task.source, task.config)
         self._table = task.encoding.table
+        self._senders: tuple[Callable[[], None], ...] = ()
         self._always_whole = task.source.native is not None  # whether no record is ever lost
         zeros, copies, batch = device.zeros, self.room.copies, task.config.effective_batch_size
         frames = zeros(self.room.rows, self.room.size, dtype=np.uint8)
@@ -66,9 +67,9 @@ class FrameMemory:
     def bind(self, places: Any, levels: range, observation: Any, final: Any, *, on_host: bool) -> None:
         """Let frames come from these arrays of what copies see; `levels` are those of a tree of priorities."""
         self._sources = observation, final
-        if on_host and self.device.name == "cuda":
-            shape = observation.shape
-            observation, final = (self.device.zeros(*shape, dtype=np.uint8) for _ in range(2))
+        if on_host:
+            (observation, send), (final, send_final) = (self.device.mirror(one) for one in self._sources)
+            self._senders = send, send_final
         self._shown = shown = Shown(observation, final, self.device.put(self._table), self.inputs)
         room, store, launch = self.room, self._store, self.device.launch
         strip = self.device.strip(room.size)
@@ -96,9 +97,8 @@ class FrameMemory:
 
     def _send(self) -> None:
         """What copies on the host see is sent to the device."""
-        for own, source in zip((self._shown.observation, self._shown.final), self._sources, strict=True):
-            if own is not source:
-                self.device.copy(own, source)
+        for send in self._senders:
+            send()
 
     # What is saved ----------------------------------------------------------------------------------------------------
 

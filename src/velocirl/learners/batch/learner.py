@@ -26,7 +26,7 @@ from velocirl.learners.batch.networks import (
     Clock,
 )  # fmt: skip
 from velocirl.learners.batch.reports import Pending, Reports
-from velocirl.learners.faults import NumericalError
+from velocirl.learners.faults import NumericalError, tells_of_memory
 from velocirl.learners.learner import Report
 from velocirl.learners.task import Task
 
@@ -63,7 +63,7 @@ class BatchLearner:
 
     def iterate_all(self, schedule: Any, steps: int) -> list[Report] | None:
         """The same for all agents that learn together."""
-        with self.device.at_work():
+        with tells_of_memory(self.task.config), self.device.at_work():
             started = self.run(schedule, steps)
         self.fresh = False
         before, self._pending = self._pending, started
@@ -140,6 +140,11 @@ class BatchLearner:
             numbers[:, NEXT_SCALE], counts[:, GOOD] = state["learner.loss_scale"], state["learner.good_steps"]
             self.device.store(self.clock.numbers, numbers)
             self.device.store(self.clock.counts, counts)
+
+    def gauges(self) -> dict[str, float]:
+        """The most memory of the device that was taken so far, where it is a GPU."""
+        peak = self.device.peak_bytes()
+        return {} if peak is None else {"device/peak_bytes": float(peak)}
 
     def wait(self) -> None:
         """Until everything that was started is done."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from velocirl.learners.batch.devices.device import PythonDevice
+from velocirl.learners.batch.overlapping import OverlappingReplay
 from velocirl.learners.batch.replay import BatchReplay
 from velocirl.learners.batch.rollout import BatchRollout
-from velocirl.learners.faults import SAID, DeviceMemoryError
+from velocirl.learners.faults import tells_of_memory
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 
@@ -18,9 +18,11 @@ from velocirl.learners.task import Task
 def make_replay(task: Task, most_steps: int, parameters: int) -> BatchReplay:
     """A learner from a memory; on a GPU, captured as graphs."""
     config = task.config
-    learner = BatchReplay(task, make_device(config, config.batch_size * parameters), most_steps)
-    learner.prepare()
-    return learner
+    make = OverlappingReplay if config.overlap else BatchReplay
+    with tells_of_memory(config):
+        learner = make(task, make_device(config, config.batch_size * parameters), most_steps)
+        learner.prepare()
+        return learner
 
 
 def make_rollout(task: Task, parameters: int, agents: Sequence[Seeds] = (), rewards: Any = None) -> BatchRollout:
@@ -48,20 +50,3 @@ def make_device(config: Any, work: int) -> Any:
     if config.device == "cpu":
         return torch_device.TorchCPUDevice(config.threads, config.precision, work)
     return torch_device.CUDADevice(config.precision, captures=os.environ.get("VELOCIRL_CUDA_GRAPHS", "1") != "0")
-
-
-@contextmanager
-def tells_of_memory(config: Any) -> Iterator[None]:
-    """Turn an error of a device without memory into one that names the batch, and what to reduce."""
-    try:
-        yield
-    except Exception as error:
-        text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have errors of their own for it
-        if isinstance(error, DeviceMemoryError) or not any(said in text for said in SAID):
-            raise
-        rows = config.num_envs * config.horizon
-        raise DeviceMemoryError(
-            f"{config.device} has too little memory for a rollout of num_envs={config.num_envs:,} x"
-            f" horizon={config.horizon:,} = {rows:,} samples with minibatches of {min(config.minibatch_size, rows):,}:"
-            " reduce num_envs or minibatch_size, or take a smaller network. Checkpoints that were written are intact"
-        ) from error

@@ -35,10 +35,10 @@ class BatchReplay(BatchLearner):
         config = task.config
         super().__init__(task, device, agents=1, scaling=config.precision == "fp16")
         batch, parts = config.effective_batch_size, config.gradient_accumulation
-        self.ring = BatchRing(device, task, self.clock)
+        self.ring = self._make_ring()
         self._streams = device.put(random.streams(task.seeds.learner + 1, batch))
         self.program = BatchProgram(task.program, self.networks, self._rows(), batch, parts=parts)
-        self.steps = make_steps(task, device, self.networks, self.ring, most_steps)
+        self.steps = make_steps(task, device, self._make_acting(), self.ring, most_steps)
         self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
         self._warm_up: Callable[[], None] = self.steps.warm_up
         self._step: Callable[[], None] = self.steps.step
@@ -66,16 +66,15 @@ class BatchReplay(BatchLearner):
         with self.device.at_work_first():
             self._begin(ANY_PACE, 0)
             if self.steps.in_kernels:
-                self._warm_up()
-                self._step()
+                self._try_steps()
             else:  # whose episodes could not be taken back: records of nothing do as well
                 self.ring.advance()
             for kind in kinds:
                 self._update(kind)
             self._gather()
-            self.device.synchronise()
+            self.wait()
             if self.steps.in_kernels:
-                self._warm_up, self._step = capture(self._warm_up), capture(self._step)
+                self._capture_steps()
                 self._gather = capture(self._gather)
             for kind in kinds:
                 self._updates[kind] = capture(lambda kind=kind: self._update(kind))
@@ -84,35 +83,42 @@ class BatchReplay(BatchLearner):
 
     def run(self, schedule: Pace, steps: int) -> Pending:
         """Take steps, and learn whenever an update is due."""
-        pace, copies, device = schedule, self.task.config.num_envs, self.device
-        began = device.mark()
-        first = step = steps - pace.rounds * copies
-        self._begin(pace, first)
-        stride = max(one for one in STRIDES if one == 1 or one * TIMED_ROUNDS <= pace.rounds)
-        laps: list[tuple[Any, Any, Any]] = []
-        for t in range(pace.rounds):
-            timed = t % stride == stride // 2
-            before_step = device.mark() if timed else None
-            self.steps.explore(step, pace)
-            if step < pace.learning_starts:
-                self._warm_up()
-            else:
-                self._step()
-            step += copies
-            after_step = device.mark() if timed else None
-            for _ in range(updates_due(step, copies, pace)):
-                self.done += 1
-                self._learn()
-            if timed:
-                laps.append((before_step, after_step, device.mark()))
+        began = self.device.mark()
+        first = steps - schedule.rounds * self.task.config.num_envs
+        self._begin(schedule, first)
+        laps = self._take_rounds(schedule, first)
         self._gather()
         host = self.reports.send()
-        return Pending(steps, first, pace.learning_rate, host, (began, device.mark(), laps))
+        return Pending(steps, first, schedule.learning_rate, host, (began, self.device.mark(), laps))
+
+    def _take_rounds(self, pace: Pace, first: int) -> list[tuple[Any, ...]]:
+        """All steps of an iteration and the updates that are due; gives moments of some of the rounds."""
+        step, copies, mark = first, self.task.config.num_envs, self.device.mark
+        stride = stride_of(pace.rounds)
+        laps: list[tuple[Any, ...]] = []
+        for t in range(pace.rounds):
+            timed = t % stride == stride // 2
+            before_step = mark() if timed else None
+            self._take_step(step, pace)
+            step += copies
+            after_step = mark() if timed else None
+            self._learn(updates_due(step, copies, pace))
+            if timed:
+                laps.append((before_step, after_step, mark()))
+        return laps
+
+    def _take_step(self, step: int, pace: Pace) -> None:
+        """One step of all copies."""
+        self.steps.explore(step, pace)
+        if step < pace.learning_starts:
+            self._warm_up()
+        else:
+            self._step()
 
     def state(self) -> dict[str, Any]:
         """The memory, the networks and optimisers, the copies and every random stream."""
         self.look()
-        self.device.synchronise()
+        self.wait()
         own = {"learner.rng": self.device.fetch(self._streams), "learner.updates": np.array([self.done])}
         return {**own, **self.loss_scale(), **self.networks.state(), **self.ring.state(), **self.steps.state()}
 
@@ -121,7 +127,7 @@ class BatchReplay(BatchLearner):
         self._load(state, episodes=True)
 
     def _load(self, state: Mapping[str, NDArray[Any]], *, episodes: bool) -> None:
-        self.device.synchronise()
+        self.wait()
         self.networks.load_state(state)
         self.ring.load_state(state, episodes_begin=episodes and not self.steps.in_kernels)
         if episodes:
@@ -131,6 +137,22 @@ class BatchReplay(BatchLearner):
         self.load_loss_scale(state)
         self.done = int(state["learner.updates"][0])
         self.device.synchronise()
+
+    def _make_ring(self) -> BatchRing:
+        return BatchRing(self.device, self.task, self.clock)
+
+    def _make_acting(self) -> Any:
+        """The network that takes the steps: the one that learns."""
+        return self.networks.networks[self.task.acting]
+
+    def _try_steps(self) -> None:
+        """One step of each kind."""
+        self._warm_up()
+        self._step()
+
+    def _capture_steps(self) -> None:
+        """Let steps be graphs from now on."""
+        self._warm_up, self._step = self.device.capture(self._warm_up), self.device.capture(self._step)
 
     def _rows(self) -> Rows:
         """The rows of a batch, and where networks find what they read."""
@@ -159,13 +181,16 @@ class BatchReplay(BatchLearner):
         self.networks.begin()
         self.steps.begin()
 
-    def _learn(self) -> None:
-        due = self.task.program.due(self.task.config, self.done)
-        captured = self._updates.get(due)
-        if captured is None:
-            self._update(due)
-        else:
-            captured()
+    def _learn(self, updates: int) -> None:
+        """So many updates."""
+        for _ in range(updates):
+            self.done += 1
+            due = self.task.program.due(self.task.config, self.done)
+            captured = self._updates.get(due)
+            if captured is None:
+                self._update(due)
+            else:
+                captured()
 
     def _update(self, due: frozenset[str]) -> None:
         self.ring.draw()
@@ -181,3 +206,8 @@ class BatchReplay(BatchLearner):
         update = seconds * learning / max(stepping + learning, 1e-9)
         add(self.phases, "rollout", seconds - update)
         add(self.phases, "update", update)
+
+
+def stride_of(rounds: int) -> int:
+    """Of so many rounds, the distance between those that are timed."""
+    return max(one for one in STRIDES if one == 1 or one * TIMED_ROUNDS <= rounds)

@@ -6,7 +6,7 @@ the fleet and an update are fixed sequences of work that nobody waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.frames import FrameMemory
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
 from velocirl.learners.batch.stored_rows import StoredRows
-from velocirl.learners.faults import SAID, DeviceMemoryError
+from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at
 from velocirl.learners.task import Task
@@ -207,27 +207,32 @@ class BatchRing:
         self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
         # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
+        self._place = 0  # PLACE, as the host knows it where groups come from there
         self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
+        self.seen, self.seen_timing = self._view(clock)
         self._bind()
 
+    def _view(self, clock: Clock) -> tuple[Places, Timing]:  # noqa: ARG002 - who lags has a clock of its own
+        """The ring and its timing as whoever learns sees them: as they are."""
+        return self.places, self.timing
+
     def _bind(self) -> None:
-        launch, places, drawn, timing = self.device.launch, self.places, self.drawn, self.timing
-        config, clock = self._config, self.timing.clock
+        launch, places, drawn = self.device.launch, self.seen, self.drawn
+        config, clock = self._config, self.seen_timing.clock
         copies, batch = config.num_envs, config.effective_batch_size
-        extent = Extent(copies, batch, self.capacity, config.n_step, float(config.gamma), float(config.priority_alpha))
-        self._begin = launch([Work(begin_iteration, (timing,))], 1)
-        self._advance = launch([Work(advance, (places, timing, extent))], 1)
-        choose = draw_by_share if self.prioritised else draw
+        extent = self.extent
+        self._begin = launch([Work(begin_iteration, (self.timing,))], 1)
+        self._advance = launch([Work(advance, (self.places, self.timing, extent))], 1)
         costs = [Work(find_costs, (places, drawn, extent))] if self._reads_costs else []
         finds = [] if self.frames is None else [self.frames.finds(places, drawn)]
-        self._draw = launch([Work(choose, (places, drawn, self.streams, extent)), *costs, *finds], batch)
+        self._draw = launch([self._choosing(), *costs, *finds], batch)
         if not self.prioritised:
             return
         levels = self._levels
         self._admit = launch([Work(admit, (places,))], copies)
-        self._weigh = launch([Work(weigh, (drawn, timing))], batch)
+        self._weigh = launch([Work(weigh, (drawn, self.seen_timing))], batch)
         self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
         self._revise = launch([Work(revise, (places, drawn, clock))], batch)
         self._sum_drawn = launch([Work(sum_drawn, (places, drawn))], batch)
@@ -236,6 +241,18 @@ class BatchRing:
         every = [(level, -(-self.capacity // CHILDREN**level)) for level in levels]
         self._sum_newest = [(level, launch([Work(sum_newest, (places, extent))], count)) for level, count in near]
         self._sum_all = [(level, launch([Work(sum_all, (places,))], count)) for level, count in every]
+
+    def _choosing(self) -> Work:
+        """The work that draws a record."""
+        choose = draw_by_share if self.prioritised else draw
+        return Work(choose, (self.seen, self.drawn, self.streams, self.extent))
+
+    @property
+    def extent(self) -> Extent:
+        """The sizes of drawing."""
+        config = self._config
+        numbers = config.n_step, float(config.gamma), float(config.priority_alpha)
+        return Extent(config.num_envs, config.effective_batch_size, self.capacity, *numbers)
 
     @property
     def _levels(self) -> range:
@@ -256,16 +273,21 @@ class BatchRing:
         """After a group was written."""
         if self.frames is not None:
             self.frames.keep()
+        self._admit_newest()
+        self._advance(0)
+
+    def _admit_newest(self) -> None:
+        """The newest group gets the greatest priority so far."""
         if self.prioritised:
             self._admit(0)
             for level, add_up in self._sum_newest:
                 add_up(level)
-        self._advance(0)
 
-    def receive(self, group: NDArray[Any]) -> None:
-        """Write a group that comes from the host."""
-        place = int(self.device.fetch(self.counts)[PLACE])
-        self.device.copy(self.rows[place : place + len(group)], group)
+    def receive(self, send: Callable[[Any], None]) -> None:
+        """Let a group that comes from the host be sent to its place."""
+        copies = self._config.num_envs
+        send(self.rows[self._place : self._place + copies])
+        self._place = (self._place + copies) % self.capacity
 
     def draw(self) -> None:
         """Draw a batch."""
@@ -326,6 +348,7 @@ class BatchRing:
             cut_off(rows, counts, copies)
         self.device.store(self.rows, rows)
         self.device.store(self.counts, counts)
+        self._place = int(counts[PLACE])
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
@@ -365,8 +388,7 @@ def tells_of_ring(device: str, capacity: int, itemsize: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = f"{type(error).__name__} {error}".lower()  # torch and CUDA have errors of their own for it
-        if not any(said in text for said in SAID):
+        if not lacks_memory(error):
             raise
         raise DeviceMemoryError(
             f"{device} has too little memory for {capacity:,} transitions of {itemsize:,} bytes"

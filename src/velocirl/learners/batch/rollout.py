@@ -91,8 +91,8 @@ class BatchRollout(BatchLearner):
         return self.collector.fleet
 
     def gauges(self) -> dict[str, float]:
-        """How long learner and collector have waited for each other, where both are at work at once."""
-        return {} if self._background is None else self._background.gauges()
+        """The device's memory, and where both are at work at once, how long learner and collector have waited."""
+        return {**super().gauges(), **({} if self._background is None else self._background.gauges())}
 
     def prepare(self) -> None:
         """Where the device has graphs: run one iteration, record it, and go back to where it began."""

@@ -14,7 +14,6 @@ from velocirl.engine.compiler.columns import Ringed, Shared
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, random_action
-from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, remembering
@@ -79,12 +78,12 @@ class Stepping:
 class FleetSteps:
     """Steps of a fleet that lives on the networks' own device: a pass of the network and one launch."""
 
-    in_kernels = True
+    in_kernels, on_host = True, False
     fleet: Any
 
-    def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
+    def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
         self.device, self._ring, self._copies = device, ring, task.config.num_envs
-        self._network = networks.networks[task.acting]
+        self._network = network
         timing = ring.timing
         experience = self._make_copies(task)
         self._parts = parts = Stepping(
@@ -190,11 +189,11 @@ class TensorSteps(FleetSteps):
 class HostSteps:
     """Steps of Gymnasium's environments in Python; each group of records is sent to the memory once."""
 
-    in_kernels = False
+    in_kernels, on_host = False, True
 
-    def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
+    def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
         config, copies = task.config, task.config.num_envs
-        self.device, self._ring, self._network = device, ring, networks.networks[task.acting]
+        self.device, self._ring, self._network = device, ring, network
         self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
         self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         host = device.on_host()
@@ -205,9 +204,12 @@ class HostSteps:
             self._exploration,
         )  # fmt: skip
         self.log, self.reported, launch = parts.log, parts.reported, host.launch
+        self._send_group = device.sending(self._group)
+        self._read, self._send_inputs = device.mirror(parts.inputs)
         self._look = launch(parts.look, copies)
         if ring.frames is not None:
             ring.bind_frames(self._host.arrays.observation, self._host.arrays.final, on_host=True)
+            self._read = ring.frames.inputs
         self._draw = launch([parts.draw, parts.command], copies)
         self._act = launch([parts.check, parts.act, parts.command], copies)
         self._remember = launch([parts.remember], copies)
@@ -235,9 +237,9 @@ class HostSteps:
     def step(self) -> None:
         """One step by the network's actions."""
         self._look(0)
-        frames = self._ring.frames
-        read = self.device.from_host(self._parts.inputs) if frames is None else frames.inputs
-        made, _ = self._network.forward(read)
+        if self._ring.frames is None:
+            self._send_inputs()
+        made, _ = self._network.forward(self._read)
         self.device.on_host().copy(self._parts.outputs, made)
         self._act(0)
         self._go_on()
@@ -256,14 +258,14 @@ class HostSteps:
     def _go_on(self) -> None:
         self._host.step()
         self._remember(0)
-        self._ring.receive(self._group)
+        self._ring.receive(self._send_group)
         self._ring.advance()
         self._clock[0] += 1
 
 
-def make_steps(task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> Any:
-    """The steps of a task's copies, wherever these are."""
+def make_steps(task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> Any:
+    """The steps of a task's copies, wherever these are, by the actions of a network."""
     if task.source.native is not None:
-        return FleetSteps(task, device, networks, ring, most_steps)
+        return FleetSteps(task, device, network, ring, most_steps)
     make = TensorSteps if device.steps_itself(task.source) else HostSteps
-    return make(task, device, networks, ring, most_steps)
+    return make(task, device, network, ring, most_steps)

@@ -63,6 +63,14 @@ class PythonDevice:
         """An array of the host as networks of this device read it."""
         return array
 
+    def sending(self, source: Any) -> Callable[[Any], None]:  # of a target
+        """What copies an array of the host to one of this device, which nobody waits for; the array may change then."""
+        return lambda target: self.copy(target, source)
+
+    def mirror(self, array: Any) -> tuple[Any, Callable[[], None]]:
+        """An array of this device that shows one of the host, and what brings it up to date: the same, and nothing."""
+        return array, lambda: None
+
     def store(self, array: Any, host: Any) -> None:
         """Replace what an array holds."""
         array[...] = host
@@ -199,6 +207,10 @@ class PythonDevice:
 
     def synchronise(self) -> None:
         """Nothing is ever under way."""
+
+    def peak_bytes(self) -> int | None:
+        """The most memory of a GPU that was taken so far; None where there is none."""
+        return None
 
     def mark(self) -> Any:
         """A moment."""

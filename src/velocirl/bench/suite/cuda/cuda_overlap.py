@@ -1,0 +1,93 @@
+"""Learning from a memory on a GPU while the next steps are taken there, on two streams, and one after the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import velocirl
+from velocirl.bench.comparison import Comparison, ratio, value
+from velocirl.bench.measuring import Counted, Timed
+from velocirl.bench.registry import benchmark
+from velocirl.bench.samplers import Longer
+from velocirl.bench.suite.cuda.cuda_ppo import attempted, require_cuda
+from velocirl.bench.units import NUMBER, STEPS, UPDATES, Unit
+
+ENVIRONMENT = "Platformer-v0"
+COPIES, BATCH, ROUNDS = 512, 512, 256  # and steps of each copy in a call
+SETTINGS: dict[str, Any] = {
+    "num_envs": COPIES, "batch_size": BATCH, "train_every": COPIES, "gradient_steps": 1, "network": "nature",
+    "activation": "relu", "buffer_size": 131_072, "learning_starts": 8 * COPIES, "learning_rate": 1e-4,
+    "learning_rate_schedule": "constant", "double": True, "dueling": False, "n_step": 1, "priority": "none",
+    "target_every": 500, "tau": 1.0, "gamma": 0.99, "seed": 0, "device": "cuda",
+}  # fmt: skip
+TOGETHER, IN_TURN = "overlapped, two streams", "one after the other"
+MANNERS = {TOGETHER: {"overlap": True}, IN_TURN: {"overlap": False}}
+
+
+def make_agent(manner: str, **given: Any) -> velocirl.DQN:
+    """An agent that learns in this manner, past its random actions and captured."""
+    agent = velocirl.DQN(ENVIRONMENT, **{**SETTINGS, **MANNERS[manner], **given})
+    learn(agent)
+    return agent
+
+
+def learn(agent: velocirl.DQN) -> None:
+    """Steps and the updates that come to them, until the device has done them."""
+    agent.learn(ROUNDS * agent.config.num_envs, callbacks=lambda _: None)
+    require_cuda().synchronize()
+
+
+def training(manner: str, amount: int, **given: Any) -> Longer:
+    """Whole calls of `learn`; `amount` is what a step of all copies counts for."""
+    agent = make_agent(manner, **given)
+    return Longer(Timed(lambda: learn(agent), amount=ROUNDS * amount))
+
+
+def busy(manner: str, **given: Any) -> Counted:
+    """The share of the wall time in which an update is on the device."""
+    agent = make_agent(manner, **given)
+
+    def share() -> float:
+        began = perf_counter()
+        learn(agent)  # which counts the seconds of its phases from nothing
+        return agent.phases["update"] / (perf_counter() - began)
+
+    return Counted(share)
+
+
+def comparison(unit: Unit, amount: int, at_least: float) -> Comparison:
+    """Both manners, in one unit."""
+    return Comparison(
+        unit=unit,
+        contestants={manner: attempted(partial(training, manner, amount)) for manner in MANNERS},
+        claims=(value(TOGETHER, at_least=at_least), ratio(TOGETHER, IN_TURN)),
+    )
+
+
+@benchmark(category="device")
+def cuda_overlap() -> Comparison:
+    """Training DQN on Platformer-v0 on one CUDA device, steps of the environment while updates run.
+
+    512 copies and an update of 512 transitions for each of their steps; the network of Mnih et al. (2015), double,
+    TF32, frames stored once, a memory of 131,072 transitions. Whole calls of `learn`, warm, metrics and a callback
+    included.
+    """
+    return comparison(STEPS, COPIES, 100_000)
+
+
+@benchmark(category="device")
+def cuda_overlap_updates() -> Comparison:
+    """The same, counted in updates of 512 transitions."""
+    return comparison(UPDATES, 1, 200)
+
+
+@benchmark(category="device")
+def cuda_overlap_busy() -> Comparison:
+    """The same: the share of the wall time in which an update is on the device, by events of the device's own."""
+    return Comparison(
+        unit=NUMBER,
+        contestants={manner: attempted(partial(busy, manner)) for manner in MANNERS},
+        claims=(value(TOGETHER, at_least=0.85),),
+    )

@@ -1,0 +1,81 @@
+"""Ways to run a training that are worth trying for speed and may change what is learnt: one line for each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from velocirl.training.agent import Agent
+
+LEAST_MEMORY = 16  # batches of an update that the smallest buffer holds
+
+
+@dataclass(frozen=True)
+class Way:
+    """A setting, the values that are tried in its stead, where that makes sense, and what else they need."""
+
+    setting: str
+    values: Callable[[Any], list[Any]]  # of a configuration
+    where: Callable[[Agent], bool]
+    needs: Callable[[Any, Any], dict[str, Any]] = lambda _, __: {}  # of a configuration and a value
+
+
+def on_gpu(agent: Agent) -> bool:
+    """Whether networks are on a GPU."""
+    return getattr(agent.config, "device", None) == "cuda"
+
+
+def with_torch(agent: Agent) -> bool:
+    """Whether networks are torch's."""
+    return on_gpu(agent) or not getattr(agent, "is_native", True)
+
+
+def can_overlap(agent: Agent) -> bool:
+    """Whether steps and updates may run at once: see `training.on_policy` and `training.off_policy`."""
+    native = agent.source.native is not None
+    if hasattr(agent.config, "horizon"):
+        return on_gpu(agent) or not native
+    return native and with_torch(agent)
+
+
+WAYS = (
+    Way("precision", lambda config: ["tf32", "bf16", "fp16"] if config.device == "cuda" else ["bf16"], with_torch),
+    Way("compile", lambda _: [True], on_gpu),
+    Way(
+        "gradient_accumulation",
+        lambda config: [2 * config.gradient_accumulation],
+        lambda agent: with_torch(agent) and hasattr(agent.config, "batch_size"),
+        lambda config, value: {"batch_size": config.effective_batch_size // value},
+    ),
+    Way(
+        "buffer_size",
+        lambda config: [config.buffer_size // 4, config.buffer_size // 2, 2 * config.buffer_size],
+        lambda agent: hasattr(agent.config, "buffer_size"),
+    ),
+    Way(
+        "overlap",
+        lambda _: [True],
+        can_overlap,
+        lambda config, _: {"estimator": "vtrace"} if hasattr(config, "estimator") else {},
+    ),
+)
+
+
+def ways_of(agent: Agent) -> Iterator[dict[str, Any]]:
+    """What to change in an agent's settings, one way at a time."""
+    config = agent.config
+    for way in WAYS:
+        if hasattr(config, way.setting) and way.where(agent):
+            for value in way.values(config):
+                changes = {way.setting: value, **way.needs(config, value)}
+                if _holds_enough({**vars(config), **changes}):
+                    yield changes
+
+
+def _holds_enough(settings: dict[str, Any]) -> bool:
+    """Whether a memory is not so small that it holds a few batches only."""
+    if "buffer_size" not in settings:
+        return True
+    batch = settings["batch_size"] * settings["gradient_accumulation"]
+    return settings["buffer_size"] >= LEAST_MEMORY * max(batch, settings["num_envs"])
