@@ -17,6 +17,7 @@ from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.settings.collecting import CollectingConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
 
@@ -53,7 +54,7 @@ def _target_update_interval(value: int, known: Known) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class OffPolicyConfig(DeepConfig):
+class OffPolicyConfig(CollectingConfig):
     """The settings of learning from a memory. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
@@ -238,6 +239,7 @@ class OffPolicyAgent(DeepAgent):
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
+        check_collectors(config, self.source)
         work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
@@ -289,9 +291,10 @@ class OffPolicyAgent(DeepAgent):
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
         if self.is_native and config.device == "cpu":
+            from velocirl.learners.block.collected import CollectedReplay
             from velocirl.learners.block.replay import BlockReplay
 
-            return BlockReplay(task, self.steps_of_iteration)
+            return (BlockReplay if config.collectors is None else CollectedReplay)(task, self.steps_of_iteration)
         self._refuse()
         from velocirl.learners.batch.making import make_replay
 

@@ -1,0 +1,163 @@
+"""Experience that collectors bring, as a learner takes it: round by round, at the pace that its settings say."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine import random
+from velocirl.learners.collectors.board import Board, Orders, Plan
+from velocirl.learners.collectors.crew import Crew
+from velocirl.learners.collectors.patience import wait_for
+from velocirl.learners.collectors.ring import ACTED, DROPPED, GIVEN, WAITED, Ring, Shape
+from velocirl.learners.collectors.setup import environment_bytes, setup_bytes
+from velocirl.learners.faults import fault_of_rollout
+from velocirl.learners.pace import Pace
+from velocirl.learners.recording import FAULT_KINDS, Log
+from velocirl.learners.task import Task
+from velocirl.vector.host.workers import open_memory
+
+AHEAD = 2  # rounds by which several collectors are ahead of the learner, where nobody says otherwise
+
+
+class Collected:
+    """Collectors and what they bring, for a learner whose weights `content` gives as bytes."""
+
+    def __init__(self, task: Task, kind: np.dtype[Any], content: Callable[[], NDArray[np.uint8]]) -> None:
+        config = task.config
+        self.paced, self._config, self._content = config.collect_mode == "paced", config, content
+        copies = config.num_envs // config.collectors
+        ahead = config.collect_ahead if config.collect_ahead is not None else AHEAD * (config.collectors > 1)
+        slots = max(config.ring_size // copies, ahead + 2)
+        shape = Shape(kind, copies, slots, task.head.action_size, len(task.report))
+        self.plan = Plan(config.collectors, shape, len(content()), ahead, self.paced)
+        self._descriptor = open_memory()
+        weakref.finalize(self, os.close, self._descriptor)
+        self.board = Board(self.plan, self._descriptor)
+        self.rings = self.board.rings
+        streams = random.streams(task.seeds.policy, config.num_envs)
+        for number, ring in enumerate(self.rings):
+            ring.rng[:] = streams[number * copies : (number + 1) * copies]
+        environment = environment_bytes(task.source)
+        self._crew: Crew | None = None
+
+        def start() -> Crew:
+            return Crew(
+                task.source.id, self.rings, self.board.stopped, self._descriptor,
+                lambda number, start: setup_bytes(task, self.plan, number, environment, start),
+                config.collector_timeout, config.collector_restarts,
+            )  # fmt: skip
+
+        self._start_crew = start
+        self._rounds = 0  # that were taken, of each collector
+        self._stop = 0
+        self._updates = self._unpublished = 0
+        self._episodes = self._seed = 0
+        self._waited = 0
+        self._stale = True  # whether the weights are others than those that were published last
+
+    def start(self) -> None:
+        """Start the processes, and wait until all of them are ready."""
+        if self._crew is None:
+            self._crew = self._start_crew()
+
+    def begin(self, pace: Pace, step: int) -> None:
+        """Let collectors take the rounds of an iteration, at whose beginning the run has taken `step` steps."""
+        self.start()
+        if self._stale:
+            self.publish()
+        self._stop = self._rounds + pace.rounds
+        self.board.steps[0] = step
+        publication = self.board.weights.newest
+        orders = Orders(tuple(pace), step, self._rounds, self._stop, publication, self._episodes, self._seed)
+        self.board.orders.write(orders)
+
+    def take(self, t: int, step: int, rows: NDArray[Any], log: Log, reported: NDArray[Any]) -> list[slice]:
+        """Take the next round, which is the t-th of its iteration: into records (copies,) and into the log.
+
+        Gives the copies whose episodes were broken off before it, because their collector was replaced.
+        """
+        copies, broken = self.plan.shape.copies, []
+        for number, ring in enumerate(self.rings):
+            self._waited += wait_for(lambda ring=ring: len(ring) > 0, self._watch)
+            own, slot = slice(number * copies, (number + 1) * copies), ring.taken % ring.slots
+            self._check(ring, own, t, step)
+            if ring.breaks[slot]:
+                broken.append(own)
+            rows[own] = ring.rows[ring.round(slot)]
+            ended = ring.log.ends[0, slot] >= 0
+            log.ends[0, t, own] = np.where(ended, t * self.plan.copies + np.arange(own.start, own.stop), -1)
+            log.returns[0, t, own], log.lengths[0, t, own] = ring.log.returns[0, slot], ring.log.lengths[0, slot]
+            reported[:, 0, t, own] = ring.reported[:, 0, slot]
+            ring.take(1)
+        return broken
+
+    def learnt(self, updates: int) -> None:
+        """All that is due after a round was learnt, in so many updates."""
+        board = self.board
+        self._updates += updates
+        self._unpublished += updates
+        if self._unpublished >= self._config.publish_every:
+            self.publish()
+        board.after[self._rounds % len(board.after)] = board.weights.newest
+        self._rounds += 1
+        board.learnt[0] = self._rounds
+
+    def publish(self) -> None:
+        """Let collectors act by the weights of now."""
+        self.board.weights.publish(self._content(), self._updates)
+        self._unpublished, self._stale = 0, False
+
+    def change(self) -> None:
+        """Something else than an update changed the weights."""
+        self._stale = True
+
+    @property
+    def streams(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """The random streams of actions and what exploration keeps, of all copies; while nothing is collected."""
+        return np.concatenate([ring.rng for ring in self.rings]), np.concatenate([ring.noise for ring in self.rings])
+
+    def begin_anew(self, streams: NDArray[np.uint64]) -> None:
+        """Go on with new episodes and these streams, of which their seed comes."""
+        copies = self.plan.shape.copies
+        for number, ring in enumerate(self.rings):
+            ring.rng[:] = streams[number * copies : (number + 1) * copies]
+            ring.noise[:] = 0.0
+        self._episodes, self._seed = self._episodes + 1, int(streams[0, 0] >> np.uint64(33))
+
+    def gauges(self) -> dict[str, float]:
+        """What a monitor shows of collectors: counts are since they were started, seconds those of all together."""
+        counts = np.sum([ring.counts for ring in self.rings], axis=0)
+        age = self._updates - min(int(ring.counts[ACTED]) for ring in self.rings)
+        copies, crew = self.plan.shape.copies, self._crew
+        return {
+            "collectors": len(self.rings),
+            "collectors/given": float(counts[GIVEN]) * copies,
+            "collectors/dropped": float(counts[DROPPED]) * copies,
+            "collectors/ring_fill": max(len(ring) / (ring.slots - 1) for ring in self.rings),
+            "collectors/waiting_seconds": float(counts[WAITED]) * 1e-9,
+            "learner/waiting_seconds": self._waited * 1e-9,
+            "collectors/age_of_weights": float(age),
+            "restarts": 0.0 if crew is None else float(crew.restarts),
+        }
+
+    def close(self) -> None:
+        """End all collectors."""
+        if self._crew is not None:
+            self._crew.close()
+
+    def _watch(self) -> None:
+        """While a round is waited for: those are busy who have not given theirs."""
+        assert self._crew is not None  # noqa: S101 - started
+        self._crew.watch(lambda number: self.rings[number].counts[GIVEN] < self._stop and not len(self.rings[number]))
+
+    def _check(self, ring: Ring, own: slice, t: int, step: int) -> None:
+        """Refuse numbers that are none."""
+        if (faults := ring.log.fault).any():
+            copy = int(np.flatnonzero(faults)[0])
+            raise fault_of_rollout((int(faults[copy]) - 1) % FAULT_KINDS, own.start + copy, t, step, self.plan.copies)

@@ -1,0 +1,76 @@
+"""What a collector is started with: its part of the task, and the environment, as bytes from its own parent."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from velocirl.learners.collectors.board import Plan
+from velocirl.learners.task import Task
+from velocirl.vector.host.interface import HostInterface, copy_seeds, find_source
+from velocirl.vector.host.worker_handle import pickle_source, pickled_by_value
+from velocirl.vector.making import make_host
+
+
+class Setup(NamedTuple):
+    """What a collector begins with."""
+
+    task: Task  # with the network that acts alone
+    plan: Plan
+    number: int  # of this collector
+    environment: bytes  # what copies are made of, and with
+    start: int  # how often this one was started before
+
+
+class Carried:
+    """The environment of a task in a collector's process: what learners ask of a `training.source.Source`."""
+
+    native = None  # it steps in Python
+
+    def __init__(self, source: Any) -> None:
+        self.id, self.action_space, self.observation_space = source.id, source.action_space, source.observation_space
+        self.stored, self.stack = source.stored, source.stack
+
+
+def environment_bytes(source: Any) -> bytes:
+    """The environment as bytes from which any process can make it; refused where there are none."""
+    try:
+        if not source.makers:
+            raise ValueError("it is made already")
+        return pickle_source(find_source(source.makers), source.made_with)
+    except ValueError as error:
+        raise ValueError(
+            f"{source.id} cannot be carried into the processes of collectors ({error}): give its id or a function that"
+            " makes it from what it can import, or leave collectors out"
+        ) from error
+
+
+def setup_bytes(task: Task, plan: Plan, number: int, environment: bytes, start: int) -> bytes:
+    """The setup of one collector."""
+    acting, copies = task.acting, plan.shape.copies
+    own = dataclasses.replace(
+        task,
+        config=dataclasses.replace(task.config, num_envs=copies, collectors=None, workers=0, threads=1),
+        source=Carried(task.source),
+        networks={acting: task.networks[acting]},
+        built={acting: task.built[acting]},
+        parameters={acting: np.zeros_like(task.parameters[acting])},
+        program=None,  # pyright: ignore[reportArgumentType] - nothing is learnt there
+        phases={},
+    )
+    with pickled_by_value(task.act.function):
+        return cloudpickle.dumps(Setup(own, plan, number, environment, start))
+
+
+def make_share(setup: Setup) -> HostInterface:
+    """The copies of one collector; those of one that takes another's place begin other episodes."""
+    source, options, _ = pickle.loads(setup.environment)  # noqa: S301 - from the parent
+    copies, seed = setup.plan.shape.copies, setup.task.seeds.environment
+    first = setup.number * copies
+    entropy = seed if setup.start == 0 else [seed, setup.number, setup.start]
+    seeds = copy_seeds(entropy, setup.plan.copies)[first : first + copies]
+    return make_host(source, copies, None, seed=seeds, copy=False, first=first, **options)
