@@ -57,6 +57,17 @@ class BatchReplay(BatchLearner):
         """The copies, where they are compiled."""
         return getattr(self.steps, "fleet", None)
 
+    def gauges(self) -> dict[str, float]:
+        """What is known of collectors, where there are some."""
+        collected = getattr(self.steps, "collected", None)
+        return {} if collected is None else collected.gauges()
+
+    def take(self) -> None:
+        """Go on from the agent's own arrays; collectors do, too."""
+        super().take()
+        if (collected := getattr(self.steps, "collected", None)) is not None:
+            collected.change()
+
     def prepare(self) -> None:
         """Where the device has graphs: run everything once, record it, and go back to where it began."""
         if not self.device.captures:
@@ -100,9 +111,11 @@ class BatchReplay(BatchLearner):
                 self._step()
             step += copies
             after_step = device.mark() if timed else None
-            for _ in range(updates_due(step, copies, pace)):
+            due = updates_due(step, copies, pace)
+            for _ in range(due):
                 self.done += 1
                 self._learn()
+            self.steps.learnt(due)
             if timed:
                 laps.append((before_step, after_step, device.mark()))
         self._gather()

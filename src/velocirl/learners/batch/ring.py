@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.n_step import cut_off, follow
 from velocirl.buffers.prioritised import fraction, power
-from velocirl.buffers.records import LOST, drawn_type, narrow, narrow_type, transition_type
+from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED, drawn_type, narrow, narrow_type, transition_type
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
 from velocirl.buffers.sum_tree import CHILDREN, allocate_tree, find, leaf_of, sum_up, total_of
 from velocirl.engine import random
@@ -260,6 +260,26 @@ class BatchRing:
         """Write a group that comes from the host."""
         place = int(self.device.fetch(self.counts)[PLACE])
         self.device.copy(self.rows[place : place + len(group)], group)
+
+    def break_off(self, which: slice) -> None:
+        """The episodes of some copies were broken off after their newest steps; frames that followed are not there."""
+        counts, copies = self.device.fetch(self.counts), self._config.num_envs
+        if counts[FILLED] == 0:
+            return
+        first = int(counts[PLACE] - copies) % self.capacity
+        newest, own = self.rows[first : first + copies], np.arange(copies)[which]
+        group = self.device.fetch(newest)
+        own = own[group["ended"][own] == GOES_ON]
+        group["ended"][own] = TRUNCATED if self.frames is None else LOST
+        self.device.copy(newest, group)
+        if self.frames is not None:
+            self.frames.break_off(which)
+            if self.prioritised:  # what is lost is not drawn
+                tree = self.device.fetch(self.tree)
+                tree.reshape(-1)[first + own] = 0.0
+                self.device.store(self.tree, tree)
+                for level, add_up in self._sum_all:
+                    add_up(level)
 
     def draw(self) -> None:
         """Draw a batch."""

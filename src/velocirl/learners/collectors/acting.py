@@ -19,15 +19,15 @@ from velocirl.learners.pace import PACE
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import MLP
 from velocirl.optim.optimisers import optimiser_from
-from velocirl.vector.host.interface import HostInterface
 
 
 class BlockActing:
     """Acts by a native network, which is compiled and needs no torch."""
 
-    def __init__(self, task: Task, envs: HostInterface, ring: Ring) -> None:
+    def __init__(self, task: Task, ring: Ring) -> None:
         self._ring, self._parameters = ring, task.parameters[task.acting]
-        self.host = HostExperience(envs, task.head)
+        self.envs = task.source.make_copies(ring.copies, seed=task.seeds.environment, threads=1, workers=None)
+        self.host = HostExperience(self.envs, task.head)
         self._networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1)
         self.pace, clock, exploration = np.zeros(1, PACE), np.zeros(1, np.int64), np.zeros(1, np.float32)
         self._counts = counts = np.zeros(3, np.int64)
@@ -59,10 +59,11 @@ class BlockActing:
         self.host.take_turn(partial(self._decide, step, 0, slot), partial(self._record, 0, 0))
 
 
-def make_acting(task: Task, envs: HostInterface, ring: Ring) -> Any:
+def make_acting(task: Task, ring: Ring) -> Any:
     """What acts and steps in this process: native where the network is."""
-    if isinstance(task.built[task.acting], MLP) and task.config.device != "python":
-        return BlockActing(task, envs, ring)
+    native = isinstance(task.built[task.acting], MLP) and task.config.device != "python"
+    if native and task.frames is None:
+        return BlockActing(task, ring)
     from velocirl.learners.collectors.acting_in_batches import BatchActing  # which may need torch
 
-    return BatchActing(task, envs, ring)
+    return BatchActing(task, ring)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,15 +34,17 @@ class Collected:
         copies = config.num_envs // config.collectors
         ahead = config.collect_ahead if config.collect_ahead is not None else AHEAD * (config.collectors > 1)
         slots = max(config.ring_size // copies, ahead + 2)
-        shape = Shape(kind, copies, slots, task.head.action_size, len(task.report))
+        frames = task.frames
+        picture = 0 if frames is None else frames.stack * frames.size
+        shape = Shape(kind, copies, slots, task.head.action_size, len(task.report), picture)
         self.plan = Plan(config.collectors, shape, len(content()), ahead, self.paced)
         self._descriptor = open_memory()
         weakref.finalize(self, os.close, self._descriptor)
         self.board = Board(self.plan, self._descriptor)
         self.rings = self.board.rings
         streams = random.streams(task.seeds.policy, config.num_envs)
-        for number, ring in enumerate(self.rings):
-            ring.rng[:] = streams[number * copies : (number + 1) * copies]
+        for own, ring in self._shares():
+            ring.rng[:] = streams[own]
         environment = environment_bytes(task.source)
         self._crew: Crew | None = None
 
@@ -82,10 +84,10 @@ class Collected:
 
         Gives the copies whose episodes were broken off before it, because their collector was replaced.
         """
-        copies, broken = self.plan.shape.copies, []
-        for number, ring in enumerate(self.rings):
+        broken = []
+        for own, ring in self._shares():
             self._waited += wait_for(lambda ring=ring: len(ring) > 0, self._watch)
-            own, slot = slice(number * copies, (number + 1) * copies), ring.taken % ring.slots
+            slot = ring.taken % ring.slots
             self._check(ring, own, t, step)
             if ring.breaks[slot]:
                 broken.append(own)
@@ -96,6 +98,18 @@ class Collected:
             reported[:, 0, t, own] = ring.reported[:, 0, slot]
             ring.take(1)
         return broken
+
+    def show(self, seen: NDArray[np.uint8], final: NDArray[np.uint8]) -> None:
+        """The pictures (copies, bytes) of the round that was taken last: after it, and where episodes ended."""
+        for own, ring in self._shares():
+            slot = ring.round((ring.taken - 1) % ring.slots)
+            seen[own], final[own] = ring.seen[slot], ring.finals[slot]
+
+    def show_first(self, which: list[slice], seen: NDArray[np.uint8]) -> None:
+        """The pictures before that round, of copies that began anew with it."""
+        for own, ring in self._shares():
+            if own in which:
+                seen[own] = ring.firsts
 
     def learnt(self, updates: int) -> None:
         """All that is due after a round was learnt, in so many updates."""
@@ -124,10 +138,8 @@ class Collected:
 
     def begin_anew(self, streams: NDArray[np.uint64]) -> None:
         """Go on with new episodes and these streams, of which their seed comes."""
-        copies = self.plan.shape.copies
-        for number, ring in enumerate(self.rings):
-            ring.rng[:] = streams[number * copies : (number + 1) * copies]
-            ring.noise[:] = 0.0
+        for own, ring in self._shares():
+            ring.rng[:], ring.noise[:] = streams[own], 0.0
         self._episodes, self._seed = self._episodes + 1, int(streams[0, 0] >> np.uint64(33))
 
     def gauges(self) -> dict[str, float]:
@@ -150,6 +162,11 @@ class Collected:
         """End all collectors."""
         if self._crew is not None:
             self._crew.close()
+
+    def _shares(self) -> Iterator[tuple[slice, Ring]]:
+        """The rings, and whose copies each has."""
+        copies = self.plan.shape.copies
+        return ((slice(n * copies, (n + 1) * copies), ring) for n, ring in enumerate(self.rings))
 
     def _watch(self) -> None:
         """While a round is waited for: those are busy who have not given theirs."""

@@ -11,9 +11,8 @@ from velocirl.learners.collectors.acting import make_acting
 from velocirl.learners.collectors.board import Board
 from velocirl.learners.collectors.patience import wait_for
 from velocirl.learners.collectors.ring import ACTED, GIVEN, WAITED
-from velocirl.learners.collectors.setup import Setup, make_share
+from velocirl.learners.collectors.setup import Setup
 from velocirl.vector.host import worker_process
-from velocirl.vector.host.interface import HostInterface
 from velocirl.vector.host.worker_process import read_payload
 
 COLLECT = b"g"
@@ -22,7 +21,7 @@ COLLECT = b"g"
 class Worker(worker_process.Worker):
     """Collects once it is told to, and until it is stopped."""
 
-    envs: HostInterface | None = None
+    acting: Any = None
 
     def start(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - there is nothing to describe
         """Make the copies, and what acts for them."""
@@ -30,8 +29,7 @@ class Worker(worker_process.Worker):
         self.board = Board(setup.plan, self.memory)
         self.ring, plan = self.board.rings[setup.number], setup.plan
         self.first = setup.number * plan.shape.copies
-        self.envs = make_share(setup)
-        self.acting = make_acting(setup.task, self.envs, self.ring)
+        self.acting = make_acting(setup.task, self.ring)
         self.orders: Any = None
         self.seen, self.published = -1, 0  # how often orders were given; and the weights that act
         # How often episodes were to begin anew; whoever takes another's place begins new ones anyway.
@@ -42,6 +40,8 @@ class Worker(worker_process.Worker):
         if command != COLLECT:
             raise RuntimeError(f"a collector knows no command {command!r}")
         choose = self._paced if self.board.plan.paced else self._free
+        # What another has given before is taken first, so that it is known where its episodes broke off.
+        wait_for(lambda: len(self.ring) == 0 or bool(self.board.stopped[0]))
         while not self.board.stopped[0]:
             self._look()
             step = choose()
@@ -60,6 +60,7 @@ class Worker(worker_process.Worker):
         begun = int(self.orders["episodes"])
         if self.episodes not in (None, begun):
             self.acting.host.begin_anew(int(self.orders["seed"]) + self.first)
+            self.ring.interrupt()
         self.episodes = begun
 
     def _paced(self) -> int | None:
@@ -102,5 +103,5 @@ class Worker(worker_process.Worker):
 
     def close(self) -> None:
         """Close the environments."""
-        if self.envs is not None:
-            self.envs.close()
+        if self.acting is not None:
+            self.acting.envs.close()

@@ -24,11 +24,14 @@ LEAST_SLOTS = 2
 class Shape:
     """What a ring has room for."""
 
-    def __init__(self, kind: np.dtype[Any], copies: int, slots: int, action_size: int, reported: int) -> None:
+    def __init__(
+        self, kind: np.dtype[Any], copies: int, slots: int, action_size: int, reported: int, picture: int = 0
+    ) -> None:
+        """`picture`: the bytes of an observation, where the records have none."""
         if slots < LEAST_SLOTS:
             raise ValueError(f"a ring needs at least {LEAST_SLOTS} slots, got {slots}")
         self.kind, self.copies, self.slots = kind, copies, slots
-        self.action_size, self.reported = action_size, reported
+        self.action_size, self.reported, self.picture = action_size, reported, picture
 
 
 class Ring:
@@ -48,6 +51,9 @@ class Ring:
         self.breaks: NDArray[np.bool_] = carve((slots,), np.bool_)  # where a round does not follow the one before it
         self.rng: NDArray[np.uint64] = carve((copies, 2), np.uint64)
         self.noise: NDArray[np.float32] = carve((copies, shape.action_size), np.float32)
+        self.seen: NDArray[np.uint8] = carve((slots * copies, shape.picture), np.uint8)  # after a step,
+        self.finals: NDArray[np.uint8] = carve((slots * copies, shape.picture), np.uint8)  # at an episode's end,
+        self.firsts: NDArray[np.uint8] = carve((copies, shape.picture), np.uint8)  # and before the first step
         self._broken = True  # of the producer: whether the next round follows nothing that was given
 
     # The producer's side ----------------------------------------------------------------------------------------------
@@ -61,6 +67,10 @@ class Ring:
     def full(self) -> bool:
         """Whether the next round would be dropped."""
         return self.counts[GIVEN] - self._taken[0] >= self.slots - 1
+
+    def interrupt(self) -> None:
+        """The next round follows nothing that was given."""
+        self._broken = True
 
     def give(self) -> bool:
         """Give the round in that slot away, or drop it because the ring is full; says whether it was given."""

@@ -22,7 +22,6 @@ class Setup(NamedTuple):
     task: Task  # with the network that acts alone
     plan: Plan
     number: int  # of this collector
-    environment: bytes  # what copies are made of, and with
     start: int  # how often this one was started before
 
 
@@ -31,9 +30,17 @@ class Carried:
 
     native = None  # it steps in Python
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, environment: bytes, copies: range, entropy: Any) -> None:
+        self._environment, self._copies, self._entropy = environment, copies, entropy
         self.id, self.action_space, self.observation_space = source.id, source.action_space, source.observation_space
         self.stored, self.stack = source.stored, source.stack
+
+    def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> HostInterface:  # noqa: ARG002
+        """The copies of one collector, each with the seed that it has among all."""
+        source, options, _ = pickle.loads(self._environment)  # noqa: S301 - from the parent
+        own = self._copies
+        seeds = copy_seeds(self._entropy, own.stop)[own.start :]
+        return make_host(source, num_envs, None, seed=seeds, copy=False, first=own.start, **options)
 
 
 def environment_bytes(source: Any) -> bytes:
@@ -51,11 +58,12 @@ def environment_bytes(source: Any) -> bytes:
 
 def setup_bytes(task: Task, plan: Plan, number: int, environment: bytes, start: int) -> bytes:
     """The setup of one collector."""
-    acting, copies = task.acting, plan.shape.copies
+    acting, copies, seed = task.acting, plan.shape.copies, task.seeds.environment
+    entropy = seed if start == 0 else [seed, number, start]  # those of one that takes another's place are others
     own = dataclasses.replace(
         task,
         config=dataclasses.replace(task.config, num_envs=copies, collectors=None, workers=0, threads=1),
-        source=Carried(task.source),
+        source=Carried(task.source, environment, range(number * copies, (number + 1) * copies), entropy),
         networks={acting: task.networks[acting]},
         built={acting: task.built[acting]},
         parameters={acting: np.zeros_like(task.parameters[acting])},
@@ -63,14 +71,4 @@ def setup_bytes(task: Task, plan: Plan, number: int, environment: bytes, start: 
         phases={},
     )
     with pickled_by_value(task.act.function):
-        return cloudpickle.dumps(Setup(own, plan, number, environment, start))
-
-
-def make_share(setup: Setup) -> HostInterface:
-    """The copies of one collector; those of one that takes another's place begin other episodes."""
-    source, options, _ = pickle.loads(setup.environment)  # noqa: S301 - from the parent
-    copies, seed = setup.plan.shape.copies, setup.task.seeds.environment
-    first = setup.number * copies
-    entropy = seed if setup.start == 0 else [seed, setup.number, setup.start]
-    seeds = copy_seeds(entropy, setup.plan.copies)[first : first + copies]
-    return make_host(source, copies, None, seed=seeds, copy=False, first=first, **options)
+        return cloudpickle.dumps(Setup(own, plan, number, start))
