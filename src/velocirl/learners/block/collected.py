@@ -15,8 +15,11 @@ from velocirl.engine.compiler.units import BoundUnit
 from velocirl.learners.block.replay import BlockReplay
 from velocirl.learners.block.stepping import Stepping, enter_only
 from velocirl.learners.collectors.collected import Collected
+from velocirl.learners.collectors.consolidating import Batch
+from velocirl.learners.collectors.free import FreeRun
 from velocirl.learners.counting.counters import TIMED
 from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND, STEPPING
+from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace, updates_due
 
 
@@ -29,9 +32,24 @@ class CollectedReplay(BlockReplay):
         """What is known of the collectors."""
         return self.collected.gauges()
 
+    @property
+    def group(self) -> int:
+        """Paced collectors bring a step of all copies at a time; free ones each those of its own."""
+        config = self.task.config
+        return config.num_envs if config.collect_mode == "paced" else config.num_envs // config.collectors
+
     def drain(self) -> None:
-        """Nothing is ever under way when an iteration is over."""
+        """Nothing is learnt any more, and nothing collected."""
         super().drain()
+        self.collected.pause()
+
+    def iterate(self, schedule: Pace, steps: int) -> Report:
+        """As without collectors; where that fails, they end."""
+        try:
+            return super().iterate(schedule, steps)
+        except BaseException:
+            self.collected.close()
+            raise
 
     def take(self) -> None:
         """Lay the parameters out anew, after something else than an update changed them; collectors take them too."""
@@ -51,11 +69,22 @@ class CollectedReplay(BlockReplay):
         acting = self.task.parameters[self.task.acting]
         self.collected = Collected(self.task, self.buffer.rows.dtype, lambda: acting.view(np.uint8))
         self.collected.start()
+        self._free, self._learning = FreeRun(self.collected), 0
 
     def _run(self, first: int, pace: Pace) -> None:
+        self._learning, begun = 0, now()
+        if self.collected.paced:
+            self._run_paced(first, pace)
+        else:
+            self._free.run(self, pace, first, pace.rounds * self.task.config.num_envs)
+        counters, whole = self.program.counters[0], now() - begun
+        stepping = whole - self._learning
+        counters[[ENVIRONMENT, STEPPING, LEARNING]] += stepping, stepping, self._learning
+        counters[[ROUND, ROUND + TIMED]] = 1
+
+    def _run_paced(self, first: int, pace: Pace) -> None:
         """Round by round, as if they were taken here."""
-        collected, buffer, copies, learning = self.collected, self.buffer, self.task.config.num_envs, 0
-        begun = now()
+        collected, buffer, copies = self.collected, self.buffer, self.task.config.num_envs
         collected.begin(pace, first)
         for t in range(pace.rounds):
             place, step = int(buffer.counts[PLACE]), first + (t + 1) * copies
@@ -65,14 +94,23 @@ class CollectedReplay(BlockReplay):
             self._enter(0, 1)
             due = updates_due(step, copies, pace)
             if due:
-                since = now()
-                self.program.meet_anew()
-                self.program.run(self._drivers, step, due)
-                learning += now() - since
+                self.improve(step, due)
             collected.learnt(due)
-        counters, whole = self.program.counters[0], now() - begun
-        counters[[ENVIRONMENT, STEPPING, LEARNING]] += whole - learning, whole - learning, learning
-        counters[[ROUND, ROUND + TIMED]] = 1
+
+    def enter(self, batch: Batch, position: int) -> None:
+        """Remember a batch, the first of which is this iteration's so many-th transition."""
+        buffer, count = self.buffer, len(batch.rows)
+        places = (int(buffer.counts[PLACE]) + np.arange(count)) % buffer.capacity
+        buffer.rows[places] = batch.rows
+        self._enter(0, count // self.group)
+        batch.log(position, self._log, self._reported)
+
+    def improve(self, step: int, count: int) -> None:
+        """So many updates, at which the run has taken `step` steps."""
+        since = now()
+        self.program.meet_anew()
+        self.program.run(self._drivers, step, count)
+        self._learning += now() - since
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:
         self._rng[...], self._noise[...] = self.collected.streams
@@ -80,5 +118,5 @@ class CollectedReplay(BlockReplay):
 
     def _load_experience(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002 - it is taken over by now
         """Go on with new episodes; their seeds come from the policy's streams."""
-        cut_off(self.buffer.rows, self.buffer.counts, self.task.config.num_envs)
+        cut_off(self.buffer.rows, self.buffer.counts, self.group)
         self.collected.begin_anew(self._rng)

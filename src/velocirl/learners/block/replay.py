@@ -114,6 +114,11 @@ class BlockReplay:
         self.take()
 
     @property
+    def group(self) -> int:
+        """How many records of the memory belong to one step: the next of the same copy lies so many places further."""
+        return self.task.config.num_envs
+
+    @property
     def fleet(self) -> FleetVectorEnv | None:
         """The copies, where they are compiled."""
         return self.envs if isinstance(self.envs, FleetVectorEnv) else None
@@ -285,7 +290,7 @@ class BlockReplay:
             update=unit.frame,
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
-            copies=self.task.config.num_envs,
+            copies=self.group,
             clock=self._clock,
             exploration=self._exploration,
             beta=self._beta,
@@ -296,7 +301,7 @@ class BlockReplay:
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
         chosen = book, buffer.counts
-        follows = narrow(buffer.rows), config.num_envs, config.n_step, float(config.gamma), self.batch
+        follows = narrow(buffer.rows), self.group, config.n_step, float(config.gamma), self.batch
         return {
             ENTER: bind(entering(selection.enter), *chosen),
             DRAW: bind(drawing(selection.draw), *chosen, buffer.rng, self._beta, *follows),

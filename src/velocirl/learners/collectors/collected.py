@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.learners.collectors.board import Board, Orders, Plan
+from velocirl.learners.collectors.consolidating import Batch, Consolidator
 from velocirl.learners.collectors.crew import Crew
 from velocirl.learners.collectors.patience import wait_for
 from velocirl.learners.collectors.ring import ACTED, DROPPED, GIVEN, WAITED, Ring, Shape
@@ -22,6 +23,7 @@ from velocirl.learners.recording import FAULT_KINDS, Log
 from velocirl.learners.task import Task
 from velocirl.vector.host.workers import open_memory
 
+PUBLISH_EVERY = {"paced": 1, "free": 32}  # updates, where nobody says otherwise
 AHEAD = 2  # rounds by which several collectors are ahead of the learner, where nobody says otherwise
 
 
@@ -47,6 +49,7 @@ class Collected:
             ring.rng[:] = streams[own]
         environment = environment_bytes(task.source)
         self._crew: Crew | None = None
+        self._consolidator: Consolidator | None = None
 
         def start() -> Crew:
             return Crew(
@@ -58,6 +61,9 @@ class Collected:
         self._start_crew = start
         self._rounds = 0  # that were taken, of each collector
         self._stop = 0
+        self._orders: Orders | None = None
+        every = config.publish_every
+        self._publish_every = every if every is not None else PUBLISH_EVERY[config.collect_mode]
         self._updates = self._unpublished = 0
         self._episodes = self._seed = 0
         self._waited = 0
@@ -69,15 +75,26 @@ class Collected:
             self._crew = self._start_crew()
 
     def begin(self, pace: Pace, step: int) -> None:
-        """Let collectors take the rounds of an iteration, at whose beginning the run has taken `step` steps."""
+        """Let collectors take the rounds of an iteration, at whose beginning the run has taken `step` steps.
+
+        Those that run free go on behind it.
+        """
         self.start()
         if self._stale:
             self.publish()
         self._stop = self._rounds + pace.rounds
         self.board.steps[0] = step
+        if not self.paced and self._consolidator is None:
+            self._consolidator = Consolidator(self.rings)
+            weakref.finalize(self, self._consolidator.close)
         publication = self.board.weights.newest
-        orders = Orders(tuple(pace), step, self._rounds, self._stop, publication, self._episodes, self._seed)
-        self.board.orders.write(orders)
+        self._orders = Orders(tuple(pace), step, self._rounds, self._stop, publication, self._episodes, self._seed)
+        self.board.orders.write(self._orders)
+
+    def pause(self) -> None:
+        """Let collectors that run free rest until the next iteration; paced ones do anyway."""
+        if not self.paced and self._orders is not None:
+            self.board.orders.write(self._orders._replace(stop=self._orders.first))
 
     def take(self, t: int, step: int, rows: NDArray[Any], log: Log, reported: NDArray[Any]) -> list[slice]:
         """Take the next round, which is the t-th of its iteration: into records (copies,) and into the log.
@@ -111,13 +128,36 @@ class Collected:
             if own in which:
                 seen[own] = ring.firsts
 
-    def learnt(self, updates: int) -> None:
-        """All that is due after a round was learnt, in so many updates."""
-        board = self.board
+    def next_batch(self, *, wait: bool) -> Batch | None:
+        """The next batch of what free collectors brought; None where there is none yet and nobody waits for it."""
+        assert self._consolidator is not None and self._crew is not None  # noqa: S101, PT018 - begun
+        consolidator, watch = self._consolidator, self._crew.watch
+        watch(lambda _: True)
+        if wait:
+            self._waited += wait_for(lambda: len(consolidator) > 0, lambda: watch(lambda _: True))
+        return consolidator.next()
+
+    def check(self, batch: Batch, taken: int, first: int) -> None:
+        """Refuse numbers that are none, in a batch after so many transitions of an iteration."""
+        if batch.fault:
+            raise fault_of_rollout((batch.fault - 1) % FAULT_KINDS, batch.copy, taken // self.plan.copies, first,
+                                   self.plan.copies)  # fmt: skip
+
+    def progress(self, step: int) -> None:
+        """Let collectors that run free know how far the run is, which decides how much they explore."""
+        self.board.steps[0] = step
+
+    def improved(self, updates: int) -> None:
+        """So many updates were done; now and then, collectors are given what came of them."""
         self._updates += updates
         self._unpublished += updates
-        if self._unpublished >= self._config.publish_every:
+        if self._unpublished >= self._publish_every:
             self.publish()
+
+    def learnt(self, updates: int) -> None:
+        """All that is due after a round was learnt, in so many updates: paced collectors go on."""
+        board = self.board
+        self.improved(updates)
         board.after[self._rounds % len(board.after)] = board.weights.newest
         self._rounds += 1
         board.learnt[0] = self._rounds

@@ -25,8 +25,9 @@ class CollectingConfig(DeepConfig):
     collect_ahead: int | None = None
     """Number of steps that paced collectors are ahead of the learner: with 0 they act by the newest weights, as without
     collectors, and so take turns with it. Chosen automatically if not given: 0 for one collector, else 2."""
-    publish_every: int = 1
-    """Number of updates after which collectors are given the weights."""
+    publish_every: int | None = None
+    """Number of updates after which collectors are given the weights. If not given, 1 for paced collectors and 32 for
+    free ones."""
     ring_size: int = 8192
     """Number of transitions that each collector has room for before the learner takes them."""
     collector_restarts: int = 10
