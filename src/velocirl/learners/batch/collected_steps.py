@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from velocirl.learners.batch.networks import BatchNetworks
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.collectors.collected import Collected
+from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.collectors.content import to_bytes
-from velocirl.learners.pace import Pace
+from velocirl.learners.collectors.free import FreeRun, Memory
+from velocirl.learners.pace import Pace, group_of
 from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
 
@@ -39,7 +41,9 @@ class CollectedSteps:
             ring.bind_frames(self._seen, self._final, on_host=True)
         self.collected = Collected(task, ring.rows.dtype, self._weights)
         self.collected.start()
-        self._begun, self._t, self._first = False, 0, 0
+        self.by_rounds = self.collected.paced
+        self._free, self._places = FreeRun(self.collected), group_of(task.config)
+        self._begun, self._t, self._first, self._copies = False, 0, 0, copies
 
     def begin(self) -> None:
         """Before the first step of an iteration."""
@@ -68,6 +72,17 @@ class CollectedSteps:
         self._t += 1
 
     warm_up = step
+
+    def run_free(self, memory: Memory, pace: Pace, first: int) -> None:
+        """An iteration whose collectors run free."""
+        self._free.run(memory, pace, first, pace.rounds * self._copies)
+
+    def enter(self, batch: Batch, position: int) -> None:
+        """Send a batch to the memory."""
+        for begin in range(0, len(batch.rows), self._places):
+            self._ring.receive(batch.rows[begin : begin + self._places])
+            self._ring.advance()
+        batch.log(position, *self._written)
 
     def learnt(self, updates: int) -> None:
         """After so many updates that were due, collectors may go on."""

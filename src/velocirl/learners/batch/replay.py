@@ -20,7 +20,9 @@ from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.batch.steps import make_steps
+from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.counting.phases import add
+from velocirl.learners.learner import Report
 from velocirl.learners.pace import ANY_PACE, Pace, updates_due
 from velocirl.learners.task import Task
 
@@ -99,6 +101,9 @@ class BatchReplay(BatchLearner):
         began = device.mark()
         first = step = steps - pace.rounds * copies
         self._begin(pace, first)
+        if not self.steps.by_rounds:
+            self.steps.run_free(self, pace, first)
+            return self._started(steps, first, pace, began, [(began, began, device.mark())])
         stride = max(one for one in STRIDES if one == 1 or one * TIMED_ROUNDS <= pace.rounds)
         laps: list[tuple[Any, Any, Any]] = []
         for t in range(pace.rounds):
@@ -112,15 +117,42 @@ class BatchReplay(BatchLearner):
             step += copies
             after_step = device.mark() if timed else None
             due = updates_due(step, copies, pace)
-            for _ in range(due):
-                self.done += 1
-                self._learn()
+            self.improve(step, due)
             self.steps.learnt(due)
             if timed:
                 laps.append((before_step, after_step, device.mark()))
+        return self._started(steps, first, pace, began, laps)
+
+    def improve(self, step: int, count: int) -> None:  # noqa: ARG002 - the device counts
+        """So many updates from what is remembered."""
+        for _ in range(count):
+            self.done += 1
+            self._learn()
+
+    def enter(self, batch: Batch, position: int) -> None:
+        """Remember a batch of collectors, the first of which is this iteration's so many-th transition."""
+        self.steps.enter(batch, position)
+
+    def drain(self) -> Report | None:
+        """Wait for the iteration that is under way; collectors rest."""
+        if (collected := getattr(self.steps, "collected", None)) is not None:
+            collected.pause()
+        return super().drain()
+
+    def iterate(self, schedule: Pace, steps: int) -> Report | None:
+        """Start an iteration; where that fails, collectors end."""
+        try:
+            return super().iterate(schedule, steps)
+        except BaseException:
+            if (collected := getattr(self.steps, "collected", None)) is not None:
+                collected.close()
+            raise
+
+    def _started(self, steps: int, first: int, pace: Pace, began: Any, laps: list[tuple[Any, Any, Any]]) -> Pending:
+        """An iteration whose report is on its way."""
         self._gather()
         host = self.reports.send()
-        return Pending(steps, first, pace.learning_rate, host, (began, device.mark(), laps))
+        return Pending(steps, first, pace.learning_rate, host, (began, self.device.mark(), laps))
 
     def state(self) -> dict[str, Any]:
         """The memory, the networks and optimisers, the copies and every random stream."""

@@ -27,7 +27,7 @@ from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
 from velocirl.learners.batch.stored_rows import StoredRows
 from velocirl.learners.faults import SAID, DeviceMemoryError
 from velocirl.learners.frames import room_of
-from velocirl.learners.pace import PACE, beta_at, exploration_at
+from velocirl.learners.pace import PACE, beta_at, exploration_at, group_of
 from velocirl.learners.task import Task
 
 EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
@@ -175,7 +175,7 @@ class BatchRing:
 
     def __init__(self, device: Any, task: Task, clock: Clock) -> None:
         config = task.config
-        self.device, self._config = device, config
+        self.device, self._config, self._group = device, config, group_of(config)
         copies, batch, zeros = config.num_envs, config.effective_batch_size, device.zeros
         self.capacity = max(config.buffer_size // copies, 1) * copies
         if self.capacity > MOST_ROWS:
@@ -210,7 +210,7 @@ class BatchRing:
     def _bind(self) -> None:
         launch, places, drawn, timing = self.device.launch, self.places, self.drawn, self.timing
         config, clock = self._config, self.timing.clock
-        copies, batch = config.num_envs, config.effective_batch_size
+        copies, batch = self._group, config.effective_batch_size
         extent = Extent(copies, batch, self.capacity, config.n_step, float(config.gamma), float(config.priority_alpha))
         self._begin = launch([Work(begin_iteration, (timing,))], 1)
         self._advance = launch([Work(advance, (places, timing, extent))], 1)
@@ -263,7 +263,7 @@ class BatchRing:
 
     def break_off(self, which: slice) -> None:
         """The episodes of some copies were broken off after their newest steps; frames that followed are not there."""
-        counts, copies = self.device.fetch(self.counts), self._config.num_envs
+        counts, copies = self.device.fetch(self.counts), self._group
         if counts[FILLED] == 0:
             return
         first = int(counts[PLACE] - copies) % self.capacity
@@ -318,7 +318,7 @@ class BatchRing:
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
         """Go on from a state; where new episodes begin, those of before are cut off."""
         counts = state["memory.counts"].copy()
-        total, filled, copies = int(counts[TOTAL]), int(counts[FILLED]), self._config.num_envs
+        total, filled, copies = int(counts[TOTAL]), int(counts[FILLED]), self._group
         if counts[:TOTAL].tolist() != [total % self.capacity, min(total, self.capacity)] or total % copies:
             raise ValueError(
                 f"the memory of the state is not one of {self.capacity} transitions: give the same buffer_size and"

@@ -81,6 +81,7 @@ class FleetSteps:
     """Steps of a fleet that lives on the networks' own device: a pass of the network and one launch."""
 
     in_kernels = True
+    by_rounds = True  # whether each round is followed by the updates that are due
     fleet: Any
 
     def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
@@ -194,6 +195,7 @@ class HostSteps:
     """Steps of Gymnasium's environments in Python; each group of records is sent to the memory once."""
 
     in_kernels = False
+    by_rounds = True
 
     def __init__(self, task: Task, device: Any, networks: BatchNetworks, ring: BatchRing, most_steps: int) -> None:
         config, copies = task.config, task.config.num_envs

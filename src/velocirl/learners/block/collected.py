@@ -20,7 +20,7 @@ from velocirl.learners.collectors.free import FreeRun
 from velocirl.learners.counting.counters import TIMED
 from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND, STEPPING
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import Pace, updates_due
+from velocirl.learners.pace import Pace, group_of, updates_due
 
 
 class CollectedReplay(BlockReplay):
@@ -31,12 +31,6 @@ class CollectedReplay(BlockReplay):
     def gauges(self) -> dict[str, float]:
         """What is known of the collectors."""
         return self.collected.gauges()
-
-    @property
-    def group(self) -> int:
-        """Paced collectors bring a step of all copies at a time; free ones each those of its own."""
-        config = self.task.config
-        return config.num_envs if config.collect_mode == "paced" else config.num_envs // config.collectors
 
     def drain(self) -> None:
         """Nothing is learnt any more, and nothing collected."""
@@ -102,7 +96,7 @@ class CollectedReplay(BlockReplay):
         buffer, count = self.buffer, len(batch.rows)
         places = (int(buffer.counts[PLACE]) + np.arange(count)) % buffer.capacity
         buffer.rows[places] = batch.rows
-        self._enter(0, count // self.group)
+        self._enter(0, count // group_of(self.task.config))
         batch.log(position, self._log, self._reported)
 
     def improve(self, step: int, count: int) -> None:
@@ -118,5 +112,5 @@ class CollectedReplay(BlockReplay):
 
     def _load_experience(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002 - it is taken over by now
         """Go on with new episodes; their seeds come from the policy's streams."""
-        cut_off(self.buffer.rows, self.buffer.counts, self.group)
+        cut_off(self.buffer.rows, self.buffer.counts, group_of(self.task.config))
         self.collected.begin_anew(self._rng)

@@ -62,7 +62,7 @@ from velocirl.learners.faults import check_faults, check_update
 from velocirl.learners.frames import room_of
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import PACE, Pace, updates_due
+from velocirl.learners.pace import PACE, Pace, group_of, updates_due
 from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
@@ -112,11 +112,6 @@ class BlockReplay:
         self._connect()
         self._begin()
         self.take()
-
-    @property
-    def group(self) -> int:
-        """How many records of the memory belong to one step: the next of the same copy lies so many places further."""
-        return self.task.config.num_envs
 
     @property
     def fleet(self) -> FleetVectorEnv | None:
@@ -290,7 +285,7 @@ class BlockReplay:
             update=unit.frame,
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
-            copies=self.group,
+            copies=group_of(self.task.config),
             clock=self._clock,
             exploration=self._exploration,
             beta=self._beta,
@@ -301,7 +296,7 @@ class BlockReplay:
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
         chosen = book, buffer.counts
-        follows = narrow(buffer.rows), self.group, config.n_step, float(config.gamma), self.batch
+        follows = narrow(buffer.rows), group_of(config), config.n_step, float(config.gamma), self.batch
         return {
             ENTER: bind(entering(selection.enter), *chosen),
             DRAW: bind(drawing(selection.draw), *chosen, buffer.rng, self._beta, *follows),

@@ -39,7 +39,6 @@ class Batch(NamedTuple):
         tail = self.fault, self.copy
         return Batch(*first, self.reported[:, :count], *tail), Batch(*rest, self.reported[:, count:], *tail)
 
-
     def log(self, position: int, log: Log, reported: NDArray[Any]) -> None:
         """Log the episodes that ended: from the so many-th transition of an iteration on."""
         own = slice(position, position + len(self.rows))

@@ -10,7 +10,7 @@ from velocirl.learners.collectors.collected import Collected
 from velocirl.learners.collectors.consolidating import LEAST, Batch
 from velocirl.learners.pace import Pace, updates_due
 
-SHORT = 5e-3  # seconds of updates between two looks at whether there is another batch
+SHORT, MOST = 5e-3, 64  # seconds of updates, and how many, between two looks at whether there is another batch
 BACKLOG = 2 * LEAST  # transitions whose updates may be late; what is owed beyond that is left out
 
 
@@ -66,7 +66,7 @@ class FreeRun:
         began = perf_counter()
         improve(step, count)
         each = (perf_counter() - began) / count
-        self._chunk = max(int(SHORT / max(each, 1e-9)), 1)
+        self._chunk = min(max(int(SHORT / max(each, 1e-9)), 1), MOST)
         self._owed -= count
         self._collected.improved(count)
         return count

@@ -14,6 +14,7 @@ from velocirl.learners.task import Task
 from velocirl.vector.host.interface import HostInterface, copy_seeds, find_source
 from velocirl.vector.host.worker_handle import pickle_source, pickled_by_value
 from velocirl.vector.making import make_host
+from velocirl.vector.preprocessing.switches import text_of
 
 
 class Setup(NamedTuple):
@@ -33,14 +34,15 @@ class Carried:
     def __init__(self, source: Any, environment: bytes, copies: range, entropy: Any) -> None:
         self._environment, self._copies, self._entropy = environment, copies, entropy
         self.id, self.action_space, self.observation_space = source.id, source.action_space, source.observation_space
-        self.stored, self.stack = source.stored, source.stack
+        self.stored, self.stack, self._own_threads = source.stored, source.stack, source.own_threads
 
     def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> HostInterface:  # noqa: ARG002
         """The copies of one collector, each with the seed that it has among all."""
         source, options, _ = pickle.loads(self._environment)  # noqa: S301 - from the parent
         own = self._copies
         seeds = copy_seeds(self._entropy, own.stop)[own.start :]
-        return make_host(source, num_envs, None, seed=seeds, copy=False, first=own.start, **options)
+        place = {"threads": 1} if self._own_threads else {"first": own.start}
+        return make_host(source, num_envs, None, seed=seeds, copy=False, **place, **options)
 
 
 def environment_bytes(source: Any) -> bytes:
@@ -48,7 +50,8 @@ def environment_bytes(source: Any) -> bytes:
     try:
         if not source.makers:
             raise ValueError("it is made already")
-        return pickle_source(find_source(source.makers), source.made_with)
+        options = {**source.made_with, "preprocess": None if source.preprocess is None else text_of(source.preprocess)}
+        return pickle_source(find_source(source.makers), options)
     except ValueError as error:
         raise ValueError(
             f"{source.id} cannot be carried into the processes of collectors ({error}): give its id or a function that"
