@@ -182,6 +182,11 @@ class Collected:
             ring.rng[:], ring.noise[:] = streams[own], 0.0
         self._episodes, self._seed = self._episodes + 1, int(streams[0, 0] >> np.uint64(33))
 
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the collectors' processes, as the system counts."""
+        return [] if self._crew is None else self._crew.processes
+
     def gauges(self) -> dict[str, float]:
         """What a monitor shows of collectors: counts are since they were started, seconds those of all together."""
         counts = np.sum([ring.counts for ring in self.rings], axis=0)

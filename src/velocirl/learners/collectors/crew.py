@@ -106,8 +106,8 @@ class Crew:
         self._left -= 1
         self.restarts += 1
         warnings.warn(
-            f"{self._report(number, error)}\nIt is replaced, and its episodes are left unfinished; {self._left} restarts"
-            " left",
+            f"{self._report(number, error)}\nIt is replaced, and its episodes are left unfinished;"
+            f" {self._left} restarts left",
             RuntimeWarning,
             stacklevel=2,
         )

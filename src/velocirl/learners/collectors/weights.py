@@ -12,7 +12,7 @@ from velocirl.vector.host.copies import Carver
 
 
 class Weights:
-    """The newest publications, in slots that are used in turn: each is read whole, and the newest number never falls."""
+    """The newest publications, in slots that are used in turn: each is read whole, and their numbers never fall."""
 
     def __init__(self, carve: Carver, size: int, slots: int) -> None:
         """So many bytes each; `slots` of them can be had at a time, but for the one that is about to be replaced."""

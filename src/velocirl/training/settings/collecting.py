@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
+from velocirl.learners.collectors.consolidating import rounds_of_batch
+from velocirl.learners.collectors.ring import LEAST_SLOTS
 from velocirl.learners.collectors.setup import environment_bytes
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 
@@ -49,22 +51,24 @@ def check_collectors(config: Any, source: Any) -> None:
     collectors, copies = config.collectors, config.num_envs
     if collectors is None:
         return
+    share = max(copies // collectors, 1)
     if os.name != "posix":
         raise ValueError("collectors are processes that need Linux or macOS: leave collectors out here")
     if source.native is not None:
         raise ValueError(
-            f"{source.id} is compiled, and steps faster than processes could tell of it: leave collectors out, which are"
-            " for gym: environments"
+            f"{source.id} is compiled, and steps faster than processes could tell of it: leave collectors out, which"
+            " are for gym: environments"
         )
     if copies % collectors:
         raise ValueError(
             f"num_envs={copies} copies cannot be shared out evenly to collectors={collectors}: give a multiple of"
             f" {collectors} as num_envs"
         )
-    if config.ring_size < max(config.effective_batch_size, 2 * copies // collectors):
+    least = max(config.effective_batch_size, (LEAST_SLOTS + rounds_of_batch(share)) * share)
+    if config.ring_size < least:
         raise ValueError(
-            f"ring_size={config.ring_size} is smaller than a batch of {config.effective_batch_size} or than two steps of"
-            f" a collector's {copies // collectors} copies: give a larger ring_size"
+            f"ring_size={config.ring_size} is smaller than a batch: give at least {least}, for batch_size="
+            f"{config.effective_batch_size} and {share} copies of each collector"
         )
     if config.workers:
         raise ValueError("workers and collectors are both processes that step environments: leave workers out")
