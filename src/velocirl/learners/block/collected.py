@@ -29,8 +29,12 @@ class CollectedReplay(BlockReplay):
     collected: Collected
 
     def gauges(self) -> dict[str, float]:
-        """What is known of the collectors."""
-        return self.collected.gauges()
+        """What is known of the collectors, and how full the memory is."""
+        return {**self.collected.gauges(), "memory/fill": len(self.buffer) / self.buffer.capacity}
+
+    def close(self) -> None:
+        """End the collectors."""
+        self.collected.close()
 
     def drain(self) -> None:
         """Nothing is learnt any more, and nothing collected."""

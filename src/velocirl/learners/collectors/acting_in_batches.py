@@ -104,7 +104,7 @@ class BatchActing:
         slot = ring.slot
         for own, made in zip(ring.log[:3], self._log[:3], strict=True):
             own[0, slot] = made[0, 0]
-        ring.log.fault[:] = np.maximum(ring.log.fault, self._log.fault)
+        ring.log.fault[:] = self._log.fault
         ring.reported[:, 0, slot] = self._reported[:, 0, 0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,7 +67,8 @@ class Collected:
         self._publish_every = every if every is not None else PUBLISH_EVERY[config.collect_mode]
         self._updates = self._unpublished = 0
         self._episodes = self._seed = 0
-        self._waited = 0
+        self._waited = self._processed = self._batches = 0
+        self._rate, self._since, self._before = 0.0, 0.0, 0
         self._stale = True  # whether the weights are others than those that were published last
 
     def start(self) -> None:
@@ -80,6 +82,7 @@ class Collected:
         Those that run free go on behind it.
         """
         self.start()
+        self._count_rate()
         if self._stale:
             self.publish()
         self._stop = self._rounds + pace.rounds
@@ -105,7 +108,7 @@ class Collected:
         for own, ring in self._shares():
             self._waited += wait_for(lambda ring=ring: len(ring) > 0, self._watch)
             slot = ring.taken % ring.slots
-            self._check(ring, own, t, step)
+            self._check(ring.faults[slot], own.start, t, step)
             if ring.breaks[slot]:
                 broken.append(own)
             rows[own] = ring.rows[ring.round(slot)]
@@ -114,6 +117,8 @@ class Collected:
             log.returns[0, t, own], log.lengths[0, t, own] = ring.log.returns[0, slot], ring.log.lengths[0, slot]
             reported[:, 0, t, own] = ring.reported[:, 0, slot]
             ring.take(1)
+        self._processed += self.plan.copies
+        self._batches += 1
         return broken
 
     def show(self, seen: NDArray[np.uint8], final: NDArray[np.uint8]) -> None:
@@ -135,13 +140,15 @@ class Collected:
         watch(lambda _: True)
         if wait:
             self._waited += wait_for(lambda: len(consolidator) > 0, lambda: watch(lambda _: True))
-        return consolidator.next()
+        batch = consolidator.next()
+        if batch is not None:
+            self._processed += len(batch.rows)
+            self._batches += 1
+        return batch
 
     def check(self, batch: Batch, taken: int, first: int) -> None:
         """Refuse numbers that are none, in a batch after so many transitions of an iteration."""
-        if batch.fault:
-            raise fault_of_rollout((batch.fault - 1) % FAULT_KINDS, batch.copy, taken // self.plan.copies, first,
-                                   self.plan.copies)  # fmt: skip
+        self._check(batch.faults, batch.first, taken // self.plan.copies, first)
 
     def progress(self, step: int) -> None:
         """Let collectors that run free know how far the run is, which decides how much they explore."""
@@ -187,8 +194,17 @@ class Collected:
         """The numbers of the collectors' processes, as the system counts."""
         return [] if self._crew is None else self._crew.processes
 
+    @property
+    def processed(self) -> int:
+        """Transitions that the learner has taken in."""
+        return self._processed
+
     def gauges(self) -> dict[str, float]:
-        """What a monitor shows of collectors: counts are since they were started, seconds those of all together."""
+        """What a monitor shows of collectors: counts are since they were started, seconds those of all together.
+
+        Counts are of transitions, but for batches. The rate is that of the iteration before, in transitions a second;
+        the age of weights is that of the oldest that act, in updates.
+        """
         counts = np.sum([ring.counts for ring in self.rings], axis=0)
         age = self._updates - min(int(ring.counts[ACTED]) for ring in self.rings)
         copies, crew = self.plan.shape.copies, self._crew
@@ -198,8 +214,11 @@ class Collected:
             "collectors/dropped": float(counts[DROPPED]) * copies,
             "collectors/ring_fill": max(len(ring) / (ring.slots - 1) for ring in self.rings),
             "collectors/waiting_seconds": float(counts[WAITED]) * 1e-9,
-            "learner/waiting_seconds": self._waited * 1e-9,
             "collectors/age_of_weights": float(age),
+            "learner/processed": float(self._processed),
+            "learner/batches": float(self._batches),
+            "learner/waiting_seconds": self._waited * 1e-9,
+            "learner/rate": self._rate,
             "restarts": 0.0 if crew is None else float(crew.restarts),
         }
 
@@ -207,6 +226,13 @@ class Collected:
         """End all collectors."""
         if self._crew is not None:
             self._crew.close()
+
+    def _count_rate(self) -> None:
+        """How many transitions a second were processed since the last iteration began."""
+        now = time.monotonic()
+        if self._since:
+            self._rate = (self._processed - self._before) / max(now - self._since, 1e-9)
+        self._since, self._before = now, self._processed
 
     def _shares(self) -> Iterator[tuple[slice, Ring]]:
         """The rings, and whose copies each has."""
@@ -218,8 +244,8 @@ class Collected:
         assert self._crew is not None  # noqa: S101 - started
         self._crew.watch(lambda number: self.rings[number].counts[GIVEN] < self._stop and not len(self.rings[number]))
 
-    def _check(self, ring: Ring, own: slice, t: int, step: int) -> None:
-        """Refuse numbers that are none."""
-        if (faults := ring.log.fault).any():
+    def _check(self, faults: NDArray[np.int32], first: int, t: int, step: int) -> None:
+        """Refuse numbers that are none, which copies from the first on met in a round."""
+        if faults.any():
             copy = int(np.flatnonzero(faults)[0])
-            raise fault_of_rollout((int(faults[copy]) - 1) % FAULT_KINDS, own.start + copy, t, step, self.plan.copies)
+            raise fault_of_rollout((int(faults[copy]) - 1) % FAULT_KINDS, first + copy, t, step, self.plan.copies)

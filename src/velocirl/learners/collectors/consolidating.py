@@ -29,14 +29,14 @@ class Batch(NamedTuple):
     returns: NDArray[np.float32]
     lengths: NDArray[np.int32]
     reported: NDArray[np.float32]  # (fields, rows)
-    fault: int  # of the collector's copies, or 0
-    copy: int  # that met it
+    faults: NDArray[np.int32]  # (copies,) what the collector's copies met, or 0,
+    first: int  # and the number of the first of these copies
 
     def parted(self, count: int) -> tuple[Batch, Batch]:
         """The first so many transitions, and the others."""
         arrays = self[:4]
         first, rest = (part[:count] for part in arrays), (part[count:] for part in arrays)
-        tail = self.fault, self.copy
+        tail = self.faults, self.first
         return Batch(*first, self.reported[:, :count], *tail), Batch(*rest, self.reported[:, count:], *tail)
 
     def log(self, position: int, log: Log, reported: NDArray[Any]) -> None:
@@ -67,8 +67,7 @@ def gather(ring: Ring, rounds: int, first_copy: int) -> Batch:
     ended[last] = np.where(ended[last] == GOES_ON, TRUNCATED, ended[last])
     over, returns, lengths = (one[0, slots].reshape(-1) for one in (log.ends, log.returns, log.lengths))
     reported = ring.reported[:, 0, slots].reshape(len(ring.reported), len(places))
-    fault = int(np.argmax(log.fault))
-    batch = Batch(rows, over >= 0, returns, lengths, reported, int(log.fault[fault]), first_copy + fault)
+    batch = Batch(rows, over >= 0, returns, lengths, reported, ring.faults[slots].max(0), first_copy)
     ring.take(len(slots))
     return batch
 

@@ -48,6 +48,9 @@ class Ring:
             carve(ends, np.int32), carve(ends, np.float32), carve(ends, np.int32), carve((copies,), np.int32)
         )
         self.reported: NDArray[np.float32] = carve((shape.reported, *ends), np.float32)
+        self.faults: NDArray[np.int32] = carve(
+            (slots, copies), np.int32
+        )  # what was met in a round, see `recording.Log`
         self.breaks: NDArray[np.bool_] = carve((slots,), np.bool_)  # where a round does not follow the one before it
         self.rng: NDArray[np.uint64] = carve((copies, 2), np.uint64)
         self.noise: NDArray[np.float32] = carve((copies, shape.action_size), np.float32)
@@ -80,7 +83,7 @@ class Ring:
             counts[DROPPED] += 1
             self._broken = True
             return False
-        self.breaks[slot] = self._broken
+        self.breaks[slot], self.faults[slot] = self._broken, self.log.fault
         self._broken = False
         counts[GIVEN] += 1
         return True

@@ -48,7 +48,7 @@ class Carried:
 def environment_bytes(source: Any) -> bytes:
     """The environment as bytes from which any process can make it; refused where there are none."""
     try:
-        if not source.makers:
+        if not source.makers or source.ready is not None:
             raise ValueError("it is made already")
         options = {**source.made_with, "preprocess": None if source.preprocess is None else text_of(source.preprocess)}
         return pickle_source(find_source(source.makers), options)
