@@ -53,8 +53,13 @@ def follow_costs(rows, copies, place, last, gamma, costs):
         costs[k] = np.float32(total)
 
 
-def cut_off(rows: NDArray[Any], counts: NDArray[np.int64], copies: int) -> None:
-    """Let the newest steps be the last ones of their episodes, where new episodes begin without these having ended."""
-    newest = (int(counts[PLACE]) - 1 - np.arange(min(copies, int(counts[FILLED])))) % len(rows)
+def cut_off(rows: NDArray[Any], counts: NDArray[np.int64], copies: int, which: slice = slice(None)) -> None:
+    """Let the newest steps be the last ones of their episodes, where new episodes begin without these having ended.
+
+    `which` are the copies of which that is so; without it, all.
+    """
+    if counts[FILLED] == 0:
+        return
+    newest = (int(counts[PLACE]) - copies + np.arange(copies)[which]) % len(rows)
     ended = rows["ended"][newest]
     rows["ended"][newest] = np.where(ended == GOES_ON, TRUNCATED, ended)

@@ -21,7 +21,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     RUNNING: (
         "seed", "seeds", "device", "runtime", "run_dir", "evaluate_every", "target_return", "checkpoint_every",
-        "threads", "precision", "overlap", "buffer_file", "pin", "steps_per_sync", "quiet", "json",
+        "threads", "precision", "overlap", "collectors", "collect_mode", "collect_ahead", "publish_every", "ring_size",
+        "collector_restarts", "collector_timeout", "buffer_file", "pin", "steps_per_sync", "quiet", "json",
     ),
 }  # fmt: skip
 

@@ -40,13 +40,15 @@ class HostExperience:
         self._begun, self._seed = False, None
         self._spent = [0, 0, 0]  # nanoseconds before the environments, in them, and after them
 
-    def begin(self) -> None:
-        """Begin the first episodes, unless that was done; by the thread that will step them."""
-        if not self._begun:
-            begun = now()
-            self._take(*self._envs.reset(seed=self._seed))
-            self._begun, self._seed = True, None
-            self._spent[1] += now() - begun
+    def begin(self) -> bool:
+        """Begin the first episodes, unless that was done; by the thread that will step them. Says whether it did."""
+        if self._begun:
+            return False
+        begun = now()
+        self._take(*self._envs.reset(seed=self._seed))
+        self._begun, self._seed = True, None
+        self._spent[1] += now() - begun
+        return True
 
     def take_turn(self, decide: Callable[[], object], record: Callable[[], object]) -> int:
         """A step with what comes before and after it; gives the moment of its end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,15 @@ ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  
 PACE = np.dtype(
     [(name, np.int64 if isinstance(one, int) else np.float64) for name, one in ANY_PACE._asdict().items()], align=True
 )
+
+
+def group_of(config: Any) -> int:
+    """How many records of a memory belong to one step: the next of the same copy lies so many places further.
+
+    They are those of all copies; of collectors that run free, each brings those of its own.
+    """
+    free = config.collectors is not None and config.collect_mode == "free"
+    return config.num_envs // config.collectors if free else config.num_envs
 
 
 def progress_at(step, pace):

@@ -17,6 +17,7 @@ from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.settings.collecting import CollectingConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
 
@@ -54,7 +55,7 @@ def _target_update_interval(value: int, known: Known) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class OffPolicyConfig(DeepConfig):
+class OffPolicyConfig(CollectingConfig):
     """The settings of learning from a memory. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
@@ -252,6 +253,7 @@ class OffPolicyAgent(DeepAgent):
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
+        check_collectors(config, self.source)
         work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
@@ -265,7 +267,8 @@ class OffPolicyAgent(DeepAgent):
         """Refuse to overlap where nothing would be gained."""
         if self.config.overlap and self.source.native is None:
             raise ValueError(
-                f"overlap is for compiled environments, and {self.source.id} steps in Python: leave it out"
+                f"overlap is for compiled environments, and {self.source.id} steps in Python: leave it out, or give it"
+                " collectors, which take its steps while updates run"
             )
         if self.config.overlap and device == "cpu" and self.is_native:
             raise ValueError(
@@ -285,6 +288,8 @@ class OffPolicyAgent(DeepAgent):
     def steps_of_iteration(self) -> int:
         """The steps that each copy takes in an iteration."""
         config = self.config
+        if config.collectors is not None and config.collect_mode == "free":  # then updates do not decide how long it is
+            return max(STEPS[config.device] // config.num_envs, 1)
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
         steps = max(STEPS[config.device], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
@@ -317,9 +322,10 @@ class OffPolicyAgent(DeepAgent):
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
         if self.is_native and config.device == "cpu":
+            from velocirl.learners.block.collected import CollectedReplay
             from velocirl.learners.block.replay import BlockReplay
 
-            return BlockReplay(task, self.steps_of_iteration)
+            return (BlockReplay if config.collectors is None else CollectedReplay)(task, self.steps_of_iteration)
         self._refuse()
         from velocirl.learners.batch.making import make_replay
 
@@ -347,6 +353,11 @@ class OffPolicyAgent(DeepAgent):
             raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')
         if config.buffer_file is not None:
             raise ValueError(f"buffer_file needs the native network: {native}; or leave it out, and reduce buffer_size")
+        if self.frames is not None and config.collectors is not None and config.collect_mode == "free":
+            raise ValueError(
+                f"{self.source.id} shows pictures that are stored frame by frame, one step of all copies after the"
+                ' other: give collect_mode="paced"'
+            )
         if config.device == "cuda" and (missing := no_cuda()) is not None:
             raise RuntimeError(
                 f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'

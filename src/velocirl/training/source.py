@@ -180,7 +180,7 @@ class Source:
             self.refuse_workers(workers)
             self.ready.begin_with(copy_seeds(seed, 1)[0])
             return self.ready
-        options = {"seed": copy_seeds(seed, num_envs), "copy": False, **self._made_with}
+        options = {"seed": copy_seeds(seed, num_envs), "copy": False, **self.made_with}
         if workers is None and (worthwhile := self._worthwhile_workers(num_envs)):
             with suppress(Exception):  # what cannot be had in other processes steps in this one
                 return make_host(self.makers, num_envs, worthwhile, **options)
@@ -227,7 +227,7 @@ class Source:
         if isinstance(environment, str) and environment.startswith(GYMNASIUM):
             self.id, self.makers = environment, environment.removeprefix(GYMNASIUM)
             self.params = self.own_params = keyword_arguments(self.id, self.params)
-            self._look(make_host(self.makers, 1, None, **self._made_with))
+            self._look(make_host(self.makers, 1, None, **self.made_with))
             self._hint()
         else:
             self.native = registry.find(environment)
@@ -241,7 +241,7 @@ class Source:
         self.makers = makers_of(environment)
         self.id = GIVEN + name_of(environment[0] if several else environment)
         self.num_envs = len(environment) if several else None
-        self._look(make_host(self.makers, 1, None, **self._made_with))
+        self._look(make_host(self.makers, 1, None, **self.made_with))
 
     def _take_ready(self, envs: VectorEnv) -> None:
         """Copies that are there; of those of Gymnasium's vectors more can be made, to evaluate."""
@@ -270,11 +270,11 @@ class Source:
         workers = min(available_cores(), num_envs, int(said) if said.isdecimal() else num_envs)
         if workers <= 1 or self.masked or self.own_threads or os.name != "posix" or not isinstance(self.given, str):
             return 0
-        here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self._made_with))
+        here = num_envs * _step_seconds(make_host(self.makers, 1, None, **self.made_with))
         return workers if here > WORTH * (here / workers + WORKERS_TAKE) else 0
 
     @property
-    def _made_with(self) -> Params:
+    def made_with(self) -> Params:
         """What copies to learn from are made with."""
         return {"preprocess": self.preprocess, **self.params}
 

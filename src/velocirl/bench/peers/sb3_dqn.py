@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
 from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
 from stable_baselines3.common.logger import Logger  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.vec_env import SubprocVecEnv  # pyright: ignore[reportMissingImports]
 
 RECORDS = 10_000
 
@@ -67,3 +68,17 @@ def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: 
     )  # fmt: skip
     learner.learn(2 * num_envs)
     return lambda: learner.learn(num_envs, reset_num_timesteps=False)
+
+
+def training_slowly(num_envs: int, batch_size: int, train_every: int, steps: int) -> Callable[[], object]:
+    """A call that takes so many steps of copies that pause in each, every one in a process of its own."""
+    from slow_cartpole import SlowCartPole  # beside this script
+
+    torch.set_num_threads(1)
+    learner = DQN(
+        "MlpPolicy", make_vec_env(SlowCartPole, n_envs=num_envs, seed=0, vec_env_cls=SubprocVecEnv), train_freq=1,
+        gradient_steps=num_envs // train_every, buffer_size=100_000, learning_starts=100, batch_size=batch_size,
+        target_update_interval=500, policy_kwargs={"net_arch": [64, 64]}, seed=0, device="cpu",
+    )  # fmt: skip
+    learner.learn(200)  # so that it learns from the first call on
+    return lambda: learner.learn(steps, reset_num_timesteps=False)

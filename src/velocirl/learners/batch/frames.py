@@ -95,6 +95,12 @@ class FrameMemory:
         self._send()
         self._see_ahead(0)
 
+    def break_off(self, which: slice) -> None:
+        """What some copies see from now on follows nothing that is remembered."""
+        age = self.device.fetch(self._store.age)
+        age[which] = 0
+        self.device.store(self._store.age, age)
+
     def _send(self) -> None:
         """What copies on the host see is sent to the device."""
         for send in self._senders:

@@ -20,7 +20,9 @@ from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.batch.steps import make_steps
+from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.counting.phases import add
+from velocirl.learners.learner import Report
 from velocirl.learners.pace import ANY_PACE, Pace, updates_due
 from velocirl.learners.task import Task
 
@@ -56,6 +58,18 @@ class BatchReplay(BatchLearner):
     def fleet(self) -> Any:
         """The copies, where they are compiled."""
         return getattr(self.steps, "fleet", None)
+
+    def gauges(self) -> dict[str, float]:
+        """What is known of collectors, where there are some, and how full the memory is then."""
+        if (collected := getattr(self.steps, "collected", None)) is None:
+            return {}
+        return {**collected.gauges(), "memory/fill": min(collected.processed / self.ring.capacity, 1.0)}
+
+    def take(self) -> None:
+        """Go on from the agent's own arrays; collectors do, too."""
+        super().take()
+        if (collected := getattr(self.steps, "collected", None)) is not None:
+            collected.change()
 
     def prepare(self) -> None:
         """Where the device has graphs: run everything once, record it, and go back to where it began."""
@@ -94,15 +108,21 @@ class BatchReplay(BatchLearner):
     def _take_rounds(self, pace: Pace, first: int) -> list[tuple[Any, ...]]:
         """All steps of an iteration and the updates that are due; gives moments of some of the rounds."""
         step, copies, mark = first, self.task.config.num_envs, self.device.mark
-        stride = stride_of(pace.rounds)
         laps: list[tuple[Any, ...]] = []
+        if not self.steps.by_rounds:
+            began = mark()
+            self.steps.run_free(self, pace, first)
+            return [(began, began, mark())]
+        stride = stride_of(pace.rounds)
         for t in range(pace.rounds):
             timed = t % stride == stride // 2
             before_step = mark() if timed else None
             self._take_step(step, pace)
             step += copies
             after_step = mark() if timed else None
-            self._learn(updates_due(step, copies, pace))
+            due = updates_due(step, copies, pace)
+            self._learn(due)
+            self.steps.learnt(due)
             if timed:
                 laps.append((before_step, after_step, mark()))
         return laps
@@ -114,6 +134,29 @@ class BatchReplay(BatchLearner):
             self._warm_up()
         else:
             self._step()
+
+    def improve(self, step: int, count: int) -> None:  # noqa: ARG002 - the device counts
+        """So many updates from what is remembered."""
+        self._learn(count)
+
+    def enter(self, batch: Batch, position: int) -> None:
+        """Remember a batch of collectors, the first of which is this iteration's so many-th transition."""
+        self.steps.enter(batch, position)
+
+    def drain(self) -> Report | None:
+        """Wait for the iteration that is under way; collectors rest."""
+        if (collected := getattr(self.steps, "collected", None)) is not None:
+            collected.pause()
+        return super().drain()
+
+    def iterate(self, schedule: Pace, steps: int) -> Report | None:
+        """Start an iteration; where that fails, collectors end."""
+        try:
+            return super().iterate(schedule, steps)
+        except BaseException:
+            if (collected := getattr(self.steps, "collected", None)) is not None:
+                collected.close()
+            raise
 
     def state(self) -> dict[str, Any]:
         """The memory, the networks and optimisers, the copies and every random stream."""

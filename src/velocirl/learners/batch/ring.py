@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.n_step import cut_off, follow, follow_costs
 from velocirl.buffers.prioritised import fraction, power
-from velocirl.buffers.records import LOST, drawn_type, narrow, narrow_type, transition_type
+from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED, drawn_type, narrow, narrow_type, transition_type
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
 from velocirl.buffers.sum_tree import CHILDREN, allocate_tree, find, leaf_of, sum_up, total_of
 from velocirl.engine import random
@@ -27,7 +27,7 @@ from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
 from velocirl.learners.batch.stored_rows import StoredRows
 from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
-from velocirl.learners.pace import PACE, beta_at, exploration_at
+from velocirl.learners.pace import PACE, beta_at, exploration_at, group_of
 from velocirl.learners.task import Task
 
 EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
@@ -181,6 +181,7 @@ class BatchRing:
     def __init__(self, device: Any, task: Task, clock: Clock) -> None:
         config = task.config
         self.device, self._config, self._reads_costs = device, config, task.reads_costs
+        self._group = group_of(config)
         copies, batch, zeros = config.num_envs, config.effective_batch_size, device.zeros
         self.capacity = max(config.buffer_size // copies, 1) * copies
         if self.capacity > MOST_ROWS:
@@ -221,8 +222,7 @@ class BatchRing:
     def _bind(self) -> None:
         launch, places, drawn = self.device.launch, self.seen, self.drawn
         config, clock = self._config, self.seen_timing.clock
-        copies, batch = config.num_envs, config.effective_batch_size
-        extent = self.extent
+        copies, batch, extent = self._group, config.effective_batch_size, self.extent
         self._begin = launch([Work(begin_iteration, (self.timing,))], 1)
         self._advance = launch([Work(advance, (self.places, self.timing, extent))], 1)
         costs = [Work(find_costs, (places, drawn, extent))] if self._reads_costs else []
@@ -252,7 +252,7 @@ class BatchRing:
         """The sizes of drawing."""
         config = self._config
         numbers = config.n_step, float(config.gamma), float(config.priority_alpha)
-        return Extent(config.num_envs, config.effective_batch_size, self.capacity, *numbers)
+        return Extent(self._group, config.effective_batch_size, self.capacity, *numbers)
 
     @property
     def _levels(self) -> range:
@@ -285,9 +285,28 @@ class BatchRing:
 
     def receive(self, send: Callable[[Any], None]) -> None:
         """Let a group that comes from the host be sent to its place."""
-        copies = self._config.num_envs
-        send(self.rows[self._place : self._place + copies])
-        self._place = (self._place + copies) % self.capacity
+        send(self.rows[self._place : self._place + self._group])
+        self._place = (self._place + self._group) % self.capacity
+
+    def break_off(self, which: slice) -> None:
+        """The episodes of some copies were broken off after their newest steps; frames that followed are not there."""
+        counts, copies = self.device.fetch(self.counts), self._group
+        if counts[FILLED] == 0:
+            return
+        first = int(counts[PLACE] - copies) % self.capacity
+        newest, own = self.rows[first : first + copies], np.arange(copies)[which]
+        group = self.device.fetch(newest)
+        own = own[group["ended"][own] == GOES_ON]
+        group["ended"][own] = TRUNCATED if self.frames is None else LOST
+        self.device.copy(newest, group)
+        if self.frames is not None:
+            self.frames.break_off(which)
+            if self.prioritised:  # what is lost is not drawn
+                tree = self.device.fetch(self.tree)
+                tree.reshape(-1)[first + own] = 0.0
+                self.device.store(self.tree, tree)
+                for level, add_up in self._sum_all:
+                    add_up(level)
 
     def draw(self) -> None:
         """Draw a batch."""
@@ -326,7 +345,7 @@ class BatchRing:
     def load_state(self, state: Mapping[str, NDArray[Any]], *, episodes_begin: bool) -> None:
         """Go on from a state; where new episodes begin, those of before are cut off."""
         counts = state["memory.counts"].copy()
-        total, filled, copies = int(counts[TOTAL]), int(counts[FILLED]), self._config.num_envs
+        total, filled, copies = int(counts[TOTAL]), int(counts[FILLED]), self._group
         if counts[:TOTAL].tolist() != [total % self.capacity, min(total, self.capacity)] or total % copies:
             raise ValueError(
                 f"the memory of the state is not one of {self.capacity} transitions: give the same buffer_size and"

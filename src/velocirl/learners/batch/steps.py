@@ -14,6 +14,7 @@ from velocirl.engine.compiler.columns import Ringed, Shared
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, random_action
+from velocirl.learners.batch.collected_steps import CollectedSteps
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, remembering
@@ -79,6 +80,7 @@ class FleetSteps:
     """Steps of a fleet that lives on the networks' own device: a pass of the network and one launch."""
 
     in_kernels, on_host = True, False
+    by_rounds = True  # whether each round is followed by the updates that are due
     fleet: Any
 
     def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
@@ -121,6 +123,9 @@ class FleetSteps:
 
     def explore(self, step: int, pace: Pace) -> None:
         """How much is explored is known on the device."""
+
+    def learnt(self, updates: int) -> None:
+        """Nobody waits for updates."""
 
     def warm_up(self) -> None:
         """One step by random actions."""
@@ -190,17 +195,18 @@ class HostSteps:
     """Steps of Gymnasium's environments in Python; each group of records is sent to the memory once."""
 
     in_kernels, on_host = False, True
+    by_rounds = True
 
     def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
         config, copies = task.config, task.config.num_envs
         self.device, self._ring, self._network = device, ring, network
         self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
-        self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
+        self.host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         host = device.on_host()
         self._group, counts = np.zeros(copies, ring.rows.dtype), np.zeros(3, np.int64)
         self._clock, self._exploration = np.zeros(1, np.int64), host.zeros(1)
-        self._parts = parts = Stepping(
-            task, host, self._host.arrays, self._network.outputs, most_steps, self._group, counts, self._clock,
+        self.parts = parts = Stepping(
+            task, host, self.host.arrays, self._network.outputs, most_steps, self._group, counts, self._clock,
             self._exploration,
         )  # fmt: skip
         self.log, self.reported, launch = parts.log, parts.reported, host.launch
@@ -208,7 +214,7 @@ class HostSteps:
         self._read, self._send_inputs = device.mirror(parts.inputs)
         self._look = launch(parts.look, copies)
         if ring.frames is not None:
-            ring.bind_frames(self._host.arrays.observation, self._host.arrays.final, on_host=True)
+            ring.bind_frames(self.host.arrays.observation, self.host.arrays.final, on_host=True)
             self._read = ring.frames.inputs
         self._draw = launch([parts.draw, parts.command], copies)
         self._act = launch([parts.check, parts.act, parts.command], copies)
@@ -216,7 +222,7 @@ class HostSteps:
 
     def begin(self) -> None:
         """Before the first step of an iteration."""
-        self._host.begin()
+        self.host.begin()
         self._clock[:] = 0
         self.device.on_host().fill(self.log.ends, -1)
         self.device.on_host().fill(self.log.fault, 0)
@@ -240,23 +246,26 @@ class HostSteps:
         if self._ring.frames is None:
             self._send_inputs()
         made, _ = self._network.forward(self._read)
-        self.device.on_host().copy(self._parts.outputs, made)
+        self.device.on_host().copy(self.parts.outputs, made)
         self._act(0)
         self._go_on()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The random streams of actions; what Gymnasium's environments are in the middle of cannot be saved."""
         fetch = self.device.on_host().fetch
-        return {"policy.rng": fetch(self._parts.rng), "policy.noise": fetch(self._parts.noise)}
+        return {"policy.rng": fetch(self.parts.rng), "policy.noise": fetch(self.parts.noise)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
-        self._parts.rng[:] = state["policy.rng"]
-        self.device.on_host().fill(self._parts.noise, 0.0)
-        self._host.begin_anew(int(self._parts.rng[0, 0] >> np.uint64(33)))
+        self.parts.rng[:] = state["policy.rng"]
+        self.device.on_host().fill(self.parts.noise, 0.0)
+        self.host.begin_anew(int(self.parts.rng[0, 0] >> np.uint64(33)))
+
+    def learnt(self, updates: int) -> None:
+        """Nobody waits for updates."""
 
     def _go_on(self) -> None:
-        self._host.step()
+        self.host.step()
         self._remember(0)
         self._ring.receive(self._send_group)
         self._ring.advance()
@@ -265,6 +274,8 @@ class HostSteps:
 
 def make_steps(task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> Any:
     """The steps of a task's copies, wherever these are, by the actions of a network."""
+    if task.config.collectors is not None:
+        return CollectedSteps(task, device, network, ring, most_steps)
     if task.source.native is not None:
         return FleetSteps(task, device, network, ring, most_steps)
     make = TensorSteps if device.steps_itself(task.source) else HostSteps

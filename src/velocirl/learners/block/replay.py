@@ -5,7 +5,7 @@ Thread 0 steps the copies, remembers and draws the batches; the others wait unti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,25 +20,16 @@ from velocirl.buffers.records import drawn_type, narrow, transition_type
 from velocirl.buffers.replay import Selection
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
-from velocirl.engine.compiler.columns import Indexed, Local, Ringed, Shared
+from velocirl.engine.compiler.columns import Indexed
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.saved import named, within
-from velocirl.engine.targets.indexing import index_loop, row_loop
-from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.block.driver import FAULT, driver_translator
-from velocirl.learners.block.networks import BlockNetworks, forward_unit
+from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.block.stepping import (
-    ACT,
     ADVANCE,
-    CHECK,
-    COMMAND,
     DRAW,
     ENTER,
-    FORWARD,
-    LOOK,
-    RANDOM,
-    REMEMBER,
     REVISE,
     UNITS,
     Stepping,
@@ -53,7 +44,7 @@ from velocirl.learners.block.stepping import (
     revising,
     run_fleet,
 )  # fmt: skip
-from velocirl.learners.commands import command_for
+from velocirl.learners.block.steps import Course, step_units
 from velocirl.learners.counting.counters import TIMED, Meter, clear, read
 from velocirl.learners.counting.phases import (
     BUFFER,
@@ -67,16 +58,15 @@ from velocirl.learners.counting.phases import (
     add,
     add_parts,
 )  # fmt: skip
-from velocirl.learners.counting.reporting import Endings, latest, remembering
-from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.counting.reporting import latest
+from velocirl.learners.experience import of_fleet
 from velocirl.learners.faults import check_faults, check_update
 from velocirl.learners.frames import room_of
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import PACE, Pace, updates_due
-from velocirl.learners.recording import Log, Ring, Sight, look
+from velocirl.learners.pace import PACE, Pace, group_of, updates_due
+from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
-from velocirl.networks.mlp import ROWS
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.vector.native import FleetVectorEnv
 
@@ -99,7 +89,7 @@ class BlockReplay:
         config = task.config
         self.task, self.phases, self._recent = task, task.phases, task.recent
         copies, threads = config.num_envs, config.threads
-        self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
+        self.envs = self._make_copies()
         self._meter = Meter(self.phases, "rollout", self._count)
         self._rng = random.streams(task.seeds.policy, copies)
         batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
@@ -122,8 +112,7 @@ class BlockReplay:
         for job in self.program.jobs:
             job["batch"], job["begins"], job["weight"] = batch, 1, batch
         self._connect()
-        if self._host is None:
-            self.envs.reset()
+        self._begin()
         self.take()
 
     @property
@@ -186,8 +175,9 @@ class BlockReplay:
         """The memory, the networks and optimisers, the copies and every random stream."""
         rows = self.buffer.rows[: len(self.buffer)]  # as they lie: a checkpoint writes the new ones only
         memory = named("memory", {"rows": rows, **self.buffer.bookkeeping()})
+        experience = self._experience_state()
         own = {name: array.copy() for name, array in self._arrays().items()}
-        return {**own, **memory, **self._experience_state()}
+        return {**own, **memory, **experience}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
@@ -243,19 +233,11 @@ class BlockReplay:
 
     def _connect(self) -> None:
         """Bind the units of a step, of a batch, and the drivers that call them."""
-        task, config = self.task, self.task.config
+        config = self.task.config
         self._host: HostExperience | None = None
-        if isinstance(self.envs, FleetVectorEnv):
-            experience = of_fleet(self.envs.copies)
-        else:
-            self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
-            experience = self._host.arrays
-        units = self._step_units(experience)
+        units = self._step_units()
         selection, book = self.buffer.selection(config.effective_batch_size)
         units |= self._batch_units(selection, book)
-        if self._host is None:
-            target: Any = self.envs.target
-            units[ADVANCE] = target.advance_unit
         table = np.zeros(UNITS, np.int64)
         for which, unit in units.items():
             table[which] = unit.frame
@@ -268,10 +250,33 @@ class BlockReplay:
             return bind_unit(driver, arguments, translator, disjoint=False)
 
         self._bind_learning = lambda: [bind(learn_only, *pair) for pair in pairs]
+        self._bind_steps(bind, pairs)
+
+    def _make_copies(self) -> Any:
+        """The copies to learn from."""
+        task, config = self.task, self.task.config
+        return task.source.make_copies(config.num_envs, seed=task.seeds.environment, threads=1, workers=config.workers)
+
+    def _step_units(self) -> dict[int, BoundUnit]:
+        """The units of a step of all copies, which are a fleet or environments of Gymnasium's."""
+        task = self.task
+        course = Course(
+            self.buffer.rows, self.buffer.counts, self._rng, self._noise, self._clock, self._exploration, self._log,
+            self._reported,
+        )  # fmt: skip
+        if isinstance(self.envs, FleetVectorEnv):
+            target: Any = self.envs.target
+            return {**step_units(task, self.networks, of_fleet(self.envs.copies), course), ADVANCE: target.advance_unit}
+        self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
+        return step_units(task, self.networks, self._host.arrays, course)
+
+    def _bind_steps(self, bind: Callable[..., BoundUnit], pairs: list[tuple[Any, Stepping]]) -> None:
+        """Bind what an iteration calls."""
         if self._host is None:
             self._drivers = [bind(run_fleet, *pair) for pair in pairs]
         else:
-            self._decide, self._record = bind(decide_only, crews[0]), bind(record_only, crews[0])
+            stepping = pairs[0][1]
+            self._decide, self._record = bind(decide_only, stepping), bind(record_only, stepping)
             self._drivers = self._learning_drivers
 
     @cached_property
@@ -284,7 +289,7 @@ class BlockReplay:
             update=unit.frame,
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
-            copies=self.task.config.num_envs,
+            copies=group_of(self.task.config),
             clock=self._clock,
             exploration=self._exploration,
             beta=self._beta,
@@ -292,57 +297,21 @@ class BlockReplay:
             pace=self._pace,
         )
 
-    def _step_units(self, experience: Experience) -> dict[int, BoundUnit]:
-        task, networks, buffer = self.task, self.networks, self.buffer
-        work = networks.own_work(task.acting, 0)
-        inputs = work.values[: ROWS * networks.input_row(task.acting)].reshape(ROWS, -1)[:, : task.encoding.inputs]
-        centre = np.zeros(task.encoding.inputs, np.float32)  # nothing is normalised
-        sight = Sight(experience.observation, experience.final, task.encoding.table, centre, centre)
-        stored = narrow(buffer.rows)
-        ring = Ring(
-            rows=stored,
-            observations=buffer.rows["observation"],
-            next_observations=buffer.rows["next_observation"],
-            counts=buffer.counts,
-            noise=self._noise,
-            mask=experience.mask,
-            clock=self._clock,
-        )
-        known = {
-            task.acting: Local(work.output),
-            "row": Ringed(stored, buffer.counts),
-            "mask": experience.mask,
-            "rng": self._rng,
-            "exploration": Shared(self._exploration),
-            "noise": self._noise,
-            "settings": Shared(task.settings),
-        }
-        columns = tuple(known[name] for name in task.act.arguments)
-        command, table = command_for(task.source.action_space)
-        plan = networks.network(task.acting).plan
-        bind, functions = networks.bind, networks.functions(task.acting)
-        record_step, more = remembering(task.reporting, Endings(experience.final_state, self._reported))
-        random_columns = known["row"], known["mask"], known["rng"]
-        return {
-            LOOK: bind(index_loop(look), sight, inputs, ring, self._log),
-            RANDOM: bind(row_loop(random_action, task.head), *random_columns),
-            FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
-            CHECK: bind(index_loop(check_output), work.output, self._log, self._clock),
-            ACT: bind(row_loop(task.act.function, task.head if task.act.takes_head else None), *columns),
-            COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
-            REMEMBER: bind(index_loop(record_step), sight, experience.told, ring, self._log, *more),
-        }
-
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
         chosen = book, buffer.counts
         find_costs = drawn_costs if self.task.reads_costs else no_costs
-        follows = narrow(buffer.rows), config.num_envs, config.n_step, float(config.gamma), self.batch
+        follows = narrow(buffer.rows), group_of(config), config.n_step, float(config.gamma), self.batch
         return {
             ENTER: bind(entering(selection.enter), *chosen),
             DRAW: bind(drawing(selection.draw, find_costs), *chosen, buffer.rng, self._beta, *follows, self.drawn),
             REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
         }
+
+    def _begin(self) -> None:
+        """Let the first episodes begin; those of Gymnasium's do with the first step."""
+        if self._host is None:
+            self.envs.reset()
 
     def _run(self, first: int, pace: Pace) -> None:
         if self._host is None:

@@ -73,8 +73,13 @@ def decide(stepping, step, t):
 
 def record(stepping):
     """Complete the records of a step."""
+    call(stepping, REMEMBER, 0, stepping.copies)
+    enter(stepping)
+
+
+def enter(stepping):
+    """Let the records of a step, which are complete, be ones to learn from."""
     first, copies = stepping.counts[0], stepping.copies
-    call(stepping, REMEMBER, 0, copies)
     written(stepping.counts, stepping.capacity, copies)
     call(stepping, ENTER, first, first + copies)
 
@@ -145,6 +150,13 @@ def decide_only(arguments, first, stop, place):  # noqa: ARG001
 def record_only(arguments, first, stop, place):  # noqa: ARG001
     """The side of a step that comes after the environment's."""
     record(arguments[0])
+    return 0
+
+
+def enter_only(arguments, first, stop, place):  # noqa: ARG001
+    """The records of `stop` steps were written by somebody else, from the next place on."""
+    for _ in range(stop):
+        enter(arguments[0])
     return 0
 
 

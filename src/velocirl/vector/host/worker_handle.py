@@ -25,6 +25,11 @@ from velocirl.vector.host.copies import Preparing, Source
 from velocirl.vector.host.worker_process import CLOSE, DONE, FAILED, GRACE, LENGTH, write_message
 from velocirl.vector.preprocessing import wrappers
 
+# Workers share the cores among themselves: none may start a thread for each core in every library that it loads.
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)
+
 
 class WorkerError(RuntimeError):
     """A worker did not answer: its environment raised (then it is `alive`), or it ended, or it ran out of time."""
@@ -109,6 +114,7 @@ class WorkerHandle:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", worker_process.__file__, *arguments, *([module] if module else [])],
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, **ONE_THREAD},
                 pass_fds=(command_end, reply_end, memory),
             )
         except BaseException:
@@ -133,6 +139,11 @@ class WorkerHandle:
     def alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None
+
+    @property
+    def process(self) -> int:
+        """The number of the process, as the system counts."""
+        return self._process.pid
 
     def fileno(self) -> int:
         """The descriptor at which a reply can be waited for."""

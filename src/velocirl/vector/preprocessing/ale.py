@@ -70,6 +70,7 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         seed: Seeds = None,
         copy: bool = True,
         limit: int | None = None,
+        threads: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(source, num_envs, seed, AutoresetMode.SAME_STEP, copy, infos=False, arguments=arguments)
@@ -81,7 +82,7 @@ class ALEVectorEnv(HostInterface, VectorEnv):
             given[FRAME_LIMIT] = min(limit * switches.skip, given.get(FRAME_LIMIT, limit * switches.skip))
         self._ale = AtariVectorEnv(
             num_envs=self.num_envs,
-            num_threads=min(self.num_envs, available_cores()),
+            num_threads=min(self.num_envs, threads or available_cores()),
             autoreset_mode=AutoresetMode.SAME_STEP,
             img_height=switches.size,
             img_width=switches.size,

@@ -37,7 +37,9 @@ def preparation(source: Source, arguments: dict[str, Any], switches: Atari) -> t
 
 def steps_in_ale(source: Source, options: dict[str, Any], switches: Atari) -> bool:
     """Whether copies with these options step in ALE's own vector environment, which gives all pictures a size."""
-    arguments = {name: value for name, value in options.items() if name not in {*IN_ALE, "seed", "copy", LIMIT}}
+    arguments = {
+        name: value for name, value in options.items() if name not in {*IN_ALE, "seed", "copy", "threads", LIMIT}
+    }
     alike = all(options.get(name, values[0]) in values for name, values in IN_ALE.items())
     return alike and switches.size > 0 and has_vector(source, arguments)
 

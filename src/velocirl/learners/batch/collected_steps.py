@@ -1,0 +1,108 @@
+"""Steps that collectors took, as a learner of whole batches takes them: each round is sent to the memory once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.learners.batch.ring import BatchRing
+from velocirl.learners.collectors.collected import Collected
+from velocirl.learners.collectors.consolidating import Batch
+from velocirl.learners.collectors.content import to_bytes
+from velocirl.learners.collectors.free import FreeRun, Memory
+from velocirl.learners.pace import Pace, group_of
+from velocirl.learners.recording import Log
+from velocirl.learners.task import Task
+
+
+class CollectedSteps:
+    """What collectors bring, in the place of steps that are taken here."""
+
+    in_kernels = False
+
+    def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
+        self.device, self._ring, self._network = device, ring, network
+        copies, host = task.config.num_envs, device.on_host()
+        ends = 1, most_steps, copies
+        zeros = host.zeros
+        self.log = Log(
+            zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
+        )
+        self.reported = zeros(task.report_rows, *ends)
+        self._written = Log(*(np.asarray(one) for one in self.log)), np.asarray(self.reported)
+        self._group = np.zeros(group_of(task.config), ring.rows.dtype)
+        self._send_group = device.sending(self._group)
+        size = 0 if task.frames is None else task.frames.stack * task.frames.size
+        self._seen, self._final = np.zeros((copies, size), np.uint8), np.zeros((copies, size), np.uint8)
+        if ring.frames is not None:
+            ring.bind_frames(self._seen, self._final, on_host=True)
+        self.collected = Collected(task, ring.rows.dtype, self._weights)
+        self.collected.start()
+        self.by_rounds = self.collected.paced
+        self._free = FreeRun(self.collected)
+        self._begun, self._t, self._first, self._copies = False, 0, 0, copies
+
+    def begin(self) -> None:
+        """Before the first step of an iteration."""
+        self.device.on_host().fill(self.log.ends, -1)
+        self._begun, self._t = False, 0
+
+    def explore(self, step: int, pace: Pace) -> None:
+        """How much is explored, collectors know by the pace of the iteration."""
+        if not self._begun:
+            self._begun, self._first = True, step
+            self.collected.begin(pace, step)
+
+    def step(self) -> None:
+        """Take a round of all collectors."""
+        ring, collected = self._ring, self.collected
+        broken = collected.take(self._t, self._first, self._group, *self._written)
+        for which in broken:
+            ring.break_off(which)
+        if ring.frames is not None:
+            if broken:
+                collected.show_first(broken, self._seen)
+                ring.frames.begin()
+            collected.show(self._seen, self._final)
+        ring.receive(self._send_group)
+        ring.advance()
+        self._t += 1
+
+    warm_up = step
+
+    def run_free(self, memory: Memory, pace: Pace, first: int) -> None:
+        """An iteration whose collectors run free."""
+        self._free.run(memory, pace, first, pace.rounds * self._copies)
+
+    def enter(self, batch: Batch, position: int) -> None:
+        """Send a batch to the memory."""
+        places = len(self._group)
+        for begin in range(0, len(batch.rows), places):
+            self._group[:] = batch.rows[begin : begin + places]
+            self._ring.receive(self._send_group)
+            self._ring.advance()
+        batch.log(position, *self._written)
+
+    def learnt(self, updates: int) -> None:
+        """After so many updates that were due, collectors may go on."""
+        self.collected.learnt(updates)
+
+    def change(self) -> None:
+        """Something else than an update changed the weights."""
+        self.collected.change()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The random streams of actions; what Gymnasium's environments are in the middle of cannot be saved."""
+        rng, noise = self.collected.streams
+        return {"policy.rng": rng, "policy.noise": noise}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
+        self.collected.begin_anew(state["policy.rng"])
+
+    def _weights(self) -> NDArray[np.uint8]:
+        network = self._network
+        return to_bytes(network.to_host(), network.buffers() if network.takes_statistics else {})

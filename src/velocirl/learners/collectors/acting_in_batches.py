@@ -1,0 +1,110 @@
+"""How a collector acts by a torch module, or in plain Python: by the steps of a learner of whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from velocirl.learners.batch.devices.device import PythonDevice
+from velocirl.learners.batch.steps import HostSteps
+from velocirl.learners.collectors.content import from_bytes
+from velocirl.learners.collectors.ring import Ring
+from velocirl.learners.pace import PACE, Pace
+from velocirl.learners.recording import Log
+from velocirl.learners.task import Task
+
+
+class Pictures:
+    """What a network reads of pictures, of which the ring gets all that is seen; see `batch.frames.FrameMemory`."""
+
+    def __init__(self, device: Any, task: Task) -> None:
+        self._device, self._factor = device, np.float32(task.encoding.table[0]["factor"])
+        self.inputs = device.zeros(task.config.num_envs, task.encoding.inputs)
+
+    def begin(self) -> None:
+        """Read what is seen."""
+        self._device.store(self.inputs, self.observation.astype(np.float32) * self._factor)
+
+    def bind(self, observation: Any, final: Any) -> None:
+        """What is seen lies in these arrays."""
+        self.observation, self.final = observation, final
+
+
+class SlotWriter:
+    """The ring of a collector as steps write to one."""
+
+    def __init__(self, device: Any, task: Task, ring: Ring) -> None:
+        self._ring, self.rows = ring, ring.rows
+        self.frames = None if task.frames is None else Pictures(device, task)
+
+    def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:  # noqa: ARG002 - it always is
+        """Let pictures come from these arrays."""
+        assert self.frames is not None  # noqa: S101 - only then it is called
+        self.frames.bind(observation, final)
+
+    def receive(self, send: Callable[[Any], None]) -> None:
+        """Let a round be sent to the ring's own slot."""
+        ring = self._ring
+        own = ring.round(ring.slot)
+        send(ring.rows[own])
+        if self.frames is not None:
+            ring.seen[own], ring.finals[own] = self.frames.observation, self.frames.final
+
+    def advance(self) -> None:
+        """The round is not given away before it is complete."""
+
+
+class BatchActing:
+    """Acts by a network that is no native one, on one thread, or by plain Python."""
+
+    def __init__(self, task: Task, ring: Ring) -> None:
+        self._ring, self.pace = ring, np.zeros(1, PACE)
+        device = self._device = _device(task)
+        self._network = device.make_network(task.built[task.acting], None)
+        self._writer = SlotWriter(device, task, ring)
+        self._steps = HostSteps(task, device, self._network, self._writer, 1)  # pyright: ignore[reportArgumentType]
+        self.host = self._steps.host
+        parts = self._steps.parts
+        self._log = Log(*(np.asarray(one) for one in parts.log))
+        self._reported, self._rng, self._noise = (np.asarray(one) for one in (parts.reported, parts.rng, parts.noise))
+
+    @property
+    def envs(self) -> Any:
+        """The environments."""
+        return self._steps.envs
+
+    def take(self, content: Any) -> None:
+        """Act with these weights from now on."""
+        network = self._network
+        buffers = network.buffers() if network.takes_statistics else {}
+        parameters, kept = from_bytes(content, network.num_parameters, buffers)
+        network.parameters_from(parameters)
+        if kept:
+            network.load_buffers(kept)
+
+    def step(self, step: int) -> None:
+        """A step of all copies into the ring's own slot, at which the run has taken `step` steps."""
+        ring, steps, pace = self._ring, self._steps, Pace(*self.pace[0].item())
+        if self.host.begin() and self._writer.frames is not None:
+            ring.firsts[:] = self.host.arrays.observation
+        self._rng[...], self._noise[...] = ring.rng, ring.noise
+        with self._device.at_work():
+            steps.begin()
+            steps.explore(step, pace)
+            (steps.warm_up if step < pace.learning_starts else steps.step)()
+        ring.rng[...], ring.noise[...] = self._rng, self._noise
+        slot = ring.slot
+        for own, made in zip(ring.log[:3], self._log[:3], strict=True):
+            own[0, slot] = made[0, 0]
+        ring.log.fault[:] = self._log.fault
+        ring.reported[:, 0, slot] = self._reported[:, 0, 0]
+
+
+def _device(task: Task) -> Any:
+    if task.config.device == "python":
+        return PythonDevice()
+    from velocirl.learners.batch.devices.torch_device import TorchCPUDevice  # needs torch
+
+    return TorchCPUDevice(1)

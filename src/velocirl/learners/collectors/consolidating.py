@@ -1,0 +1,123 @@
+"""The thread that consolidates what free collectors bring: runs of rounds, of one collector each, become batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import GOES_ON, TRUNCATED
+from velocirl.learners.collectors.ring import Ring
+from velocirl.learners.recording import Log
+
+LEAST = 1000  # transitions of a batch, unless they take too long to come
+LONGEST = 0.25  # seconds until a batch is handed over as it is
+WAITING = 4  # batches that wait for the learner at most; what comes then waits in the rings
+NAP = 1e-3  # seconds, where there is nothing to do
+
+
+class Batch(NamedTuple):
+    """Consecutive rounds of one collector, and what was logged of them; a row for each transition."""
+
+    rows: NDArray[Any]
+    ended: NDArray[np.bool_]
+    returns: NDArray[np.float32]
+    lengths: NDArray[np.int32]
+    reported: NDArray[np.float32]  # (fields, rows)
+    faults: NDArray[np.int32]  # (copies,) what the collector's copies met, or 0,
+    first: int  # and the number of the first of these copies
+
+    def parted(self, count: int) -> tuple[Batch, Batch]:
+        """The first so many transitions, and the others."""
+        arrays = self[:4]
+        first, rest = (part[:count] for part in arrays), (part[count:] for part in arrays)
+        tail = self.faults, self.first
+        return Batch(*first, self.reported[:, :count], *tail), Batch(*rest, self.reported[:, count:], *tail)
+
+    def log(self, position: int, log: Log, reported: NDArray[Any]) -> None:
+        """Log the episodes that ended: from the so many-th transition of an iteration on."""
+        own = slice(position, position + len(self.rows))
+        ends, returns, lengths = (one.reshape(-1) for one in log[:3])
+        ends[own] = np.where(self.ended, np.arange(own.start, own.stop), -1)
+        returns[own], lengths[own] = self.returns, self.lengths
+        reported.reshape(len(reported), ends.size)[:, own] = self.reported
+
+
+def rounds_of_batch(copies: int) -> int:
+    """The rounds of so many copies that make a batch."""
+    return -(-LEAST // copies)
+
+
+def gather(ring: Ring, rounds: int, first_copy: int) -> Batch:
+    """The oldest rounds of a ring as a batch.
+
+    What follows the last of them lies elsewhere in the memory, and so does what follows a round that was dropped: there
+    episodes are cut off, so that returns over several steps end there.
+    """
+    slots, copies = ring.waiting(rounds), ring.copies
+    places = (slots[:, None] * copies + np.arange(copies)).reshape(-1)
+    rows, log = ring.rows[places], ring.log
+    last = np.append(ring.breaks[slots[1:]], True)
+    ended = rows["ended"].reshape(len(slots), copies)
+    ended[last] = np.where(ended[last] == GOES_ON, TRUNCATED, ended[last])
+    over, returns, lengths = (one[0, slots].reshape(-1) for one in (log.ends, log.returns, log.lengths))
+    reported = ring.reported[:, 0, slots].reshape(len(ring.reported), len(places))
+    batch = Batch(rows, over >= 0, returns, lengths, reported, ring.faults[slots].max(0), first_copy)
+    ring.take(len(slots))
+    return batch
+
+
+class Consolidator:
+    """Empties the rings into batches, beside the learner; the thread ends with its owner."""
+
+    def __init__(self, rings: Sequence[Ring]) -> None:
+        self._batches: deque[Batch] = deque()  # appended to by the thread, popped from by the learner
+        self._over, self._failures = threading.Event(), []
+        work = rings, rounds_of_batch(rings[0].copies), self._batches, self._over, self._failures
+        self._thread = threading.Thread(target=_consolidate, args=work, name="velocirl-consolidating", daemon=True)
+        self._thread.start()
+
+    _failures: list[Exception]
+
+    def __len__(self) -> int:
+        """How many batches wait; what the thread raised is raised here."""
+        if self._failures:
+            raise self._failures[0]
+        return len(self._batches)
+
+    def next(self) -> Batch | None:
+        """The oldest batch that waits, if one does."""
+        return self._batches.popleft() if len(self) else None
+
+    def close(self) -> None:
+        """End the thread."""
+        self._over.set()
+        self._thread.join()
+
+
+def _consolidate(
+    rings: Sequence[Ring], rounds: int, batches: deque[Batch], over: threading.Event, failures: list[Exception]
+) -> None:
+    """What the thread does; it knows nothing of its owner, which could not end it otherwise."""
+    try:
+        _empty(rings, rounds, batches, over)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the learner is told
+        failures.append(error)
+
+
+def _empty(rings: Sequence[Ring], rounds: int, batches: deque[Batch], over: threading.Event) -> None:
+    taken = [time.monotonic()] * len(rings)
+    while not over.is_set():
+        idle = True
+        for number, ring in enumerate(rings):
+            waiting, now = len(ring), time.monotonic()
+            if len(batches) < WAITING and (waiting >= rounds or (waiting and now > taken[number] + LONGEST)):
+                batches.append(gather(ring, waiting, number * ring.copies))
+                taken[number], idle = now, False
+        if idle:
+            over.wait(NAP)

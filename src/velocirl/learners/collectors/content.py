@@ -1,0 +1,26 @@
+"""What weights are as bytes: the parameters of a network, and what a torch module keeps beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def to_bytes(parameters: NDArray[np.float32], buffers: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    """The parameters, and behind them the buffers in their order."""
+    parts = [parameters, *buffers.values()]
+    return np.frombuffer(b"".join(np.ascontiguousarray(part).tobytes() for part in parts), np.uint8)
+
+
+def from_bytes(
+    content: NDArray[np.uint8], parameters: int, buffers: Mapping[str, NDArray[Any]]
+) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+    """So many parameters, and buffers like these."""
+    start, found = 4 * parameters, {}
+    for name, like in buffers.items():
+        found[name] = np.frombuffer(content[start : start + like.nbytes].tobytes(), like.dtype).reshape(like.shape)
+        start += like.nbytes
+    return content[: 4 * parameters].view(np.float32), found
