@@ -191,9 +191,9 @@ def arriving(sent, k, newest, time):
 
     A day ago is the first of the four columns; a fraction of a day is that share of the goods a day later.
     """
-    arrived = newest + clipped(time, 0.0, 1.0) * (sent[k, 0] - newest)
-    for age in range(3):
-        arrived += clipped(time - 1.0 - age, 0.0, 1.0) * (sent[k, age + 1] - sent[k, age])
+    arrived = (1.0 - clipped(time, 0.0, 1.0)) * newest
+    for age in range(4):
+        arrived += (clipped(time - age, 0.0, 1.0) - clipped(time - age - 1.0, 0.0, 1.0)) * sent[k, age]
     for age in range(3):
         sent[k, 3 - age] = sent[k, 2 - age]
     sent[k, 0] = newest
