@@ -87,6 +87,9 @@ class ActionFilter:
         The fallback begins to remember where it takes over, so that it does not know of errors that are not its own.
         """
         count = len(starts)
+        if memory is None:
+            self._model.rewind()
+            self._model_of_candidates.rewind()
         remembered, acted = (None, np.zeros(count, np.bool_)) if memory is None else memory
         begins = starts | ~acted
         backup, remembered = predicted(self._fallback, observations, remembered, begins, deterministic)

@@ -62,7 +62,7 @@ class State:
     service: float32  # the share of demand that is served at once, smoothed over time
     phase: float32  # of the season
     day: int32
-    broken: int32  # days for which the factory still stands still
+    broken: float32  # days for which the factory still stands still
 
 
 @record
@@ -71,7 +71,7 @@ class Params:
     shipping_time: float32 = between(0.0, 4.0, default=2.0)  # d
     capacity: float32 = between(0.0, 200.0, default=100.0)  # pallets/d, of both products
     breakdown_rate: float32 = between(0.0, 1.0, default=0.0)  # 1/d
-    breakdown_time: int32 = between(1, 30, default=3)  # d
+    breakdown_time: float32 = between(1.0, 30.0, default=3.0)  # d
     demand_deviation: float32 = between(0.0, 1.0, default=0.25)  # as a share of the demand
     season: float32 = between(7.0, 1000.0, default=90.0)  # d
     season_amplitude: float32 = between(0.0, 0.9, default=0.3)
@@ -88,7 +88,7 @@ class Params:
 
 def reset(state, params, rng):
     state.phase = random.uniform(rng, 0.0, 2.0 * pi)
-    state.day, state.broken, state.service = 0, 0, 1.0
+    state.day, state.broken, state.service = 0, 0.0, 1.0
     level = season_level(state, params)
     for product in range(PRODUCTS):
         state.warehouse[product] = TOTAL_DEMAND[product] * random.uniform(rng, 2.0, 4.0)
@@ -118,9 +118,9 @@ def season_level(state, params):
 def make(state, params, action, rng):
     """Start what is wanted and can be made, and take in what is done; gives what that earns."""
     breaks = random.uniform(rng) < params.breakdown_rate
-    state.broken = params.breakdown_time if breaks else max(state.broken - 1, 0)
+    state.broken = params.breakdown_time if breaks else max(state.broken - 1.0, 0.0)
     first, second = clipped(action[0], 0.0, MOST_MADE[0]), clipped(action[1], 0.0, MOST_MADE[1])
-    share = 0.0 if state.broken > 0 else min(1.0, params.capacity / max(first + second, 1e-6))
+    share = 0.0 if state.broken > 0.0 else min(1.0, params.capacity / max(first + second, 1e-6))
     first, second = share * first, share * second
     done = arriving(state.started, 0, first, params.production_time)
     state.warehouse[0] = min(state.warehouse[0] + done, MOST_STOCK)
@@ -191,9 +191,9 @@ def arriving(sent, k, newest, time):
 
     A day ago is the first of the four columns; a fraction of a day is that share of the goods a day later.
     """
-    arrived = newest + clipped(time, 0.0, 1.0) * (sent[k, 0] - newest)
-    for age in range(3):
-        arrived += clipped(time - 1.0 - age, 0.0, 1.0) * (sent[k, age + 1] - sent[k, age])
+    arrived = (1.0 - clipped(time, 0.0, 1.0)) * newest
+    for age in range(4):
+        arrived += (clipped(time - age, 0.0, 1.0) - clipped(time - age - 1.0, 0.0, 1.0)) * sent[k, age]
     for age in range(3):
         sent[k, 3 - age] = sent[k, 2 - age]
     sent[k, 0] = newest
@@ -242,7 +242,7 @@ def owed(state, params):
 
 def draw(state, params, canvas):
     canvas.view(0.0, 6.0, -1.0, 3.0)
-    canvas.rectangle(0.2, 0.0, 1.2, 0.8, RED if state.broken > 0 else SLATE)
+    canvas.rectangle(0.2, 0.0, 1.2, 0.8, RED if state.broken > 0.0 else SLATE)
     for product, color in enumerate((TEAL, AMBER)):
         left = 1.6 + 0.4 * product
         canvas.rectangle(left, 0.0, left + 0.35, state.warehouse[product] / 100.0, color)

@@ -34,10 +34,15 @@ class Batch(NamedTuple):
 
     def parted(self, count: int) -> tuple[Batch, Batch]:
         """The first so many transitions, and the others."""
-        arrays = self[:4]
-        first, rest = (part[:count] for part in arrays), (part[count:] for part in arrays)
-        tail = self.faults, self.first
-        return Batch(*first, self.reported[:, :count], *tail), Batch(*rest, self.reported[:, count:], *tail)
+        parts = slice(0, count), slice(count, None)
+        first, rest = (
+            Batch(
+                self.rows[part], self.ended[part], self.returns[part], self.lengths[part], self.reported[:, part],
+                self.faults, self.first,
+            )
+            for part in parts
+        )  # fmt: skip
+        return first, rest
 
     def log(self, position: int, log: Log, reported: NDArray[Any]) -> None:
         """Log the episodes that ended: from the so many-th transition of an iteration on."""
