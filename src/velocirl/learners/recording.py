@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     truncated: Any  # (copies,)
     episode_return: Any  # (copies,) of the episode that ended last
     episode_length: Any  # (copies,)
-    costs: Any  # (copies, constraints) of the step; one unused column unless there are constraints
+    costs: Any  # (copies, constraints) of the step; of a fleet without constraints (1, 1)
     episode_costs: Any  # (copies, constraints) of the episode that ended last
 
 

@@ -42,8 +42,8 @@ class Copies(NamedTuple):
     episode_length: NDArray[Any]  # (copies,) of the episode that ended last
     final_state: NDArray[Any]  # (copies,) record at the end of that episode
     mask: NDArray[Any]  # (copies, choices) legal actions; one unused column unless the environment has a mask
-    violated: NDArray[Any]  # (copies,) the constraints that the last step violated, as bits
-    costs: NDArray[Any]  # (copies, constraints) of the last step; one unused column unless there are constraints
+    violated: NDArray[Any]  # (copies,) the constraints that the last step violated, as bits; without any, of length 1
+    costs: NDArray[Any]  # (copies, constraints) of the last step; without constraints (1, 1), as the next two
     cost_total: NDArray[Any]  # (copies, constraints) of the episode so far
     episode_costs: NDArray[Any]  # (copies, constraints) of the episode that ended last
     limit: int  # steps after which an episode is cut off; an argument, so that another limit compiles nothing
