@@ -7,8 +7,7 @@ from lag import plant
 from tank import tank
 
 import velocirl
-from velocirl.controllers.model import FleetModel, Outcome, Readings, mistaken
-from velocirl.controllers.mppi import judged
+from velocirl.controllers.model import FleetModel, Outcome, Readings, judged, mistaken
 
 
 def test_branches_go_on_from_the_states_of_their_plants():
@@ -36,9 +35,15 @@ def test_branches_of_one_plant_see_the_same_noise_and_plants_do_not():
     model = FleetModel(tank(), 4, device="python", seed=5)
     model.place(tank().state.rows(3, {"level": 1.0}), tank().params.rows(3, {"noise": 0.1}))
     model.step(np.zeros((12, 1)))
-    levels = model.observation[:, 0].reshape(3, 4)
+    levels = model.observation[:, 0].reshape(3, 4).copy()
     assert (levels == levels[:, :1]).all()
     assert len(set(levels[:, 0].tolist())) == 3
+    for rewinds in (False, True):  # the next look into the future has other noise, unless it is the first again
+        if rewinds:
+            model.rewind()
+        model.place(tank().state.rows(3, {"level": 1.0}), tank().params.rows(3, {"noise": 0.1}))
+        model.step(np.zeros((12, 1)))
+        assert (model.observation[:, 0].reshape(3, 4) == levels).all() == rewinds
 
 
 def outcome(alive, rewards, costs):

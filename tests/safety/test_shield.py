@@ -149,3 +149,48 @@ def test_hold_keeps_the_action():
     seen = at(envs, level=1.0, inflow=0.0)
     held = ActionFilter(envs, horizon=2, then="hold", device="python").filter(seen, [[4.0]], None, np.ones(1, bool))
     np.testing.assert_allclose(held.actions, [[1.0]])
+
+
+def test_a_margin_leaves_room():
+    # Weight may be 6, a level of 3; with 1 to spare a level of 2.5. The level's own limit is a parameter, 2.
+    envs = velocirl.make_vec(tank(controller=Constant([0.0])), 1, device="python")
+    seen = at(envs, level=1.0, inflow=0.0)
+    careful = ActionFilter(envs, margin={"weight": 1.0}, device="python")
+    np.testing.assert_allclose(careful.filter(seen, [[4.0]], None, np.ones(1, bool)).actions, [[1.5]])
+    careful = ActionFilter(envs, margin={"level": 0.5}, constraints=("level",), device="python")
+    np.testing.assert_allclose(careful.filter(seen, [[4.0]], None, np.ones(1, bool)).actions, [[0.5]])
+    assert envs.read(("params",))["params"]["highest"] == 2.0
+    for margin, says in (({"wight": 1.0}, "no constraint 'wight'"), ({"weight": -1.0}, "must be at least 0")):
+        with pytest.raises(ValueError, match=says):
+            ActionFilter(envs, margin=margin, device="python")
+
+
+def test_a_margin_is_what_keeps_a_noisy_plant_safe():
+    # Noise of 0.1 in each step: a shield without a margin lets the level come to 3 and is then surprised.
+    broken = []
+    for margin in ({}, {"weight": 0.9}):  # 4.5 deviations
+        envs = velocirl.make_vec(tank(controller=Constant([0.0])), 64, params={"noise": 0.1}, device="python", seed=0)
+        shield = ShieldedVectorEnv(envs, Constant([-2.0]), margin=margin, samples=0, device="python")
+        shield.reset(seed=0)
+        costs = [shield.step(np.full((64, 1), 2.0, np.float32))[4]["costs"][:, 2].sum() for _ in range(8)]
+        broken.append(sum(costs))
+    assert broken[0] > 5.0
+    assert broken[1] == 0.0
+
+
+@pytest.mark.slow
+def test_an_agent_that_trains_behind_a_shield_never_leaves_the_track():
+    envs = ShieldedVectorEnv(velocirl.make_vec(cart, 16, seed=0), horizon=HORIZON)
+    violations = []
+    inner = envs.env.step
+
+    def watched(actions):
+        taken = inner(actions)
+        violations.append(taken[4]["cost"].sum())
+        return taken
+
+    envs.env.step = watched
+    velocirl.PPO(envs, seed=0).learn(20_000)
+    assert len(violations) * 16 >= 20_000
+    assert sum(violations) == 0.0
+    assert envs.interventions.replaced > 0

@@ -37,6 +37,10 @@ class FleetModel:
         for name, rows in (("state", states), ("params", params)):
             self._spread(name, rows)
 
+    def rewind(self) -> None:
+        """Let branches see the same random numbers as in the beginning, so that the same again gives the same."""
+        self._placed = 0
+
     def begin(self, plants: int, params: Mapping[str, Any] | None = None) -> None:
         """Let so many plants begin an episode, all branches of one alike, and each time the same."""
         self._allot(plants, 0)
@@ -84,6 +88,22 @@ class Outcome(NamedTuple):
     alive: NDArray[np.bool_]  # (branches,) whether the episode was still going on before it
     reward: NDArray[np.float32]  # (branches,)
     costs: NDArray[np.float32]  # (branches, constraints)
+
+
+def judged(steps: list[Outcome], gamma: float = 1.0) -> NDArray[np.float64]:
+    """How good each branch is: its return, less the range of all returns for each constraint violated in a step.
+
+    A branch that ended early, or whose reward is no number, goes on with the worst reward of any branch, but nothing
+    better than 0, and with the costs of its last step: so an end is never a way out.
+    """
+    rewards = np.stack([step.reward for step in steps]).astype(np.float64)  # (steps, branches)
+    counts = np.stack([step.alive for step in steps]) & np.isfinite(rewards)
+    worst = min(0.0, float(rewards[counts].min())) if counts.any() else 0.0
+    costs = np.stack([step.costs.sum(axis=1) for step in steps])
+    for step in range(1, len(steps)):
+        costs[step] = np.where(steps[step].alive, costs[step], costs[step - 1])
+    returns = gamma ** np.arange(len(steps)) @ np.where(counts, rewards, worst)
+    return returns - costs.sum(axis=0) * (np.ptp(returns) + 1.0)
 
 
 class Readings:

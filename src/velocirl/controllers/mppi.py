@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from velocirl.controllers.controller import Controller
 from velocirl.controllers.layout import Layout
-from velocirl.controllers.model import Estimate, FleetModel, Mismatch, Outcome, Readings
+from velocirl.controllers.model import Estimate, FleetModel, Mismatch, Readings, judged
 from velocirl.engine.environment import Environment
 
 NARROWER = 0.5  # the deviation of each iteration, as a share of that of the one before
@@ -87,6 +87,7 @@ class MPPI(Controller):
         """The first action of each copy's plan; remembered are the plans, (copies, horizon, actuators)."""
         if state is None:
             self._generator = np.random.default_rng(self._seed)  # so that the same again gives the same
+            self._model.rewind()
         states, params = self._readings.read(observations)
         middle = (self._low + self._high) / 2.0
         plans = np.broadcast_to(middle, (len(states), self.horizon, len(middle)))
@@ -130,19 +131,3 @@ class MPPI(Controller):
         self._model.place(states, params)
         steps = [self._model.step(actions) for actions in tried.reshape(self.horizon, -1, tried.shape[-1])]
         return judged(steps, self.gamma).reshape(len(states), self.samples)
-
-
-def judged(steps: list[Outcome], gamma: float = 1.0) -> NDArray[np.float64]:
-    """How good each branch is: its return, less the range of all returns for each constraint violated in a step.
-
-    A branch that ended early, or whose reward is no number, goes on with the worst reward of any branch, but nothing
-    better than 0, and with the costs of its last step: so an end is never a way out.
-    """
-    rewards = np.stack([step.reward for step in steps]).astype(np.float64)  # (steps, branches)
-    counts = np.stack([step.alive for step in steps]) & np.isfinite(rewards)
-    worst = min(0.0, float(rewards[counts].min())) if counts.any() else 0.0
-    costs = np.stack([step.costs.sum(axis=1) for step in steps])
-    for step in range(1, len(steps)):
-        costs[step] = np.where(steps[step].alive, costs[step], costs[step - 1])
-    returns = gamma ** np.arange(len(steps)) @ np.where(counts, rewards, worst)
-    return returns - costs.sum(axis=0) * (np.ptp(returns) + 1.0)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.controllers.layout import native_of
-from velocirl.controllers.model import FleetModel, Outcome
-from velocirl.controllers.mppi import judged
+from velocirl.controllers.model import FleetModel, Outcome, judged
 from velocirl.controllers.pid import PID, Terms
 
 ELITES = 0.125  # the share of candidates from which the next ones are drawn

@@ -144,7 +144,7 @@ def _require_number(record: Record, name: str, place: str) -> None:
 
 
 def constraining(environment: Environment, constraints: tuple[Constraint, ...]) -> Environment:
-    """An environment as it was defined, but for its constraints: for a comparison of both."""
+    """An environment as it was defined, but for its constraints: for a comparison, or a model that is more careful."""
     twin = object.__new__(type(environment))
     vars(twin).update(vars(environment))
     vars(twin).update(constraints=constraints)

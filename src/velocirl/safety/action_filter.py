@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from velocirl.controllers.layout import layout_of
 from velocirl.controllers.model import Estimate, FleetModel, Mismatch, Readings
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
+from velocirl.safety.margins import Margins
 
 TOWARDS = 8  # points from an action to that of the fallback, which is the last of them
 MOST_CORNERS = 4  # actuators up to which all corners of the action space are tried
@@ -45,6 +46,7 @@ class ActionFilter:
         horizon: int = 1,
         then: str = "fallback",
         constraints: Iterable[str] | None = None,
+        margin: Mapping[str, float] | None = None,
         samples: int = 16,
         model: str | Environment | None = None,
         estimate: Estimate | None = None,
@@ -72,6 +74,8 @@ class ActionFilter:
             raise ValueError(f"a shield needs bounds for all actions of {layout.id}: they are {layout.action}")
         self._dtype = layout.action.dtype
         self._others = self._fixed_candidates(samples, np.random.default_rng(seed))
+        self._margins = Margins(native, margin)
+        native = self._margins.model()
         self._model = FleetModel(native, 1, device=device, seed=seed)
         self._model_of_candidates = FleetModel(native, TOWARDS + len(self._others), device=device, seed=seed)
 
@@ -83,6 +87,9 @@ class ActionFilter:
         The fallback begins to remember where it takes over, so that it does not know of errors that are not its own.
         """
         count = len(starts)
+        if memory is None:
+            self._model.rewind()
+            self._model_of_candidates.rewind()
         remembered, acted = (None, np.zeros(count, np.bool_)) if memory is None else memory
         begins = starts | ~acted
         backup, remembered = predicted(self._fallback, observations, remembered, begins, deterministic)
@@ -90,6 +97,7 @@ class ActionFilter:
         asked = np.asarray(actions, np.float64)
         wanted = np.where(np.isfinite(asked), np.clip(asked, self._low, self._high), backup)
         states, params = self._readings.read(observations)
+        params = self._margins.narrow(params)
         unsafe = ~self._keeps(self._model, states, params, wanted[:, None])[:, 0]
         chosen, emergency = wanted, np.zeros(count, np.bool_)
         if unsafe.any():
