@@ -82,6 +82,21 @@ def test_a_parameter_beyond_what_is_physical_is_refused(name):
 
 
 @every_plant
+def test_it_stays_finite_with_any_parameters_within_their_bounds(name):
+    count, draws = 1000, np.random.default_rng(6)
+    given = {}
+    for field, (low, high) in find(name).params.bounds.items():
+        ends = draws.choice([low, high], count)
+        given[field] = np.where(draws.random(count) < 0.5, ends, draws.uniform(low, high, count))
+    plants = velocirl.make_vec(name, count, seed=7, params=given)
+    plants.reset()
+    for _ in range(60):
+        plants.run_randomly(5)
+        assert plants.observation_space.contains(plants.copies.observation)
+        assert np.isfinite(plants.copies.reward).all()
+
+
+@every_plant
 def test_its_picture_shows_what_happens(name):
     plants = velocirl.make_vec(name, 1, seed=0, device="python")
     plants.reset()

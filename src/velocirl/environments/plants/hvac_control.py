@@ -339,11 +339,18 @@ environment = Environment(
             Loop(f"zone_{k}_temperature", f"zone_{k}_reheat", 294.5, gain=1500.0, integral_time=3600.0, bias=1000.0)
             for k in (1, 2, 3)
         ),
-        Loop("zone_1_temperature", "supply_flow", 297.0, gain=-0.5, integral_time=3600.0, bias=1.0, low=1.0),
-        Loop("zone_2_co2", "outdoor_share", 800.0, gain=-0.001, integral_time=3600.0, bias=0.3, low=0.1, high=0.6),
+        Loop("zone_1_temperature", "supply_flow", 297.0, gain=-0.5, integral_time=3600.0, bias=0.8, low=0.8),
+        Loop("zone_2_co2", "outdoor_share", 800.0, gain=-0.001, integral_time=3600.0, bias=0.3, low=0.1, high=0.7),
         time_step=300.0,
     ),
     presets={
-        "ppo": {"total_steps": 2_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+        "ppo": {
+            "total_steps": 1_000_000,
+            "gamma": 0.98,
+            "learning_rate": 1e-3,
+            "entropy_coefficient": 0.0,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        },
     },
 )
