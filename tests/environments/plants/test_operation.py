@@ -1,4 +1,4 @@
-"""What the process plants are to those who operate them: controllers that keep limits, scenarios, disturbances."""
+"""What plants are to those who operate them: controllers that keep limits, scenarios, disturbances."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,12 @@ PLANTS = {
     "HVACControl-v0": (18, 5),
     "WaterTreatment-v0": (15, 4),
     "SteelAnnealing-v0": (20, 6),
+    "PowerGrid-v0": (32, 8),
+    "RobotAssembly-v0": (24, 7),
+    "SupplyChain-v0": (28, 10),
+    "IndustrialBenchmark-v0": (6, 3),
 }
+UNCHANGED = "IndustrialBenchmark-v0"  # whose rewards, episodes and sensors are those of its paper
 COPIES = 48
 
 every_plant = pytest.mark.parametrize("name", PLANTS)
@@ -42,7 +47,7 @@ def test_it_has_what_it_is_said_to_have(name):
     assert (*plant.observation.shape, *plant.action.shape) == PLANTS[name]
     assert (len(plant.signals), len(plant.actuators)) == PLANTS[name]
     assert set(plant.scenarios) == {"nominal", "disturbed", "degraded"}
-    assert any(limit.critical for limit in plant.constraints)
+    assert any(limit.critical for limit in plant.constraints) == (name != UNCHANGED)
     assert all(limit.unit for limit in plant.constraints)
 
 
@@ -75,8 +80,9 @@ def test_scenarios_are_harder_and_reproducible(name):
 
 @every_plant
 def test_a_parameter_beyond_what_is_physical_is_refused(name):
-    with pytest.raises(ValueError, match=r"Params.sensor_noise must be from 0.0 to 10.0, got -1"):
-        velocirl.make_vec(name, 2, params={"sensor_noise": -1.0})
+    parameter = "setpoint" if name == UNCHANGED else "sensor_noise"
+    with pytest.raises(ValueError, match=rf"Params.{parameter} must be from 0.0 to 10+.0, got -1"):
+        velocirl.make_vec(name, 2, params={parameter: -1.0})
     with pytest.raises(ValueError, match="has no scenario 'nominl': did you mean 'nominal'"):
         velocirl.make_vec(name, 2, scenario="nominl")
 

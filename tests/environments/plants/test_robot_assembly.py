@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 from velocirl.environments.plants import robot_assembly
 from velocirl.environments.plants.robot_assembly import environment
 
-QUIET = {"cable_deviation": 0.0, "force_noise": 0.0, "payload": 0.0, "start_error": 0.0, "misplacement": 0.0}
+QUIET = {"cable_deviation": 0.0, "payload": 0.0, "start_error": 0.0, "misplacement": 0.0}
 INERTIA = np.array([2.0, 2.0, 1.2, 1.2, 0.6, 0.4, 0.2])
 FRICTION = np.array([10.0, 10.0, 6.0, 6.0, 3.0, 2.0, 1.0])
 HOLE = np.array([0.55, 0.0])

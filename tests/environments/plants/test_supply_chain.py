@@ -66,7 +66,7 @@ def draws_of(rng):
 
 @pytest.mark.parametrize(("production_time", "shipping_time"), [(3, 2), (4, 1)])
 def test_a_year_is_that_of_a_plain_reference(production_time, shipping_time):
-    copy = OneCopy(environment, seed=1, production_time=production_time, shipping_time=shipping_time)
+    copy = OneCopy(environment, seed=1, production_time=production_time, shipping_time=shipping_time, sensor_noise=1.0)
     reference, actions = Reference(copy, production_time, shipping_time), np.random.default_rng(2)
     ran_dry = False
     for day in range(360):
@@ -89,7 +89,7 @@ def test_a_year_is_that_of_a_plain_reference(production_time, shipping_time):
 
 def test_no_pallet_is_lost_or_made_on_the_way():
     copy = OneCopy(environment, seed=3, production_time=2.5, shipping_time=1.25, patience=10.0)
-    for name in ("demand_deviation", "report_noise", "season_amplitude"):
+    for name in ("demand_deviation", "season_amplitude"):
         setattr(copy.params, name, 0.0)
 
     def pallets():

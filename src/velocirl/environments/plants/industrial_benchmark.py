@@ -22,6 +22,7 @@ import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, bool_, float32, int32, random, record
 from velocirl.controllers import PID, Loop
+from velocirl.engine.canvas import AMBER, BLUE, RED, STONE, TEAL, VIOLET
 from velocirl.environments.plants.instruments import clipped
 
 # How an action moves the steerings; a shift that is used optimally is never turned by more than 15 degrees.
@@ -245,6 +246,14 @@ def observe(state, params, observation):
     observation[5] = state.consumption
 
 
+def draw(state, params, canvas):
+    canvas.view(0.0, 6.0, 0.0, 100.0)
+    colors = (STONE, TEAL, BLUE, VIOLET, RED, AMBER)
+    heights = (state.setpoint, state.velocity, state.gain, state.shift, state.fatigue, 0.5 * state.consumption)
+    for k, (height, color) in enumerate(zip(heights, colors, strict=True)):
+        canvas.rectangle(k + 0.1, 0.0, k + 0.9, height, color)
+
+
 # It goes to a good operating point and stays there, without the advantage that a shift in time could have.
 CONTROLLER = PID(
     Loop("velocity", "velocity_change", 45.0, gain=1.0 / VELOCITY_STEP),
@@ -263,6 +272,7 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    draw=draw,
     signals={name: signal[0] for name, signal in SIGNALS.items()},
     actuators=ACTUATORS,
     constraints=(  # without penalties and not critical, so that rewards and episodes are those of the paper

@@ -27,7 +27,9 @@ import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, float32, random, record
 from velocirl.controllers import PID, Loop
+from velocirl.engine.canvas import AMBER, BLUE, GREEN, MEADOW, MIST, RED, SLATE, TEAL
 from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
+from velocirl.environments.plants.pictures import blended
 from velocirl.environments.plants.power_network import (
     BASE,
     BUSES,
@@ -115,7 +117,7 @@ class State:
     losses: float32  # MW
     load_level: float32  # of all towns, as a share of their nominal load
     load_ramp: float32  # 1/s
-    sensor_errors: float32[8]  # of frequency (Hz), loads and wind (MW), voltages of the towns (p.u.)
+    sensor_errors: float32[8]  # of frequency, loads, wind and voltages of the towns, in standard deviations
 
 
 @record
@@ -143,9 +145,7 @@ class Params:
     wind_mean: float32 = between(0.0, 150.0, default=80.0)  # MW
     wind_deviation: float32 = between(0.0, 50.0, default=8.0)  # MW
     memory: float32 = between(1.0, 1e6, default=120.0)  # s, in which such deviations die away
-    frequency_noise: float32 = between(0.0, 1.0, default=0.002)  # Hz, standard deviations of sensors
-    power_noise: float32 = between(0.0, 50.0, default=0.5)  # MW
-    voltage_noise: float32 = between(0.0, 0.1, default=0.001)  # p.u.
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: 2 mHz, meters of load and wind 0.5 MW, voltages 0.001
     price: float32 = 80.0  # EUR/MWh of what the towns use
     steam_cost: float32 = 22.0  # EUR/MWh, and growing with the load by
     gas_cost: float32 = 70.0
@@ -233,11 +233,8 @@ def disturb(state, params, rng):
         state.load[town] = TOWN_LOADS[town] * (state.load_level + state.stray[town])
     wind = drifted(state.wind, params.wind_mean, params.wind_deviation, share, rng)
     state.wind = clipped(wind, 0.0, WIND_POWER)
-    state.sensor_errors[0] = params.frequency_noise * noise(rng)
-    for meter in range(4):
-        state.sensor_errors[1 + meter] = params.power_noise * noise(rng)
-    for town in range(TOWNS):
-        state.sensor_errors[5 + town] = params.voltage_noise * noise(rng)
+    for sensor in range(8):
+        state.sensor_errors[sensor] = noise(rng)
 
 
 def ramped(setpoint, command, ramp):
@@ -349,17 +346,19 @@ def margin(state, params):
 
 
 def observe(state, params, observation):
-    observation[0] = state.frequency + state.sensor_errors[0]
+    errors = state.sensor_errors
+    hertz, megawatt, per_unit = 0.002 * params.sensor_noise, 0.5 * params.sensor_noise, 0.001 * params.sensor_noise
+    observation[0] = state.frequency + hertz * errors[0]
     observation[1] = state.frequency_change
     for unit in range(TOWNS):
         observation[2 + unit] = state.power[unit]
-        observation[7 + unit] = state.load[unit] + state.sensor_errors[1 + unit]
+        observation[7 + unit] = state.load[unit] + megawatt * errors[1 + unit]
         observation[25 + unit] = state.reactive[unit]
         observation[19 + unit] = state.voltage[unit]
-        observation[22 + unit] = state.voltage[3 + unit] + state.sensor_errors[5 + unit]
+        observation[22 + unit] = state.voltage[3 + unit] + per_unit * errors[5 + unit]
     observation[5] = state.battery
     observation[6] = state.charge
-    observation[10] = state.wind + state.sensor_errors[4]
+    observation[10] = state.wind + megawatt * errors[4]
     for line in range(8):
         observation[11 + line] = state.flow[line]
     observation[28] = state.compensator
@@ -392,6 +391,23 @@ def highest_voltage(state, params):
     return highest
 
 
+def draw(state, params, canvas):
+    canvas.view(0.0, 6.0, 0.0, 4.0)
+    places = ((1.0, 3.0), (3.0, 3.4), (5.0, 3.0), (1.6, 1.4), (3.0, 0.9), (4.4, 1.4))
+    for k, (start, end, *_, rating) in enumerate(LINES):
+        loading = abs(state.flow[k]) / rating
+        color = RED if loading > 1.0 else blended(MEADOW, AMBER, loading)
+        canvas.line(*places[start - 1], *places[end - 1], 0.04 + 0.1 * loading, color)
+    for bus, (x, y) in enumerate(places):
+        size = 0.15 + 0.2 * (state.power[bus] if bus < UNITS else state.load[bus - UNITS]) / STEAM_POWER
+        canvas.disc(x, y, size, TEAL if bus < UNITS else SLATE)
+        canvas.disc(x, y, 0.1, blended(BLUE, RED, (state.voltage[bus] - 0.9) / 0.2))
+    canvas.rectangle(5.4, 0.2, 5.4 + 0.4 * state.charge / BATTERY_ENERGY, 0.4, GREEN)
+    off = 2.0 * clipped(state.frequency - NOMINAL_FREQUENCY, -1.0, 1.0)  # the needle of a frequency meter
+    canvas.line(1.0, 0.2, 5.0, 0.2, 0.05, MIST)
+    canvas.disc(3.0 + off, 0.2, 0.1, GREEN if abs(off) < 0.4 else RED)
+
+
 # Automatic generation control shares what is missing among the units in proportion to their size; the compensator holds
 # the voltage at bus 5, and the battery goes back to half of its charge.
 CONTROLLER = PID(
@@ -414,6 +430,7 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    draw=draw,
     signals={name: signal[0] for name, signal in SIGNALS.items()},
     actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
     constraints=(
@@ -426,9 +443,15 @@ environment = Environment(
     ),
     scenarios={
         "nominal": {},
-        "disturbed": {"load_step": 0.08, "load_step_rate": 0.005, "load_deviation": 0.03, "wind_deviation": 20.0},
+        "disturbed": {
+            "load_step": 0.08,
+            "load_step_rate": 0.005,
+            "load_deviation": 0.03,
+            "wind_deviation": 20.0,
+            "sensor_noise": 1.0,
+        },
         "degraded": {
-            "steam_limit": 220.0,
+            "steam_limit": 190.0,
             "gas_lag": 4.0,
             "hydro_ramp": 1.0,
             "inertia": 2.5,

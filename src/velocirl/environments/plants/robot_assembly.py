@@ -23,13 +23,16 @@ it is safe and slow. The reward is the share of the depth that is reached, less 
 Units: s, m, rad, kg, N, N m. Springs are stiff, so that everything is computed in double precision.
 """
 
+from itertools import pairwise
 from math import cos, sin, sqrt
 
 import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, float32, float64, random, record
 from velocirl.controllers import PID, Loop
+from velocirl.engine.canvas import GREEN, RED, SLATE, STONE, TEAL, WOOD
 from velocirl.environments.plants.instruments import clipped, drifted, lagged, noise, share_of
+from velocirl.environments.plants.pictures import blended
 
 JOINTS = 7
 TIME_STEP = 0.01  # s
@@ -42,6 +45,7 @@ LARGEST_ANGLE, LARGEST_VELOCITY = 2.9, 6.0  # rad, rad/s: stops and what drives 
 HOLE = (0.55, 0.0)  # m, where it is planned; the table is at height 0
 START_HEIGHT, GOAL_DEPTH, HOLE_DEPTH = 0.06, 0.03, 0.032  # m
 SLIDING = 0.01  # m/s from which friction is fully there
+FORCE_ERROR = 0.5  # N
 PEG_REACH = 0.1  # m around the goal in which coming nearer is rewarded
 
 SIGNALS = {  # name: unit, range
@@ -62,7 +66,7 @@ class State:
     cable: float32[2]  # N, with which it pulls the hand sideways
     force: float32[3]  # N of all contacts, on the peg
     strength: float32  # N, of that force
-    sensor_errors: float32[3]  # N
+    sensor_errors: float32[3]  # of the force, in standard deviations
     speed: float32  # m/s of the tip
     depth: float32  # m, to which the peg is in the hole
     time: float32  # s
@@ -81,7 +85,7 @@ class Params:
     cable_time: float32 = between(0.0, 100.0, default=0.5)  # s
     joint_friction: float32 = between(0.1, 10.0, default=1.0)  # as a share of what it is when new
     drive_lag: float32 = between(0.0, 0.1, default=0.005)  # s, of torques
-    force_noise: float32 = between(0.0, 10.0, default=0.2)  # N, of each part of the force
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: each part of the force 0.5 N
     start_error: float32 = between(0.0, 0.1, default=0.01)  # rad, the largest of each joint at the start
     plan_speed: float32 = between(0.005, 0.5, default=0.04)  # m/s
     force_cost: float32 = 0.004  # 1/N
@@ -238,7 +242,7 @@ def step(state, params, action, rng):
     state.time += TIME_STEP
     tip = look(state, params)
     for k in range(3):
-        state.sensor_errors[k] = params.force_noise * noise(rng)
+        state.sensor_errors[k] = noise(rng)
 
     off = (tip[0] - state.hole[0], tip[1] - state.hole[1], tip[2] + GOAL_DEPTH)
     near = max(1.0 - sqrt(dot(off, off)) / PEG_REACH, 0.0)
@@ -315,7 +319,25 @@ def observe(state, params, observation):
         observation[7 + joint] = state.velocity[joint]
         observation[14 + joint] = planned(joint, way)
     for k in range(3):
-        observation[21 + k] = clipped(state.force[k] + state.sensor_errors[k], -1000.0, 1000.0)
+        measured = state.force[k] + FORCE_ERROR * params.sensor_noise * state.sensor_errors[k]
+        observation[21 + k] = clipped(measured, -1000.0, 1000.0)
+
+
+def draw(state, params, canvas):
+    canvas.view(-0.3, 0.9, -0.1, 1.0, 480, 440)
+    hole = state.hole[0]
+    canvas.rectangle(-0.3, -0.1, hole - 0.02, 0.0, WOOD)
+    canvas.rectangle(hole + 0.02, -0.1, 0.9, 0.0, WOOD)
+    canvas.rectangle(hole - 0.02, -0.1, hole + 0.02, -HOLE_DEPTH, WOOD)
+    axes, elbow, wrist, tip = pose(all_of(state.angle))
+    flange = along(wrist, axes[6], 0.5 * HAND)
+    points = ((0.0, 0.0, 0.0), (0.0, 0.0, BASE), elbow, wrist, flange)
+    for k, (start, end) in enumerate(pairwise(points)):
+        canvas.line(start[0], start[2], end[0], end[2], 0.1 - 0.015 * k, STONE)
+    canvas.line(flange[0], flange[2], tip[0], tip[2], 0.03, blended(TEAL, RED, state.strength / 25.0))
+    for point in points[1:4]:
+        canvas.disc(point[0], point[2], 0.035, SLATE)
+    canvas.disc(0.3, 0.9, 0.01 + 0.05 * state.depth / GOAL_DEPTH, GREEN)
 
 
 # All joints follow the plan with the same dynamics, so that they lag behind it in time and not beside it.
@@ -344,6 +366,7 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    draw=draw,
     signals={name: signal[0] for name, signal in SIGNALS.items()},
     actuators={f"torque_{joint}": "N m" for joint in range(1, JOINTS + 1)},
     constraints=(
@@ -354,7 +377,7 @@ environment = Environment(
     ),
     scenarios={
         "nominal": {},
-        "disturbed": {"misplacement": 0.0012, "cable_deviation": 1.0, "force_noise": 1.0, "payload": 0.2},
+        "disturbed": {"misplacement": 0.0012, "cable_deviation": 1.0, "sensor_noise": 1.0, "payload": 0.2},
         "degraded": {"joint_friction": 1.6, "drive_lag": 0.02, "clearance": 0.0003, "sliding_friction": 0.3},
     },
     controller=CONTROLLER,

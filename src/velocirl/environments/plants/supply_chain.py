@@ -25,14 +25,16 @@ import numpy as np
 
 from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import BaseStock, Order
-from velocirl.environments.plants.instruments import clipped, delayed, noise
+from velocirl.engine.canvas import AMBER, INK, RED, SLATE, TEAL
+from velocirl.environments.plants.instruments import clipped, noise
 
 PRODUCTS, STORES, SLOTS = 2, 4, 8  # a slot is a product in a store: slot = PRODUCTS * store + product
-MEAN_DEMAND = (12.0, 6.0, 8.0, 8.0, 10.0, 4.0, 6.0, 5.0)  # pallets/d in each slot
+MEAN_DEMAND = np.array([12.0, 6.0, 8.0, 8.0, 10.0, 4.0, 6.0, 5.0])  # pallets/d in each slot
 TOTAL_DEMAND = (36.0, 23.0)  # pallets/d of each product
-PRICE, MAKING_COST = (100.0, 160.0), (45.0, 80.0)  # EUR for a pallet
+PRICE, MAKING_COST = np.array([100.0, 160.0]), (45.0, 80.0)  # EUR for a pallet
 MEAN_INCOME = TOTAL_DEMAND[0] * PRICE[0] + TOTAL_DEMAND[1] * PRICE[1]  # EUR/d
 MOST_MADE, MOST_SENT = (100.0, 60.0), 40.0  # pallets/d that may be asked for
+REPORT_ERROR = 0.05  # share of a demand
 MOST_STOCK = 2000.0  # pallets of a product, beyond which there is no place at all
 
 SIGNALS = {  # name: unit, range
@@ -60,7 +62,7 @@ class State:
     service: float32  # the share of demand that is served at once, smoothed over time
     phase: float32  # of the season
     day: int32
-    broken: int32  # days for which the factory still stands still
+    broken: float32  # days for which the factory still stands still
 
 
 @record
@@ -69,12 +71,12 @@ class Params:
     shipping_time: float32 = between(0.0, 4.0, default=2.0)  # d
     capacity: float32 = between(0.0, 200.0, default=100.0)  # pallets/d, of both products
     breakdown_rate: float32 = between(0.0, 1.0, default=0.0)  # 1/d
-    breakdown_time: int32 = between(1, 30, default=3)  # d
+    breakdown_time: float32 = between(1.0, 30.0, default=3.0)  # d
     demand_deviation: float32 = between(0.0, 1.0, default=0.25)  # as a share of the demand
     season: float32 = between(7.0, 1000.0, default=90.0)  # d
     season_amplitude: float32 = between(0.0, 0.9, default=0.3)
     patience: float32 = between(0.0, 10.0, default=3.0)  # d of mean demand that customers let a store owe
-    report_noise: float32 = between(0.0, 1.0, default=0.05)  # of the demands that stores report, as a share
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: the demands that stores report are off by 5%
     smoothing_time: float32 = between(0.0, 100.0, default=7.0)  # d, of forecasts
     service_time: float32 = between(0.0, 100.0, default=10.0)  # d, of the service level
     holding_cost: float32 = 2.0  # EUR/d for a pallet in a store or the warehouse
@@ -86,7 +88,7 @@ class Params:
 
 def reset(state, params, rng):
     state.phase = random.uniform(rng, 0.0, 2.0 * pi)
-    state.day, state.broken, state.service = 0, 0, 1.0
+    state.day, state.broken, state.service = 0, 0.0, 1.0
     level = season_level(state, params)
     for product in range(PRODUCTS):
         state.warehouse[product] = TOTAL_DEMAND[product] * random.uniform(rng, 2.0, 4.0)
@@ -116,13 +118,13 @@ def season_level(state, params):
 def make(state, params, action, rng):
     """Start what is wanted and can be made, and take in what is done; gives what that earns."""
     breaks = random.uniform(rng) < params.breakdown_rate
-    state.broken = params.breakdown_time if breaks else max(state.broken - 1, 0)
+    state.broken = params.breakdown_time if breaks else max(state.broken - 1.0, 0.0)
     first, second = clipped(action[0], 0.0, MOST_MADE[0]), clipped(action[1], 0.0, MOST_MADE[1])
-    share = 0.0 if state.broken > 0 else min(1.0, params.capacity / max(first + second, 1e-6))
+    share = 0.0 if state.broken > 0.0 else min(1.0, params.capacity / max(first + second, 1e-6))
     first, second = share * first, share * second
-    done = delayed(state.started[0], first, params.production_time)
+    done = arriving(state.started, 0, first, params.production_time)
     state.warehouse[0] = min(state.warehouse[0] + done, MOST_STOCK)
-    done = delayed(state.started[1], second, params.production_time)
+    done = arriving(state.started, 1, second, params.production_time)
     state.warehouse[1] = min(state.warehouse[1] + done, MOST_STOCK)
     return -MAKING_COST[0] * first - MAKING_COST[1] * second
 
@@ -132,58 +134,87 @@ def ship(state, params, action):
 
     Gives what that earns: what was owed to customers is paid for when it arrives.
     """
-    profit = 0.0
-    for product in range(PRODUCTS):
-        wanted = 0.0
-        for store in range(STORES):
-            wanted += clipped(action[2 + PRODUCTS * store + product], 0.0, MOST_SENT)
-        share = min(1.0, state.warehouse[product] / max(wanted, 1e-6))
-        for store in range(STORES):
-            slot = PRODUCTS * store + product
-            sent = share * clipped(action[2 + slot], 0.0, MOST_SENT)
-            arrived = delayed(state.sent[slot], sent, params.shipping_time)
-            profit += PRICE[product] * clipped(-state.stock[slot], 0.0, arrived) - params.shipping_cost * sent
-            state.stock[slot] = min(state.stock[slot] + arrived, MOST_STOCK)
-        state.warehouse[product] = max(state.warehouse[product] - share * wanted, 0.0)
+    return ship_product(state, params, action, 0) + ship_product(state, params, action, 1)
+
+
+def ship_product(state, params, action, product):
+    """The same for one product; written out by stores, so that fleets are vectorised."""
+    wanted = 0.0
+    for store in range(STORES):
+        wanted += clipped(action[2 + PRODUCTS * store + product], 0.0, MOST_SENT)
+    share = min(1.0, state.warehouse[product] / max(wanted, 1e-6))
+    profit = send(state, params, share, action, product) + send(state, params, share, action, product + 2)
+    profit += send(state, params, share, action, product + 4) + send(state, params, share, action, product + 6)
+    state.warehouse[product] = max(state.warehouse[product] - share * wanted, 0.0)
+    return profit
+
+
+def send(state, params, share, action, slot):
+    """Send a share of what is wanted to a store, and take in there what arrives; gives what that earns."""
+    sent = share * clipped(action[2 + slot], 0.0, MOST_SENT)
+    arrived = arriving(state.sent, slot, sent, params.shipping_time)
+    profit = PRICE[slot % PRODUCTS] * clipped(-state.stock[slot], 0.0, arrived) - params.shipping_cost * sent
+    state.stock[slot] = min(state.stock[slot] + arrived, MOST_STOCK)
     return profit
 
 
 def serve(state, params, rng):
     """Let customers come to the stores, and these report how many; gives what that earns."""
     level = season_level(state, params)
-    profit, asked, served_at_once = 0.0, 0.0, 0.0
+    first, second = serve_in(state, params, rng, level, 0), serve_in(state, params, rng, level, 1)
+    third, fourth = serve_in(state, params, rng, level, 2), serve_in(state, params, rng, level, 3)
+    fifth, sixth = serve_in(state, params, rng, level, 4), serve_in(state, params, rng, level, 5)
+    seventh, eighth = serve_in(state, params, rng, level, 6), serve_in(state, params, rng, level, 7)
+    asked = first[1] + second[1] + third[1] + fourth[1] + fifth[1] + sixth[1] + seventh[1] + eighth[1]
+    at_once = first[2] + second[2] + third[2] + fourth[2] + fifth[2] + sixth[2] + seventh[2] + eighth[2]
+    state.service += (at_once / max(asked, 1e-6) - state.service) / (params.service_time + 1.0)
+    return first[0] + second[0] + third[0] + fourth[0] + fifth[0] + sixth[0] + seventh[0] + eighth[0]
+
+
+def serve_in(state, params, rng, level, slot):
+    """Let customers of one product come to one store; gives what that earns, the demand, and what is served at once."""
     smoothing = 1.0 / (params.smoothing_time + 1.0)
-    for slot in range(SLOTS):
-        demand = MEAN_DEMAND[slot] * max(level * (1.0 + params.demand_deviation * noise(rng)), 0.0)
-        reported = demand * max(1.0 + params.report_noise * noise(rng), 0.0)
-        state.forecast[slot] += smoothing * (reported - state.forecast[slot])
-        on_hand, owed = max(state.stock[slot], 0.0), max(-state.stock[slot], 0.0)
-        at_once = min(on_hand, demand)
-        owed_now = min(owed + demand - at_once, params.patience * MEAN_DEMAND[slot])
-        state.stock[slot] = on_hand - at_once - owed_now
-        profit += PRICE[slot % PRODUCTS] * at_once
-        profit -= params.holding_cost * (on_hand - at_once) + params.waiting_cost * owed_now
-        asked += demand
-        served_at_once += at_once
-    state.service += (served_at_once / max(asked, 1e-6) - state.service) / (params.service_time + 1.0)
-    return profit
+    demand = MEAN_DEMAND[slot] * max(level * (1.0 + params.demand_deviation * noise(rng)), 0.0)
+    reported = demand * max(1.0 + REPORT_ERROR * params.sensor_noise * noise(rng), 0.0)
+    state.forecast[slot] += smoothing * (reported - state.forecast[slot])
+    on_hand, owed = max(state.stock[slot], 0.0), max(-state.stock[slot], 0.0)
+    at_once = min(on_hand, demand)
+    owed_now = min(owed + demand - at_once, params.patience * MEAN_DEMAND[slot])
+    state.stock[slot] = on_hand - at_once - owed_now
+    profit = PRICE[slot % PRODUCTS] * at_once
+    profit -= params.holding_cost * (on_hand - at_once) + params.waiting_cost * owed_now
+    return profit, demand, at_once
 
 
-def under_way(line, time):
-    """Pallets that were sent on the last days and have not arrived."""
+def arriving(sent, k, newest, time):
+    """What arrives today of what was sent to a place `time` days ago, up to 4; what is sent today is noted down.
+
+    A day ago is the first of the four columns; a fraction of a day is that share of the goods a day later.
+    """
+    arrived = (1.0 - clipped(time, 0.0, 1.0)) * newest
+    for age in range(4):
+        arrived += (clipped(time - age, 0.0, 1.0) - clipped(time - age - 1.0, 0.0, 1.0)) * sent[k, age]
+    for age in range(3):
+        sent[k, 3 - age] = sent[k, 2 - age]
+    sent[k, 0] = newest
+    return arrived
+
+
+def under_way(sent, k, time):
+    """Pallets that were sent to a place on the last days and have not arrived."""
     total = 0.0
     for age in range(4):
-        total += clipped(time - age, 0.0, 1.0) * line[age]
+        total += clipped(time - age, 0.0, 1.0) * sent[k, age]
     return total
 
 
 def observe(state, params, observation):
     for product in range(PRODUCTS):
         observation[product] = state.warehouse[product]
-        observation[2 + product] = under_way(state.started[product], params.production_time)
+        observation[2 + product] = under_way(state.started, product, params.production_time)
     for slot in range(SLOTS):
         observation[4 + slot] = state.stock[slot]
-        observation[12 + slot] = under_way(state.sent[slot], params.shipping_time)
+        observation[12 + slot] = under_way(state.sent, slot, params.shipping_time)
         observation[20 + slot] = clipped(state.forecast[slot], 0.0, 100.0)
 
 
@@ -209,6 +240,20 @@ def owed(state, params):
     return total
 
 
+def draw(state, params, canvas):
+    canvas.view(0.0, 6.0, -1.0, 3.0)
+    canvas.rectangle(0.2, 0.0, 1.2, 0.8, RED if state.broken > 0.0 else SLATE)
+    for product, color in enumerate((TEAL, AMBER)):
+        left = 1.6 + 0.4 * product
+        canvas.rectangle(left, 0.0, left + 0.35, state.warehouse[product] / 100.0, color)
+        for store in range(STORES):
+            stock, left = state.stock[PRODUCTS * store + product], 2.8 + 0.8 * store + 0.35 * product
+            canvas.rectangle(
+                left, min(stock, 0.0) / 30.0, left + 0.3, max(stock, 0.0) / 30.0, color if stock > 0 else RED
+            )
+    canvas.line(0.0, 0.0, 6.0, 0.0, 0.03, INK)
+
+
 def base_stock(made, sent):
     """Orders up to levels: of the echelon of each product, and of each slot in days of its mean demand."""
     orders = []
@@ -218,7 +263,7 @@ def base_stock(made, sent):
             echelon += [f"stock_{store}{product}", f"in_transit_{store}{product}"]
             slot = PRODUCTS * (store - 1) + "ab".index(product)
             position = (f"stock_{store}{product}", f"in_transit_{store}{product}")
-            orders.append(Order(f"send_{store}{product}", sent * MEAN_DEMAND[slot], plus=position))
+            orders.append(Order(f"send_{store}{product}", sent * float(MEAN_DEMAND[slot]), plus=position))
         orders.append(Order(f"make_{product}", made * total, plus=tuple(echelon)))
     return BaseStock(*orders)
 
@@ -233,6 +278,7 @@ environment = Environment(
     reset=reset,
     step=step,
     observe=observe,
+    draw=draw,
     signals={name: signal[0] for name, signal in SIGNALS.items()},
     actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
     constraints=(
@@ -243,7 +289,7 @@ environment = Environment(
     ),
     scenarios={
         "nominal": {},
-        "disturbed": {"demand_deviation": 0.5, "season_amplitude": 0.4, "breakdown_rate": 0.01, "report_noise": 0.2},
+        "disturbed": {"demand_deviation": 0.5, "season_amplitude": 0.4, "breakdown_rate": 0.01, "sensor_noise": 1.0},
         "degraded": {"capacity": 80.0, "production_time": 4.0, "shipping_time": 3.0},
     },
     controller=base_stock(made=11.0, sent=5.0),
