@@ -105,3 +105,31 @@ def test_another_environment_and_files(train, capsys, my_pole, refused):
 def test_mistakes_are_one_line(arguments, message, train, refused):
     train(steps=128)
     assert refused("evaluate", *arguments).startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--safety"], "CartPole-v1 has no constraints that a policy could be judged by"),
+        (["--html", "report.html"], "--html goes with --safety"),
+        (["--safety", "--html", "report.pdf"], "report.pdf must end in .json or .html"),
+        (["--safety", "--video", "play.gif"], "--video does not go with --safety"),
+        (["--safety", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+    ],
+)
+def test_mistakes_about_safety_are_one_line(arguments, message, train, refused):
+    train(steps=128)
+    assert refused("evaluate", *arguments).startswith(f"error: {message}")
+
+
+def test_safety_of_a_run(train, capsys, tmp_path):
+    run = train(steps=128, environment="ChemicalReactor-v0")
+    report = tmp_path / "report.html"
+    options = ["--episodes", 1, "--seeds", 2, "--scenario", "nominal", "--html", report]
+    found = evaluated(capsys, run.path, "--safety", *options)
+    expected = velocirl.evaluate_safety(
+        velocirl.load(run.path), scenarios=["nominal"], seeds=2, episodes=1, responses=False
+    )
+    assert {name: value for name, value in found.items() if name != "model"} == expected.as_dict()
+    assert list(found["scenarios"]["nominal"]) == ["ppo", "controller", "random"]
+    assert report.read_text().startswith("<!doctype html>")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tank import heat_fully, make_tank, open_fully
+from heated_tank import heat_fully, make_tank, open_fully
 
 import velocirl
 from velocirl.trajectories.alarms import Alarm, alarms_of, stretches
