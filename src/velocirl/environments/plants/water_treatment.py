@@ -364,8 +364,6 @@ environment = Environment(
         "ppo": {
             "total_steps": 1_000_000,
             "gamma": 0.98,
-            "learning_rate": 1e-3,
-            "entropy_coefficient": 0.0,
             "normalise_observations": True,
             "normalise_rewards": True,
         },
