@@ -281,4 +281,5 @@ environment = Environment(
     ),
     scenarios={"nominal": {}, "disturbed": {"varies": True}, "degraded": {"setpoint": 70.0, "amplification": 1.3}},
     controller=CONTROLLER,
+    presets={"ppo": {"total_steps": 1_000_000, "normalise_observations": True, "normalise_rewards": True}},
 )

@@ -293,4 +293,14 @@ environment = Environment(
         "degraded": {"capacity": 80.0, "production_time": 4.0, "shipping_time": 3.0},
     },
     controller=base_stock(made=11.0, sent=5.0),
+    presets={
+        "ppo": {
+            "total_steps": 1_000_000,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "gamma": 0.97,
+            "log_deviation": -1.0,
+            "entropy_coefficient": 0.0,
+        },
+    },
 )
