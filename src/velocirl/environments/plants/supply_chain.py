@@ -61,7 +61,7 @@ class State:
     forecast: float32[8]  # pallets/d, of demands smoothed over time
     service: float32  # the share of demand that is served at once, smoothed over time
     phase: float32  # of the season
-    day: int32
+    day: int32 = between(0, 2**31 - 1)
     broken: float32  # days for which the factory still stands still
 
 
