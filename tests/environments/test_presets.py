@@ -24,11 +24,11 @@ SLOW = {
     "Acrobot-v1": -100.0,
     "Catch-v0": 1.0,
     "CatchPixels-v0": 1.0,
-    "ChemicalReactor-v0": 260.0,  # its PID earns 191
+    "ChemicalReactor-v0": 280.0,  # its PID earns 191
     "CliffWalking-v1": -13.0,
     "FrozenLake-v1": 0.7,
     "FrozenLake8x8-v1": 0.6,
-    "HVACControl-v0": 245.0,  # its PID earns 187
+    "HVACControl-v0": 245.0,  # its PID earns 186
     "IndustrialBenchmark-v0": -162_000.0,  # its PID earns -167,000
     "Memory-v0": 2.85,
     "MinAtarBreakout-v1": 15.0,
@@ -43,7 +43,7 @@ SLOW = {
     "SteelAnnealing-v0": 165.0,  # its PID earns 139
     "SupplyChain-v0": 55.0,  # its base-stock policy earns 74: a million steps are too few for more
     "TicTacToe-v1": 0.9,
-    "WaterTreatment-v0": 145.0,  # its PID earns 120
+    "WaterTreatment-v0": 135.0,  # its PID earns 120
 }
 # What takes too long for a test on a CPU, from pixels or with large networks.
 ON_A_GPU = {"MinAtarAsterix-v1": 15.0, "MinAtarSeaquest-v1": 15.0, "Platformer-v0": 12.0}

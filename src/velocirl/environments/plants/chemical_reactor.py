@@ -73,7 +73,7 @@ class State:
     feed_temperature: float32  # K
     feed_concentration: float32  # mol/m3
     coolant_temperature: float32  # K
-    shutdown: int32  # 1 while the interlock acts
+    shutdown: int32 = between(0, 1)  # 1 while the interlock acts
     sensor_errors: float32[6]  # of the first six signals, in standard deviations
 
 
@@ -362,6 +362,13 @@ environment = Environment(
         time_step=5.0,
     ),
     presets={
-        "ppo": {"total_steps": 2_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+        "ppo": {
+            "total_steps": 2_000_000,
+            "gamma": 0.98,
+            "learning_rate": 1e-3,
+            "entropy_coefficient": 0.0,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        },
     },
 )

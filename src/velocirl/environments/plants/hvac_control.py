@@ -344,6 +344,13 @@ environment = Environment(
         time_step=300.0,
     ),
     presets={
-        "ppo": {"total_steps": 1_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+        "ppo": {
+            "total_steps": 1_000_000,
+            "gamma": 0.98,
+            "learning_rate": 1e-3,
+            "entropy_coefficient": 0.0,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        },
     },
 )
