@@ -25,7 +25,11 @@ def first_reward(environment):
     return float(envs.step(np.zeros(1, int))[1][0])
 
 
-PARTS = ("minatar.screen", *(f"platformer.{part}" for part in ("level", "motion", "pictures", "screen")))  # of others
+PARTS = (  # of others
+    "minatar.screen",
+    *(f"plants.{part}" for part in ("instruments", "pictures", "power_network")),
+    *(f"platformer.{part}" for part in ("level", "motion", "pictures", "screen")),
+)
 
 
 def test_every_module_of_environments_is_found_by_itself():

@@ -73,7 +73,7 @@ class State:
     feed_temperature: float32  # K
     feed_concentration: float32  # mol/m3
     coolant_temperature: float32  # K
-    shutdown: int32  # 1 while the interlock acts
+    shutdown: int32 = between(0, 1)  # 1 while the interlock acts
     sensor_errors: float32[6]  # of the first six signals, in standard deviations
 
 

@@ -80,11 +80,11 @@ class State:
     fatigue: float32
     consumption: float32
     costs: float32[10]  # operational costs, the oldest first
-    angle: int32  # phi, in steps of 15 degrees
-    domain: int32  # the sign of the shift that was last large
-    response: int32  # 1 while turning is of advantage, -1 after a quarter turn
+    angle: int32 = between(-QUARTER, QUARTER)  # phi, in steps of 15 degrees
+    domain: int32 = between(-1, 1)  # the sign of the shift that was last large
+    response: int32 = between(-1, 1)  # 1 while turning is of advantage, -1 after a quarter turn
     drift: float32  # of the setpoint in a step,
-    drift_left: int32  # for so many steps
+    drift_left: int32 = between(0, 99)  # for so many steps
 
 
 @record
@@ -281,4 +281,5 @@ environment = Environment(
     ),
     scenarios={"nominal": {}, "disturbed": {"varies": True}, "degraded": {"setpoint": 70.0, "amplification": 1.3}},
     controller=CONTROLLER,
+    presets={"ppo": {"total_steps": 1_000_000, "normalise_observations": True, "normalise_rewards": True}},
 )

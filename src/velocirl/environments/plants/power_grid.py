@@ -460,4 +460,12 @@ environment = Environment(
         },
     },
     controller=CONTROLLER,
+    presets={
+        "ppo": {
+            "total_steps": 2_000_000,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "learning_rate": 1e-3,
+        },
+    },
 )

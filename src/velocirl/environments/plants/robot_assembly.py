@@ -381,4 +381,13 @@ environment = Environment(
         "degraded": {"joint_friction": 1.6, "drive_lag": 0.02, "clearance": 0.0003, "sliding_friction": 0.3},
     },
     controller=CONTROLLER,
+    presets={
+        "ppo": {
+            "total_steps": 1_000_000,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "log_deviation": -1.0,
+            "entropy_coefficient": 0.0,
+        },
+    },
 )

@@ -61,7 +61,7 @@ class State:
     forecast: float32[8]  # pallets/d, of demands smoothed over time
     service: float32  # the share of demand that is served at once, smoothed over time
     phase: float32  # of the season
-    day: int32
+    day: int32 = between(0, 2**31 - 1)
     broken: float32  # days for which the factory still stands still
 
 
@@ -293,4 +293,14 @@ environment = Environment(
         "degraded": {"capacity": 80.0, "production_time": 4.0, "shipping_time": 3.0},
     },
     controller=base_stock(made=11.0, sent=5.0),
+    presets={
+        "ppo": {
+            "total_steps": 1_000_000,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "gamma": 0.97,
+            "log_deviation": -1.0,
+            "entropy_coefficient": 0.0,
+        },
+    },
 )
