@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from choosing import on_cuda
 from hybrid import aiming, forbidding, noting
+from tank import tank
 
 import velocirl
 from velocirl.engine import registry
@@ -17,7 +18,10 @@ from velocirl.engine import registry
 pytestmark = on_cuda()
 
 COPIES = 256
-COMPARED = ("state", "params", "rng", "elapsed", "total", "observation", "mask", "reward", "terminated", "truncated")
+COMPARED = (
+    "state", "params", "rng", "elapsed", "total", "observation", "mask", "reward", "terminated", "truncated", "costs",
+    "cost_total",
+)  # fmt: skip
 
 
 def host(array) -> np.ndarray:
@@ -72,6 +76,34 @@ def test_actions_of_several_parts(environment):
             expected = getattr(fleets[0].copies, name)
             for fleet in fleets[1:]:
                 assert_same(name, expected, host(getattr(fleet.copies, name)))
+
+
+@pytest.mark.parametrize("stack", [1, 2])
+def test_constraints_cost_what_they_do_on_the_cpu(stack):
+    """In infos, of steps and of episodes; with frames that many threads draw, too."""
+    fleets = [
+        velocirl.make_vec(tank(stack=stack), COPIES, seed=3, device=device, scenario="disturbed")
+        for device in ("cpu", "cuda")
+    ]
+    for fleet in fleets:
+        fleet.reset()
+    moves = np.random.default_rng(0).uniform(-1, 1.5, (12, COPIES, 1)).astype(np.float32)
+    for move in moves:
+        fleets[1].set_state(fleets[0].get_state())
+        (*_, rewards, terminated, _, told), (*_, gpu_rewards, gpu_terminated, _, gpu_told) = (
+            fleet.step(move) for fleet in fleets
+        )
+        assert_same("reward", rewards, host(gpu_rewards))
+        assert_same("terminated", terminated, host(gpu_terminated))
+        for name in ("cost", "costs"):
+            assert_same(name, told[name], host(gpu_told[name]))
+        ended = told.get("_final_info", np.zeros(COPIES, np.bool_))
+        assert_same("ended", ended, host(gpu_told["_final_info"]))
+        for name in ("cost", "costs"):
+            if ended.any():
+                episodes = (one["final_info"]["episode"][name] for one in (told, gpu_told))
+                assert_same(name, *(host(one)[ended] for one in episodes))
+    assert told["costs"].any()
 
 
 @pytest.mark.parametrize(

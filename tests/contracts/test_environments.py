@@ -12,6 +12,7 @@ from velocirl.engine.fleets.lifecycle import ARRAYS
 COPIES, FEW = 256, 64  # the fewer where they see pictures, which take their time in plain Python
 ROUNDS = 9  # COPIES * ROUNDS single steps are compared between plain Python and compiled code
 BOUND = 1e-5  # relative plus absolute, of one step in single precision
+OF_THE_END = ("final_observation", "final_state", "episode_return", "episode_length", "episode_costs")
 ODD, FEW_ODD = 9001, 499  # copies that no number of threads or block divides evenly
 
 pytestmark = pytest.mark.parametrize(
@@ -51,9 +52,7 @@ def columns_of(copies):
     """The arrays of a fleet by name, records field by field; what tells of an ended episode only where one ended."""
     ended = np.asarray(copies.terminated | copies.truncated)
     for name in ARRAYS:
-        rows = (
-            ended if name in ("final_observation", "final_state", "episode_return", "episode_length") else slice(None)
-        )
+        rows = ended if name in OF_THE_END else slice(None)
         plain = np.asarray(getattr(copies, name))
         for field in plain.dtype.names or ():
             yield f"{name}.{field}", plain[field][rows]

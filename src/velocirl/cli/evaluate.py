@@ -31,6 +31,8 @@ def evaluate(arguments: Sequence[str]) -> None:
     video = film_path(given["video"]) if "video" in given else None
     state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
+    if "scenario" in given:
+        agent.set_scenario(given["scenario"])
     episodes, seed = given.get("episodes", EPISODES), given.get("seed", 0)
     deterministic = "stochastic" not in given
     result = play(agent, None, episodes, seed, deterministic=deterministic)
@@ -53,6 +55,7 @@ def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, determini
         "model": source,
         "environment": agent.source.id,
         "algorithm": agent.name,
+        "scenario": agent.source.scenario,
         "steps": agent.steps,
         "episodes": len(result.returns),
         "seed": seed,
@@ -101,6 +104,9 @@ def _parser() -> Parser:
     parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"Number of episodes (default: {EPISODES})")
     parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the environments (default: 0)")
     add_stochastic(parser)
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="Scenario in which the environment is operated (default: that of training)"
+    )
     parser.add_argument(
         "--render", type=one_of(list(MODES)), metavar="|".join(MODES), help="Show one episode afterwards"
     )

@@ -143,6 +143,14 @@ def _require_number(record: Record, name: str, place: str) -> None:
         )
 
 
+def constraining(environment: Environment, constraints: tuple[Constraint, ...]) -> Environment:
+    """An environment as it was defined, but for its constraints: for a comparison of both."""
+    twin = object.__new__(type(environment))
+    vars(twin).update(vars(environment))
+    vars(twin).update(constraints=constraints)
+    return twin
+
+
 def cost_names(constraints: tuple[str, ...]) -> tuple[str, ...]:
     """Under which names the costs of an episode are told: their sum, and that of each constraint."""
     return ("cost", *(f"cost/{name}" for name in constraints)) if constraints else ()

@@ -46,6 +46,9 @@ class TableConfig:
     params: dict[str, Any] | None = None
     """Parameters of the environment to change: numbers, one for each copy as [5, 15], or drawn anew for each copy and
     episode as uniform(5, 15) or log_uniform(0.1, 10). Of a gym: environment, any keyword arguments."""
+    scenario: str | None = None
+    """Scenario in which a native environment is operated: parameters of it by a name, of which `params` replace
+    some."""
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
     check: bool = False

@@ -110,7 +110,7 @@ class Agent(Changing, metaclass=Documented):
 
     def __init__(self, env: Given, **config: Any) -> None:
         frames = {name: config.get(name) for name in FRAMES}
-        self.source = Source(env, config.get("params"), frames, config.get("preprocess"))
+        self.source = Source(env, config.get("params"), frames, config.get("preprocess"), config.get("scenario"))
         if self.source.asked is not None:
             config = {**config, "preprocess": text_of(self.source.asked)}
         if params := self.source.saved_params():
@@ -415,8 +415,9 @@ class Agent(Changing, metaclass=Documented):
             if not issubclass(kind, cls):
                 raise ValueError(f"{name} holds a {kind.name} agent; load it with {kind.__name__}.load")
             # Copies of a native environment get other parameters once they are where they were.
-            later = "params" in changes and not document.environment.startswith(GYMNASIUM)
-            params = changes.pop("params") if later else None
+            later = {}
+            if not document.environment.startswith(GYMNASIUM):
+                later = {name: changes.pop(name) for name in ("params", "scenario") if name in changes}
             config = changed(kind.Config, document.config, changes)
             if "buffer_file" in document.config.keys() - changes.keys():
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
@@ -440,7 +441,8 @@ class Agent(Changing, metaclass=Documented):
                 values.extend(state.arrays.get(f"reported.{name}", np.zeros(0)).tolist())
             agent.load_arrays(state.arrays)
             if later:
-                agent.replace_params(params or {})
+                params = later.get("params", agent.source.own_params)
+                agent.operate(params or {}, later.get("scenario", agent.source.scenario))
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{name} is not an agent of this version: {error!r}") from error
         except msgspec.ValidationError as error:

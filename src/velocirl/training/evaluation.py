@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from velocirl.controllers import bound
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
@@ -85,10 +86,12 @@ def evaluate(
     seed: int | None = None,
     *,
     deterministic: bool = True,
+    scenario: str | None = None,
 ) -> Evaluation:
     """Let a model act for whole episodes, in `env` or in the environment that it was trained in.
 
-    A function is a model too, that gives the action for one observation.
+    A function is a model too, that gives the action for one observation. A native environment may be operated in a
+    `scenario` of its own.
     Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
     episodes do not count more than long ones.
     """
@@ -100,15 +103,20 @@ def evaluate(
         model = Rule(model)
     model = cast("Model", model)
     if isinstance(env, VectorEnv):
+        if scenario is not None:
+            raise ValueError(f"a VectorEnv is made already: make it with make_vec(..., scenario={scenario!r})")
         env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
         return _play(model, env, episodes, seed, deterministic)
     if env is None:
         source = getattr(model, "source", None)
         if source is None:
             raise ValueError("say in which environment this model is to be evaluated: evaluate(model, env)")
+        if scenario is not None:
+            source = source.operated(source.own_params, scenario)
     else:
         trained_in = getattr(model, "source", None)
-        source = Source(env, None, getattr(trained_in, "frames", None), getattr(trained_in, "preprocess", None))
+        frames, preprocess = (getattr(trained_in, name, None) for name in ("frames", "preprocess"))
+        source = Source(env, None, frames, preprocess, scenario)
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     envs = source.make_evaluation(min(episodes, most), seed)
     try:
@@ -120,6 +128,7 @@ def evaluate(
 def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool) -> Evaluation:
     wanted = np.full(envs.num_envs, episodes // envs.num_envs)
     wanted[: episodes % envs.num_envs] += 1
+    model = bound(model, envs)
     returns: list[float] = []
     lengths: list[int] = []
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)

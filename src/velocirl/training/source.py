@@ -24,6 +24,7 @@ from velocirl.engine.drawing import with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.fleet import NO_LIMIT
 from velocirl.engine.framing import FRAMES, with_frames
+from velocirl.engine.operating import params_in
 from velocirl.engine.targets.threads import available_cores
 from velocirl.training.settings.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
@@ -55,12 +56,14 @@ class Source:
         params: Mapping[str, Any] | None = None,
         frames: Mapping[str, Any] | None = None,
         preprocess: Preprocess | None = None,
+        scenario: str | None = None,
     ) -> None:
         """`frames` are `skip` and `stack`, where somebody asks for them; see `Environment`."""
+        self.scenario = scenario
         self.given = environment
         self.asked = None if preprocess is None else switches_from(preprocess)  # what is to be done to pictures here,
         self.preprocess = self.asked  # and what is done to them, be it by copies that somebody made
-        self.params = dict(params or {})
+        self.params = self.own_params = dict(params or {})
         self.frames = {name: value for name, value in (frames or {}).items() if value is not None}
         self.check = False
         self.native: Environment | None = None
@@ -87,10 +90,14 @@ class Source:
             )
         if self.native is not None:
             refuse_preprocessing(self.native, preprocess)
+            own, self.params = self.params, params_in(self.native, scenario, self.params)
             self.native = with_draws(with_frames(self.native, **self.frames), self.params)
             self.params = known_params(self.native, self.params)
+            self.own_params = {name: self.params[name] for name in own}  # without those of the scenario
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
+        elif scenario is not None:
+            raise ValueError(f"{self.id} has no scenario {scenario!r}: native environments may have some")
         elif self.frames:
             asked = " and ".join(self.frames)
             raise ValueError(
@@ -98,9 +105,9 @@ class Source:
                 " pictures"
             )
 
-    def with_params(self, params: Mapping[str, Any]) -> Source:
-        """The same environment with these parameters."""
-        source = Source(self.given, params, self.frames, self.asked)
+    def operated(self, params: Mapping[str, Any], scenario: str | None) -> Source:
+        """The same environment with these parameters, in a scenario."""
+        source = Source(self.given, params, self.frames, self.asked, scenario)
         source.check = self.check
         return source
 
@@ -128,7 +135,9 @@ class Source:
 
     def saved_params(self) -> Params:
         """The parameters that belong into a configuration: those by which the environment can be made again."""
-        return self.params if self.native is not None or isinstance(self.given, str) else {}
+        if self.native is not None:
+            return self.own_params
+        return self.params if isinstance(self.given, str) else {}
 
     def require_count(self, num_envs: int | None) -> None:
         """Refuse another number of copies than there are."""
@@ -216,7 +225,7 @@ class Source:
     def _find(self, environment: str | Environment) -> None:
         if isinstance(environment, str) and environment.startswith(GYMNASIUM):
             self.id, self.makers = environment, environment.removeprefix(GYMNASIUM)
-            self.params = keyword_arguments(self.id, self.params)
+            self.params = self.own_params = keyword_arguments(self.id, self.params)
             self._look(make_host(self.makers, 1, None, **self._made_with))
             self._hint()
         else:

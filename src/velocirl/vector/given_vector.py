@@ -41,6 +41,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         self._arrays = Arrays.allocate(description, self.num_envs)
         self._arrays.action_masks[:] = 1
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        self._cost_totals = np.zeros(self.num_envs)
         inner = getattr(envs.unwrapped, "envs", None) or [None]  # as Gymnasium's SyncVectorEnv has them
         self.asks_for_masks = all(one is not None and one.has_wrapper_attr("action_masks") for one in inner)
 
@@ -102,6 +103,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         ended = arrays.terminated | arrays.truncated
         self._returns += arrays.rewards
         self._lengths += 1
+        self._take_costs(infos, ended)
         write_rows(arrays.observations, observations)
         if not ended.any():
             self._take_masks(infos)
@@ -126,7 +128,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         if not chosen.all() and not same_rows(self._arrays.observations, observations, ~chosen):
             raise self.disturbed()
         write_rows(self._arrays.observations, observations, chosen)
-        self._returns[chosen], self._lengths[chosen] = 0.0, 0
+        self._returns[chosen], self._lengths[chosen], self._cost_totals[chosen] = 0.0, 0, 0.0
         self._take_masks(infos)
 
     def _take_final_observations(self, infos: Mapping[str, Any], ended: NDArray[Any]) -> None:
@@ -138,6 +140,19 @@ class GivenVectorEnv(HostInterface, VectorEnv):
                 write_row(self._arrays.final_observations, copy, final[copy])
         else:
             write_rows(self._arrays.final_observations, final, ended)
+
+    def _take_costs(self, infos: Mapping[str, Any], ended: NDArray[Any]) -> None:
+        arrays = self._arrays
+        costs = [as_array(cost) for cost in told_costs(infos)]
+        if not costs:
+            return
+        arrays.costs[:] = costs[0]
+        if len(costs) > 1:
+            arrays.costs[ended] = costs[1][ended]
+        arrays.has_cost[:] = True
+        self._cost_totals += arrays.costs
+        arrays.episode_costs[ended] = self._cost_totals[ended]
+        self._cost_totals[ended] = 0.0
 
     def _take_masks(self, infos: Mapping[str, Any]) -> None:
         masks = self._arrays.action_masks
@@ -157,6 +172,13 @@ class GivenVectorEnv(HostInterface, VectorEnv):
 def as_array(value: Any) -> NDArray[Any]:
     """An array in this process's memory, of whatever library and device."""
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def told_costs(infos: Mapping[str, Any]) -> list[Any]:
+    """What the steps of all copies cost, and those that ended an episode, where infos say so; else nothing."""
+    final = infos.get("final_info")
+    last = [final["cost"]] if isinstance(final, Mapping) and "cost" in final else []
+    return [infos["cost"], *last] if "cost" in infos else last * 2
 
 
 def flat_mask(mask: Any) -> NDArray[Any]:

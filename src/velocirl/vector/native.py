@@ -89,10 +89,11 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         copies = self._copies
         self._gate.take(actions)
         observations = self._advance()
-        infos = self.mask_info() | self.cost_info()
+        costs = self.cost_info(copies.costs)
+        infos = self.mask_info() | costs
         ended = copies.terminated | copies.truncated
         if np.count_nonzero(ended):
-            infos |= self.ends(ended)
+            infos |= self.ends(ended, costs)
         return (
             observations,
             self.given(copies.reward),
@@ -229,15 +230,15 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._np_random_seed = seed_copies(rng, seed, chosen)
         self.write({"rng": rng})
 
-    def ends(self, ended: Any) -> Infos:
-        """What is told of the episodes that ended, where Gymnasium's vectors tell it for this autoreset mode."""
+    def ends(self, ended: Any, costs: Infos) -> Infos:
+        """What is told of the episodes that ended where Gymnasium's vectors tell it; `costs` are of their last step."""
         copies = self._copies
         episode = {"r": self.given(copies.episode_return), "l": self.given(copies.episode_length)}
         episode |= {field: self.reported(field) for field in self.environment.report}
         final: Infos = {"episode": episode, "_episode": ended}
-        if self.environment.constraints:
+        if costs:
             episode |= self.cost_info(copies.episode_costs)
-            final |= {**self.cost_info(), "_cost": ended, "_costs": ended}
+            final |= {**costs, "_cost": ended, "_costs": ended}
         return {
             "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,
@@ -257,19 +258,18 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         """What the caller gets: a copy (of all rows or of some), or with `copy=False` the engine's own array."""
         return self._recycler.copy(array, rows) if self.copy else array
 
-    def cost_info(self, costs: Any = None) -> Infos:
-        """What each constraint costs, and all of them, in the last step or as given; where there are constraints.
+    def cost_info(self, costs: Any) -> Infos:
+        """What each constraint costs, and all of them together, of a step or of episodes; where there are constraints.
 
-        In each mode of resets, costs are those of the step that was taken, whether or not an episode ended with it.
+        In each mode of resets, those of a step are of the one that was taken, whether or not an episode ended with it.
         """
         if not self.environment.constraints:
             return {}
-        costs = self._copies.costs if costs is None else costs
         return {"cost": self.summed(costs), "costs": self.given(costs)}
 
     def summed(self, costs: Any) -> Any:
-        """The sum of the costs of each copy."""
-        return costs.sum(axis=1)
+        """The sum of the costs of each copy; of few columns a product is several times as fast as a sum."""
+        return costs @ np.ones(costs.shape[1], np.float32)
 
     def mask_info(self) -> Infos:
         """The legal actions, where the environment has a mask."""

@@ -34,7 +34,8 @@ class CUDAFleetVectorEnv(FleetVectorEnv, VectorEnv):  # named again for skrl, wh
             self._gate.take(engine.parts_on_host(actions))
             copies.action.copy_to_device(self._gate.into)
         self.target.advance()
-        infos = self.mask_info() | self.cost_info() | self.ends(self.target.ended())
+        costs = self.cost_info(copies.costs)
+        infos = self.mask_info() | costs | self.ends(self.target.ended(), costs)
         return (
             self.given(self.seen(copies.observation)),
             self.given(copies.reward),

@@ -10,10 +10,9 @@ from typing import Literal
 
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.statistics import Estimate
-from velocirl.bench.units import BYTES, MEGABYTES, SECONDS, STEPS, Unit
+from velocirl.bench.units import BYTES, MEGABYTES, PERCENT, SECONDS, STEPS, Unit
 
 Status = Literal["met", "short", "alert", "not measured"]
-PERCENT = Unit("%", False, "{number}%")
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class _Kind(NamedTuple):
 def _strict(double: bool, check: bool) -> _Kind:
     known = {**registers.COMPILED, **clock.COMPILED, **clearing.COMPILED}
     options = {**INLINED, **COUNTED, **(CHECKED if check else {})}
-    return _kind(numba.njit(**options), known, () if double else ("sin", "cos"), double)
+    return _kind(numba.njit(**options), known, () if double else ("sin", "cos", "exp"), double)
 
 
 @cache

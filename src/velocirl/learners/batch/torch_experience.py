@@ -16,7 +16,7 @@ from velocirl.learners.host import without_costs
 from velocirl.learners.recording import Outcome
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
-from velocirl.vector.given_vector import GivenVectorEnv
+from velocirl.vector.given_vector import GivenVectorEnv, told_costs
 
 
 def stays_on(device: Any, source: Any) -> bool:
@@ -77,11 +77,12 @@ class TensorExperience:
         told.reward.copy_(self._here(rewards))
         told.terminated.copy_(self._here(terminated))
         told.truncated.copy_(self._here(truncated))
-        if "cost" in infos:
-            told.costs.copy_(self._here(infos["cost"]).view(-1, 1))
+        ended = told.terminated | told.truncated
+        if costs := told_costs(infos):
+            told.costs.copy_(self._here(costs[0]).view(-1, 1))
+            keep(told.costs, self._here(costs[-1]).view(-1, 1), ended)
         elif self._costs:
             raise without_costs(self._given.name)
-        ended = told.terminated | told.truncated
         self._cost_totals += told.costs
         keep(told.episode_costs, self._cost_totals, ended)
         self._cost_totals.masked_fill_(ended.view(-1, 1), 0.0)

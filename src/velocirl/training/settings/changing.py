@@ -38,18 +38,23 @@ class Changing:
         episodes; what is drawn, from each copy's next episode on. A gym: environment is made anew, and its episodes
         begin. They are saved with the agent; where one cannot be used, nothing has changed.
         """
-        self.replace_params({**self.source.params, **(params or {}), **named})
+        self.operate({**self.source.own_params, **(params or {}), **named}, self.source.scenario)
 
-    def replace_params(self, params: Mapping[str, Any]) -> None:
-        """Let the environment have these parameters, and its own where these say nothing; see `set_params`."""
-        source = self.source.with_params(params)
+    def set_scenario(self, scenario: str | None) -> None:
+        """Let the environment be operated in another scenario from now on, or with None in none; see `set_params`."""
+        self.operate(self.source.own_params, scenario)
+
+    def operate(self, params: Mapping[str, Any], scenario: str | None) -> None:
+        """Let the environment have these parameters in a scenario, and its own where both say nothing."""
+        source = self.source.operated(params, scenario)
         check_copies(source.native, source.params, self.config.num_envs)
         if source.signature() != self.source.signature():
             raise ValueError(
                 f"{source.id} would have {source.signature()}, and this agent learns with {self.source.signature()}:"
                 " make another agent"
             )
-        config = dataclasses.replace(self.config, params=build_config(self.Config, {"params": source.params}).params)
+        changed = build_config(self.Config, {"params": source.own_params, "scenario": scenario})
+        config = dataclasses.replace(self.config, params=changed.params, scenario=scenario)
         fleet: Any = getattr(self._learner, "fleet", None)
         native = source.native
         if native is None or fleet is None or native.drawn != fleet.environment.drawn:

@@ -108,6 +108,9 @@ class DeepConfig:
     params: dict[str, Any] | None = None
     """Parameters of the environment to change: numbers, one for each copy as [5, 15], or drawn anew for each copy and
     episode as uniform(5, 15) or log_uniform(0.1, 10). Of a gym: environment, any keyword arguments."""
+    scenario: str | None = None
+    """Scenario in which a native environment is operated: parameters of it by a name, of which `params` replace
+    some."""
     preprocess: str | dict[str, Any] | None = None
     """What is done to the pictures of a gym: environment: atari, or with some of its switches set, as atari(skip=4,
     stack=4, size=84, gray=true, life_loss=true, clip_rewards=true, noops=30). Agents are evaluated in whole games, by

@@ -173,6 +173,9 @@ class Arrays:
     episode_lengths: np.ndarray
     action_masks: np.ndarray  # (num_envs, number of actions)
     has_mask: np.ndarray
+    costs: np.ndarray  # of the last step, as its info said
+    episode_costs: np.ndarray
+    has_cost: np.ndarray  # whether an info ever said so
     current: np.ndarray  # in the first row of a group of copies: the copy at work, else -1
 
     @classmethod
@@ -191,6 +194,9 @@ class Arrays:
             episode_lengths=new((num_envs,), dtype=np.int64),
             action_masks=new((num_envs, num_actions), dtype=np.int8),
             has_mask=new((num_envs,), dtype=np.bool_),
+            costs=new((num_envs,), dtype=np.float64),
+            episode_costs=new((num_envs,), dtype=np.float64),
+            has_cost=new((num_envs,), dtype=np.bool_),
             current=new((num_envs,), dtype=np.int64),
         )
 
@@ -222,6 +228,7 @@ class Copies:
         self.finished = [True] * len(environments)
         self.returns = [0.0] * len(environments)
         self.lengths = [0] * len(environments)
+        self.cost_totals = [0.0] * len(environments)
         self.records: Records = []
         # Masks may be a method too, as sb3-contrib has it, which is asked where the info says nothing.
         self.ask_masks = [
@@ -259,7 +266,7 @@ class Copies:
         for index, environment in enumerate(self.environments):
             current[0] = first + index
             if next_step and self.finished[index]:
-                rewards[index] = 0.0
+                rewards[index] = arrays.costs[index] = 0.0
                 terminations[index] = truncations[index] = False
                 self._record(index, self._begin(index))
                 continue
@@ -270,10 +277,17 @@ class Copies:
             truncations[index] = truncated
             returns[index] += float(reward)
             lengths[index] += 1
+            if "cost" in info:
+                arrays.costs[index] = cost = float(info["cost"])
+                self.cost_totals[index] += cost
+                arrays.has_cost[index] = True
+            elif arrays.has_cost[index]:
+                arrays.costs[index] = 0.0
             if terminated or truncated:
                 self.finished[index] = True
                 arrays.episode_returns[index] = returns[index]
                 arrays.episode_lengths[index] = lengths[index]
+                arrays.episode_costs[index] = self.cost_totals[index]
                 if self.same_step:
                     write_row(arrays.final_observations, index, observation)
                     if self.keep_infos:
@@ -311,6 +325,7 @@ class Copies:
         self.finished[index] = False
         self.returns[index] = 0.0
         self.lengths[index] = 0
+        self.cost_totals[index] = 0.0
         return info
 
     def _record(self, index: int, info: dict[str, Any]) -> None:

@@ -298,7 +298,9 @@ class HostInterface(VectorEnv):
 
     def _infos(self, records: Records, restarted: np.ndarray | None, stepped: bool = False) -> dict[str, Any]:
         arrays = self._arrays
-        infos: dict[str, Any] = {}
+        told = stepped and not self._keep_infos and any_of(arrays.has_cost)
+        costs = self._costs(arrays.costs) if told else {}
+        infos: dict[str, Any] = dict(costs)
         for copy, info in records:
             infos = self._add_info(infos, info, copy)
         if stepped and (any_of(arrays.terminated) or any_of(arrays.truncated)):
@@ -311,11 +313,19 @@ class HostInterface(VectorEnv):
                 returns, lengths = self._result(arrays.episode_returns), self._result(arrays.episode_lengths)
                 infos["final_info"] = {"episode": {"r": returns, "l": lengths}, "_episode": completed}
                 infos["_final_info"] = completed
+                if costs:
+                    infos["final_info"]["episode"] |= self._costs(arrays.episode_costs)
+                    infos["final_info"] |= {**costs, "_cost": completed, "_costs": completed}
         if any_of(arrays.has_mask):
             infos["action_mask"] = self._result(arrays.action_masks)
         if restarted is not None:
             infos["restarted"] = restarted
         return infos
+
+    def _costs(self, costs: np.ndarray) -> dict[str, Any]:
+        """What each copy's step or episode cost: one constraint, as their infos tell it."""
+        single = costs.astype(np.float32)
+        return {"cost": single, "costs": single[:, None]}
 
     def _final_observations(self, ended: np.ndarray) -> Nested:
         """The last observations: a row for each copy or, where they have parts, an object for each as in Gymnasium."""

@@ -14,7 +14,8 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
     """Copies of a Gymnasium environment, stepped one after another in this process.
 
     When episodes end, infos hold `final_info`, with the `episode` (returns `r`, lengths `l`), and, with SAME_STEP
-    autoreset, `final_obs`, each with a mask of the same name after an underscore. An `action_mask` is always passed on.
+    autoreset, `final_obs`, each with a mask of the same name after an underscore. An `action_mask` is always passed on,
+    and a `cost`: as `cost` of each copy's step, `costs` with a column, and that of an episode beside its return.
     All infos of the environments are dropped unless `infos=True`, which gives those alone, as Gymnasium does: merging
     them, and sending them between processes, takes longer than many environments' steps. Rows of `copy=False` results
     are overwritten by the next step. Where these are some of the copies of several processes, errors count from

@@ -1,0 +1,9 @@
+"""Controllers that need no training, with the `predict` of a trained agent: to compare with, and to fall back on."""
+
+from velocirl.controllers.base_stock import BaseStock, Order
+from velocirl.controllers.constant import Constant
+from velocirl.controllers.controller import Controller, bound
+from velocirl.controllers.pid import PID, Loop
+from velocirl.controllers.uniform_random import Random
+
+__all__ = ["PID", "BaseStock", "Constant", "Controller", "Loop", "Order", "Random", "bound"]

@@ -1,0 +1,80 @@
+"""What a controller must know of its environment: which number of an observation is which signal, and what it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from velocirl.engine import registry
+from velocirl.engine.environment import Environment
+from velocirl.engine.naming import nearest
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The spaces of an environment, and the names in them."""
+
+    id: str
+    observation: gymnasium.Space[Any]
+    action: gymnasium.Space[Any]
+    signals: tuple[str, ...] = ()  # the names of the elements of an observation, where it has names
+    actuators: tuple[str, ...] = ()
+
+    def require_numbers(self, controller: str) -> None:
+        """Refuse an environment that is not measured and moved in numbers."""
+        for name, space in (("observations", self.observation), ("actions", self.action)):
+            if not isinstance(space, Box) or len(space.shape) != 1:
+                raise ValueError(f"a {controller} needs {name} that are a flat Box; those of {self.id} are {space}")
+
+    def signal(self, name: str | int) -> int:
+        """The place of a signal in an observation."""
+        return self._place("signal", name, self.signals, (self.observation.shape or (0,))[0])
+
+    def actuator(self, name: str | int) -> int:
+        """The place of an actuator in an action."""
+        return self._place("actuator", name, self.actuators, (self.action.shape or (0,))[0])
+
+    @property
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the greatest action."""
+        space: Any = self.action
+        return space.low.astype(np.float64), space.high.astype(np.float64)
+
+    def _place(self, kind: str, name: str | int, names: tuple[str, ...], count: int) -> int:
+        if isinstance(name, str):
+            if name not in names:
+                raise ValueError(f"{self.id} has no {kind} {name!r}{nearest(name, names)}")
+            return names.index(name)
+        if not 0 <= name < count:
+            raise ValueError(f"{self.id} has no {kind} number {name}: they are 0 to {count - 1}")
+        return name
+
+
+def layout_of(environment: Any) -> Layout:
+    """The layout of an id, an Environment, or whatever has spaces: a Gymnasium environment or vector environment."""
+    native = native_of(environment)
+    if native is not None:
+        signals: Mapping[str, str] = getattr(native, "signals", {})
+        actuators: Mapping[str, str] = getattr(native, "actuators", {})
+        return Layout(native.id, native.observation, native.action, tuple(signals), tuple(actuators))
+    for prefix in ("single_", ""):
+        observation = getattr(environment, f"{prefix}observation_space", None)
+        action = getattr(environment, f"{prefix}action_space", None)
+        if observation is not None and action is not None:
+            return Layout(getattr(environment, "id", None) or type(environment).__name__, observation, action)
+    raise TypeError(f"a {type(environment).__name__} is no environment: give an id, an Environment or a VectorEnv")
+
+
+def native_of(environment: Any) -> Environment | None:
+    """The compiled environment that is meant or whose copies these are, or None."""
+    if isinstance(environment, (str, Environment)):
+        return registry.find(environment)
+    unwrapped = getattr(environment, "unwrapped", environment)
+    native = getattr(unwrapped, "environment", None)
+    return native if isinstance(native, Environment) else None

@@ -1,0 +1,40 @@
+"""The controller that does anything: what every other must beat."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+from velocirl.controllers.controller import Controller
+from velocirl.controllers.layout import Layout
+
+
+class Random(Controller):
+    """Actions drawn uniformly from the action space, of those that are legal; the same again with the same seed."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._seed = seed
+
+    def __repr__(self) -> str:
+        return f"Random({'' if self._seed is None else self._seed})"
+
+    def settle(self, layout: Layout, environment: Any) -> None:  # noqa: ARG002 - as others need it
+        """Draw from a space of its own: whoever seeds one changes what is drawn next."""
+        self._space = copy.deepcopy(layout.action)
+        self._space.seed(self._seed)
+
+    def act(self, observations: Any, state: Any, starts: NDArray[np.bool_], masks: Any) -> tuple[Any, None]:  # noqa: ARG002
+        """An action for each copy."""
+        space = self._space
+        if masks is None:
+            drawn = [space.sample() for _ in starts]
+        elif isinstance(space, Discrete):
+            drawn = [space.sample(mask=np.asarray(mask, np.int8)) for mask in masks]
+        else:
+            raise ValueError(f"{self.layout.id}: Random knows masks of Discrete actions, not of {space}")
+        return concatenate(space, drawn, create_empty_array(space, len(drawn))), None

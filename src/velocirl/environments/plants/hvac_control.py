@@ -1,0 +1,345 @@
+"""HVAC control: keep three zones of a building comfortable and their air fresh through a winter's day, with little energy.
+
+An air handler mixes outdoor and return air, brings it to a fixed supply temperature and blows it into the zones, each
+of which has a reheat coil. Each zone has a node for its air and one for its walls and furniture (a lumped network of
+resistances and capacities), and one balance of carbon dioxide:
+
+    C_a dT_i/dt = H_m (M_i - T_i) + H_w (T_o - T_i) + m_i c (T_s - T_i) + Q_i + n_i q_p + o q_e
+    C_m dM_i/dt = H_m (T_i - M_i) + H_o (T_o - M_i) + A_i I
+    rho V dX_i/dt = m_i (X_s - X_i) + rho g n_i,       X_s = f X_o + (1 - f) sum_i(m_i X_i) / m
+
+    T_mixed = f T_o + (1 - f) sum_i(m_i T_i) / m,      |m c (T_s - T_mixed)| <= capacity of the coil
+    fan power ~ m^3
+
+Heat balances and heat gains from people: ASHRAE Handbook, Fundamentals; ventilation by carbon dioxide: ASHRAE Standard
+62.1; the cube is the affinity law of fans. Dampers and coils act with a lag, the fan also after a dead time. Sun, outdoor temperature and people follow the time of day and chance. Unless a frost thermostat stops the
+air handler, cold mixed air bursts its coil: that constraint is critical. The reward is 1 less energy and discomfort.
+"""
+
+from math import cos, pi, sin
+
+import numpy as np
+
+from velocirl import Box, Constraint, Environment, between, float32, random, record
+from velocirl.controllers import PID, Loop
+from velocirl.engine.canvas import AMBER, BLUE, GREEN, INK, MIST, RED, SKY, SLATE
+from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
+from velocirl.environments.plants.pictures import blended
+
+DAY, HOUR = 86400.0, 3600.0  # s
+AIR_HEAT = 1005.0  # J/(kg K)
+AIR_DENSITY = 1.2  # kg/m3
+FRESH = 420.0  # ppm of carbon dioxide outdoors
+MILLION = 1e6  # ppm
+REHEAT, FLOW = 5000.0, 3.0  # W and kg/s: coils and fan at their largest
+LEAST_FLOW = 0.2  # kg/s, at which the fan always runs
+ZONES = 3
+PEOPLE = (10.0, 14.0, 8.0)  # in zones 1 (south), 2 (meeting rooms) and 3 (north) when all are there
+APERTURES = (5.0, 1.5, 0.5)  # m2, through which the sun warms each zone
+COMFORT = (293.0, 299.0)  # K, between which occupied zones must be
+COLDEST, HOTTEST = 240.0, 330.0  # K, the ends of the scales of thermometers
+STALEST = 5000.0  # ppm, the end of the scale of the analysers
+SIGNALS = {
+    **{f"zone_{k}_temperature": ("K", COLDEST, HOTTEST) for k in (1, 2, 3)},
+    **{f"zone_{k}_co2": ("ppm", 0.0, STALEST) for k in (1, 2, 3)},
+    **{f"zone_{k}_reheat": ("W", 0.0, REHEAT) for k in (1, 2, 3)},
+    "supply_flow": ("kg/s", 0.0, FLOW),
+    "outdoor_share": ("1", 0.0, 1.0),
+    "supply_temperature": ("K", COLDEST, HOTTEST),
+    "mixed_temperature": ("K", COLDEST, HOTTEST),
+    "outdoor_temperature": ("K", COLDEST, HOTTEST),
+    "radiation": ("W/m2", 0.0, 1200.0),
+    "occupancy": ("1", 0.0, 1.0),
+    "day_sine": ("1", -1.0, 1.0),
+    "day_cosine": ("1", -1.0, 1.0),
+}
+
+
+@record
+class State:
+    temperature: float32[3]  # K, of the air in each zone
+    mass_temperature: float32[3]  # K, of walls and furniture
+    co2: float32[3]  # ppm
+    reheat: float32[3]  # W, as the coils heat
+    supply_flow: float32  # kg/s
+    outdoor_share: float32
+    supply_temperature: float32  # K
+    mixed_temperature: float32  # K
+    outdoor_temperature: float32  # K
+    radiation: float32  # W/m2
+    occupancy: float32  # share of the people who are there
+    time: float32  # s since midnight
+    weather: float32  # K, by which the day is warmer than usual
+    clouds: float32  # share of the sun that they take
+    attendance: float32  # share of the people who came today
+    flow_commands: float32[4]  # kg/s, the newest first: what the dead time still holds back
+    sensor_errors: float32[6]  # of the first six signals, in standard deviations
+
+
+@record
+class Params:
+    time_step: float32 = between(60.0, 600.0, default=300.0)  # s
+    air_capacity: float32 = between(5e5, 1e7, default=2e6)  # J/K, of a zone's air and what warms with it
+    mass_capacity: float32 = between(5e6, 2e8, default=3e7)  # J/K, of a zone's walls
+    volume: float32 = between(50.0, 1000.0, default=300.0)  # m3, of a zone
+    mass_conductance: float32 = between(0.0, 3000.0, default=800.0)  # W/K, between air and walls
+    window_conductance: float32 = between(0.0, 500.0, default=60.0)  # W/K, between air and outdoors
+    wall_conductance: float32 = between(0.0, 500.0, default=80.0)  # W/K, between walls and outdoors
+    person_heat: float32 = between(0.0, 200.0, default=75.0)  # W
+    person_co2: float32 = between(0.0, 2e-5, default=5.2e-6)  # m3/s
+    equipment_heat: float32 = between(0.0, 5000.0, default=900.0)  # W, in a zone when all are there
+    supply_setpoint: float32 = between(280.0, 300.0, default=289.0)  # K
+    coil_capacity: float32 = between(0.0, 1e5, default=2.5e4)  # W, of the air handler, for heating and for cooling
+    damper_lag: float32 = between(0.0, 1800.0, default=60.0)  # s, of fan, dampers and coils
+    fan_delay: float32 = between(0.0, 1200.0, default=60.0)  # s, four time steps at most
+    outdoor_mean: float32 = between(260.0, 305.0, default=278.0)  # K
+    outdoor_swing: float32 = between(0.0, 15.0, default=4.0)  # K, between the mean and the warmest hour
+    weather_deviation: float32 = between(0.0, 8.0, default=1.0)  # K
+    cloud_deviation: float32 = between(0.0, 0.3, default=0.1)  # share of the sun
+    attendance_deviation: float32 = between(0.0, 0.25, default=0.05)  # share of the people
+    disturbance_time: float32 = between(600.0, 1e6, default=10800.0)  # s, after which disturbances have forgotten
+    sunshine: float32 = between(0.0, 1000.0, default=350.0)  # W/m2, at noon
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: thermometers 0.2 K, analysers 20 ppm
+    efficiency: float32 = between(0.5, 8.0, default=3.0)  # heat or cold for each unit of electricity
+    fan_power: float32 = between(0.0, 2e4, default=5000.0)  # W, at full flow
+    power_scale: float32 = between(1e3, 1e5, default=1e4)  # W of electricity that cost 1 in a step
+    comfort_temperature: float32 = between(288.0, 302.0, default=295.5)  # K
+    discomfort_cost: float32 = between(0.0, 1.0, default=0.02)  # of a square kelvin in an occupied zone
+
+
+def reset(state, params, rng):
+    for k in range(ZONES):
+        state.temperature[k] = random.uniform(rng, 294.0, 296.0)
+        state.mass_temperature[k] = state.temperature[k] - random.uniform(rng, 0.0, 1.0)
+        state.co2[k] = random.uniform(rng, 430.0, 550.0)
+        state.reheat[k] = 1000.0
+    for k in range(4):
+        state.flow_commands[k] = 1.0
+    state.supply_flow = 1.0
+    state.outdoor_share = 0.3
+    state.time = 0.0
+    state.weather = params.weather_deviation * noise(rng)
+    state.clouds = 0.3 + params.cloud_deviation * noise(rng)
+    state.attendance = 0.85 + params.attendance_deviation * noise(rng)
+    tell_time(state, params)
+    state.mixed_temperature = mixed(state.outdoor_share, state.outdoor_temperature, mean_of(state.temperature))
+    state.supply_temperature = params.supply_setpoint
+    read_sensors(state, rng)
+
+
+def step(state, params, action, rng):
+    time = params.time_step
+    move_actuators(state, params, action)
+    start = tuple_of(state)
+    slope1 = slope(params, state, start)
+    slope2 = slope(params, state, ahead(start, slope1, time / 2.0))
+    slope3 = slope(params, state, ahead(start, slope2, time / 2.0))
+    slope4 = slope(params, state, ahead(start, slope3, time))
+    end = ahead(ahead(start, slope1, time / 6.0), slope2, time / 3.0)
+    end = ahead(ahead(end, slope3, time / 3.0), slope4, time / 6.0)
+    for k in range(ZONES):
+        state.temperature[k] = clipped(end[0][k], COLDEST, HOTTEST)
+        state.mass_temperature[k] = clipped(end[1][k], COLDEST, HOTTEST)
+        state.co2[k] = clipped(end[2][k], 0.0, STALEST)
+
+    state.time = state.time + time if state.time + time < DAY else 0.0
+    share = share_of(time, params.disturbance_time)
+    state.weather = drifted(state.weather, 0.0, params.weather_deviation, share, rng)
+    state.clouds = drifted(state.clouds, 0.3, params.cloud_deviation, share, rng)
+    state.attendance = drifted(state.attendance, 0.85, params.attendance_deviation, share, rng)
+    tell_time(state, params)
+    read_sensors(state, rng)
+    return 1.0 - power(state, params) / params.power_scale - discomfort(state, params), False
+
+
+def move_actuators(state, params, action):
+    """Let coils, fan and damper follow their commands, and the air handler do what its coil can."""
+    share = share_of(params.time_step, params.damper_lag)
+    for k in range(ZONES):
+        state.reheat[k] = lagged(state.reheat[k], clipped(action[k], 0.0, REHEAT), share)
+    flow = delayed(state.flow_commands, clipped(action[3], LEAST_FLOW, FLOW), params.fan_delay / params.time_step)
+    state.supply_flow = lagged(state.supply_flow, flow, share)
+    state.outdoor_share = lagged(state.outdoor_share, clipped(action[4], 0.0, 1.0), share)
+    state.mixed_temperature = mixed(state.outdoor_share, state.outdoor_temperature, mean_of(state.temperature))
+    reach = params.coil_capacity / (AIR_HEAT * state.supply_flow)
+    state.supply_temperature = clipped(
+        params.supply_setpoint, state.mixed_temperature - reach, state.mixed_temperature + reach
+    )
+
+
+def tell_time(state, params):
+    """What the time of day, and chance, make of weather and people."""
+    angle = 2.0 * pi * state.time / DAY
+    hour = state.time / HOUR
+    state.outdoor_temperature = params.outdoor_mean + state.weather - params.outdoor_swing * cos(angle - pi / 4.0)
+    state.radiation = clipped(params.sunshine * (1.0 - state.clouds) * (-cos(angle) - 0.2) / 0.8, 0.0, 1200.0)
+    present = clipped(hour - 7.0, 0.0, 1.0) * clipped(19.0 - hour, 0.0, 1.0)  # they come from 7 to 8, leave from 18 to 19
+    state.occupancy = clipped(state.attendance, 0.0, 1.0) * present
+
+
+def tuple_of(state):
+    """Temperatures of air and walls, and carbon dioxide, of all zones."""
+    t, m, x = state.temperature, state.mass_temperature, state.co2
+    return (t[0], t[1], t[2]), (m[0], m[1], m[2]), (x[0], x[1], x[2])
+
+
+def slope(params, state, point):
+    """How the zones change, with supply air and outdoors as they are."""
+    temperatures, masses, co2 = point
+    supplied = mixed(state.outdoor_share, FRESH, mean_of(co2))  # ppm
+    first = zone(params, state, 0, temperatures[0], masses[0], co2[0], supplied)
+    second = zone(params, state, 1, temperatures[1], masses[1], co2[1], supplied)
+    third = zone(params, state, 2, temperatures[2], masses[2], co2[2], supplied)
+    return (first[0], second[0], third[0]), (first[1], second[1], third[1]), (first[2], second[2], third[2])
+
+
+def zone(params, state, k, temperature, mass, co2, supplied):
+    """How a zone changes: K/s of air and walls, ppm/s."""
+    flow = state.supply_flow / ZONES
+    people = state.occupancy * PEOPLE[k]
+    outdoors = state.outdoor_temperature
+    gains = state.reheat[k] + people * params.person_heat + state.occupancy * params.equipment_heat
+    exchanged = params.mass_conductance * (mass - temperature)
+    blown = flow * AIR_HEAT * (state.supply_temperature - temperature)
+    lost = params.window_conductance * (temperature - outdoors)
+    sun = APERTURES[k] * state.radiation
+    leaked = params.wall_conductance * (mass - outdoors)
+    return (
+        (exchanged + blown + gains - lost) / params.air_capacity,
+        (sun - exchanged - leaked) / params.mass_capacity,
+        (flow / AIR_DENSITY * (supplied - co2) + MILLION * params.person_co2 * people) / params.volume,
+    )
+
+
+def ahead(point, slope, time):
+    """Where a point gets to along a slope."""
+    return moved(point[0], slope[0], time), moved(point[1], slope[1], time), moved(point[2], slope[2], time)
+
+
+def moved(values, slopes, time):
+    return values[0] + time * slopes[0], values[1] + time * slopes[1], values[2] + time * slopes[2]
+
+
+def mixed(share, outdoors, returned):
+    """What becomes of outdoor and return air together."""
+    return share * outdoors + (1.0 - share) * returned
+
+
+def mean_of(values):
+    return (values[0] + values[1] + values[2]) / ZONES
+
+
+def power(state, params):
+    """The electricity of coils and fan, in W."""
+    conditioned = abs(state.supply_temperature - state.mixed_temperature) * AIR_HEAT * state.supply_flow
+    heated = state.reheat[0] + state.reheat[1] + state.reheat[2]
+    return (conditioned + heated) / params.efficiency + params.fan_power * (state.supply_flow / FLOW) ** 3
+
+
+def discomfort(state, params):
+    """What the distance from the temperature that people like costs while they are there."""
+    cost = 0.0
+    for k in range(ZONES):
+        cost += (state.temperature[k] - params.comfort_temperature) ** 2
+    return params.discomfort_cost * state.occupancy * cost
+
+
+def outside_comfort(state, params):
+    """By how many kelvin the worst zone is too cold or too warm, while people are there."""
+    worst = 0.0
+    for k in range(ZONES):
+        worst = max(worst, max(COMFORT[0] - state.temperature[k], state.temperature[k] - COMFORT[1]))
+    return worst if state.occupancy > 0.1 else 0.0
+
+
+def stalest(state, params):
+    """The carbon dioxide of the worst zone, in ppm."""
+    return max(max(state.co2[0], state.co2[1]), state.co2[2])
+
+
+def read_sensors(state, rng):
+    """Draw the errors with which the sensors will be read."""
+    for k in range(6):
+        state.sensor_errors[k] = noise(rng)
+
+
+def observe(state, params, observation):
+    errors, scale = state.sensor_errors, params.sensor_noise
+    for k in range(ZONES):
+        observation[k] = clipped(state.temperature[k] + 0.2 * scale * errors[k], COLDEST, HOTTEST)
+        observation[3 + k] = clipped(state.co2[k] + 20.0 * scale * errors[3 + k], 0.0, STALEST)
+        observation[6 + k] = state.reheat[k]
+    observation[9] = state.supply_flow
+    observation[10] = state.outdoor_share
+    observation[11] = clipped(state.supply_temperature, COLDEST, HOTTEST)
+    observation[12] = clipped(state.mixed_temperature, COLDEST, HOTTEST)
+    observation[13] = clipped(state.outdoor_temperature, COLDEST, HOTTEST)
+    observation[14] = state.radiation
+    observation[15] = state.occupancy
+    observation[16] = sin(2.0 * pi * state.time / DAY)
+    observation[17] = cos(2.0 * pi * state.time / DAY)
+
+
+def draw(state, params, canvas):
+    canvas.view(0.0, 6.0, 0.0, 4.0, 600, 400, blended(SLATE, SKY, state.radiation / 300.0))
+    canvas.rectangle(0.0, 0.0, 6.0, 0.6, MIST)
+    for k in range(ZONES):
+        left = 0.6 + 1.6 * k
+        canvas.rectangle(left, 0.6, left + 1.5, 2.4, blended(BLUE, RED, (state.temperature[k] - 288.0) / 15.0))
+        canvas.rectangle(left + 0.1, 0.7, left + 0.1 + 1.3 * state.reheat[k] / REHEAT, 0.8, AMBER)
+        canvas.disc(left + 0.75, 1.5, 0.1 + 0.3 * state.co2[k] / 1500.0, GREEN if state.co2[k] < 1000.0 else INK)
+    canvas.line(0.0, 2.9, 5.5, 2.9, 0.4, MIST)  # the duct, and in it the air from outdoors and all of it
+    canvas.line(0.0, 2.9, 5.5, 2.9, 0.4 * state.supply_flow / FLOW, SLATE)
+    canvas.line(0.0, 2.9, 0.6, 2.9, 0.4 * state.outdoor_share, BLUE)
+
+
+environment = Environment(
+    "HVACControl-v0",
+    state=State,
+    params=Params,
+    observation=Box(*np.array([limits for _, *limits in SIGNALS.values()], np.float32).T),
+    action=Box(
+        np.array([0.0, 0.0, 0.0, LEAST_FLOW, 0.0], np.float32),
+        np.array([REHEAT, REHEAT, REHEAT, FLOW, 1.0], np.float32),
+    ),
+    max_steps=288,  # a day
+    reset=reset,
+    step=step,
+    observe=observe,
+    draw=draw,
+    signals={name: unit for name, (unit, *_) in SIGNALS.items()},
+    actuators={
+        "zone_1_reheat": "W",
+        "zone_2_reheat": "W",
+        "zone_3_reheat": "W",
+        "supply_flow": "kg/s",
+        "outdoor_share": "1",
+    },
+    constraints=(
+        Constraint("comfort", value=outside_comfort, high=0.0, unit="K"),
+        Constraint("air_quality", value=stalest, high=1000.0, unit="ppm"),
+        Constraint("frost", value="mixed_temperature", low=277.0, unit="K", penalty=20.0, critical=True),
+    ),
+    scenarios={
+        "nominal": {},
+        "disturbed": {
+            "weather_deviation": 3.0,
+            "cloud_deviation": 0.25,
+            "attendance_deviation": 0.15,
+            "sensor_noise": 1.0,
+        },
+        "degraded": {"coil_capacity": 1e4, "efficiency": 2.0, "damper_lag": 600.0, "fan_delay": 600.0},
+    },
+    controller=PID(
+        *(
+            Loop(f"zone_{k}_temperature", f"zone_{k}_reheat", 294.5, gain=1500.0, integral_time=3600.0, bias=1000.0)
+            for k in (1, 2, 3)
+        ),
+        Loop("zone_1_temperature", "supply_flow", 297.0, gain=-0.5, integral_time=3600.0, bias=1.0, low=1.0),
+        Loop("zone_2_co2", "outdoor_share", 800.0, gain=-0.001, integral_time=3600.0, bias=0.3, low=0.1, high=0.6),
+        time_step=300.0,
+    ),
+    presets={
+        "ppo": {"total_steps": 2_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+    },
+)
