@@ -1,8 +1,8 @@
-"""Constrained algorithms find the known answer of a problem of two states: see `gamble`."""
+"""Constrained algorithms find the known answers of problems of two actions, and of two states: see `gamble`."""
 
 import numpy as np
 import pytest
-from gamble import STEPS, choice, gamble
+from gamble import STEPS, gamble
 from scalars import numbers, stepped, stream
 
 import velocirl
@@ -32,7 +32,10 @@ COMMON = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_policy_of_two_numbers_is_as_often_hot_as_the_limit_allows(name):
-    """The functions of the algorithm alone, with gradient descent on two logits and advantages that are exact."""
+    """The functions of the algorithm alone, with gradient descent on two logits and advantages that are exact.
+
+    To be hot pays 0.8 more and costs 1, so that at a price of 0.8 either is worth as much.
+    """
     kind, functions, own, learnt = BY_HAND[name]
     head, settings, learnt = categorical(2), numbers(**COMMON, **own), numbers(**learnt)
     rows, rng = stepped(kind, head, 40, constraints=1, limited=("heat",)), stream(1)
@@ -57,34 +60,35 @@ def test_a_policy_of_two_numbers_is_as_often_hot_as_the_limit_allows(name):
         policy[:2] -= 2.0 * total[:2]
     assert np.mean(hot[:30]) > 4.5  # without a price, to be hot is worth it
     assert np.mean(hot[150:]) == pytest.approx(LIMIT, abs=0.5)
-    assert np.mean(prices[150:]) == pytest.approx(0.8, abs=0.3)  # where either action is worth as much
+    assert np.mean(prices[150:]) == pytest.approx(0.8, abs=0.3)
 
 
+ROLLOUTS = {"num_envs": 32, "horizon": 10, "hidden": (8,), "learning_rate": 3e-3, "log_deviation": -1.5}
 TRAINED = {
-    PPOLagrangian: (choice, {"num_envs": 32, "horizon": 20, "hidden": (8,), "learning_rate": 0.01,
-                             "proportional_gain": 0.2, "integral_gain": 0.02}, 60_000),
-    FOCOPS: (choice, {"num_envs": 32, "horizon": 20, "hidden": (8,), "learning_rate": 0.01, "multiplier_rate": 0.02},
-             60_000),
-    SACLagrangian: (gamble, {"num_envs": 8, "hidden": (16,), "train_every": 8, "learning_starts": 500,
-                             "multiplier_rate": 2e-3, "learning_rate": 3e-3, "gamma": 0.9}, 30_000),
+    PPOLagrangian: ({**ROLLOUTS, "proportional_gain": 0.2, "integral_gain": 0.05, "entropy_coefficient": 0.0}, 60_000),
+    FOCOPS: ({**ROLLOUTS, "multiplier_rate": 0.03}, 60_000),
+    SACLagrangian: (
+        {"num_envs": 8, "hidden": (16,), "train_every": 8, "learning_starts": 500, "buffer_size": 2000,
+         "multiplier_rate": 2e-3, "learning_rate": 3e-3, "gamma": 0.8, "temperature": 0.01}, 30_000,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TRAINED, ids=lambda kind: kind.name)
 def test_training_keeps_the_limit_and_earns_what_it_allows(kind):
-    environment, config, steps = TRAINED[kind]
-    agent = kind(environment, seed=1, threads=1, device="cpu", cost_limits={"heat": LIMIT}, **config)
+    config, steps = TRAINED[kind]
+    agent = kind(gamble, seed=1, threads=1, device="cpu", cost_limits={"heat": LIMIT}, **config)
     agent.learn(steps)
-    envs, returns, costs = make_vec(environment, 500, seed=7), np.zeros(500), np.zeros(500)
+    envs, returns, costs = make_vec(gamble, 500, seed=7), np.zeros(500), np.zeros(500)
     observations, _ = envs.reset()
     for _ in range(STEPS):
         actions, _ = agent.predict(observations)
         observations, rewards, _, _, infos = envs.step(actions)
         returns += rewards
         costs += infos["cost"]
-    assert costs.mean() == pytest.approx(LIMIT, abs=1.0)
-    assert returns.mean() == pytest.approx(2 + 0.8 * costs.mean(), abs=1e-3)
+    assert costs.mean() == pytest.approx(LIMIT, abs=0.7)
+    assert returns.mean() == pytest.approx(5.1, abs=0.8)
     assert agent.violations > 0
 
 
@@ -110,12 +114,12 @@ def test_the_cost_of_each_limit_has_its_own_gae():
             assert targets[t, k] == pytest.approx(expected + values[t, k], abs=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "environment"), [(PPOLagrangian, choice), (FOCOPS, choice), (SACLagrangian, gamble)])
-def test_multipliers_are_saved_and_go_on_and_are_shown(kind, environment, tmp_path):
+@pytest.mark.parametrize("kind", [PPOLagrangian, FOCOPS, SACLagrangian])
+def test_multipliers_are_saved_and_go_on_and_are_shown(kind, tmp_path):
     own = {"horizon": 16, "minibatch_size": 32}
     if kind is SACLagrangian:
         own = {"learning_starts": 32, "batch_size": 8, "train_every": 4, "gamma": 0.5, "learning_rate": 0.02}
-    agent = kind(environment, seed=2, device="python", num_envs=4, hidden=(4,), cost_limits={"heat": 0.5}, **own)
+    agent = kind(gamble, seed=2, device="python", num_envs=4, hidden=(4,), cost_limits={"heat": 0.5}, **own)
     agent.learn(192)
     again = velocirl.load(agent.save(tmp_path / "agent"))
     multiplier = agent.learner.state()["numbers.values"][-1 if kind is SACLagrangian else 0]
