@@ -17,6 +17,7 @@ REACHED = {
     "curriculum": [0, 450],
     "own_torch_module": [450, 450],
     "hybrid_actions": [-20, -2.5],  # strokes, before and after
+    "plant_controllers": [-30, -130, -70, -4, -5],  # random, shielded, PID, tuned, MPC
     "tables": [0.65, 0.65, 0.65, 0.9],
 }
 

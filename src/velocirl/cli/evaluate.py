@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from velocirl.cli.controllers import add_controller, find_controller
 from velocirl.cli.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.training.agent import Agent
@@ -26,22 +27,21 @@ MODES = {"human": "human", "text": "ansi"}
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """Play whole episodes with the model of a run or of a file, and say how they went."""
+    """Play whole episodes with the model of a run or of a file, or with a controller, and say how they went."""
     given = _parser().parse(arguments)
     video = film_path(given["video"]) if "video" in given else None
+    if "controller" in given:
+        controller, chosen = find_controller(given)
+        about = {"model": given["controller"], "environment": chosen.id, "scenario": given.get("scenario")}
+        _tell(given, controller, chosen.environment, about)
+        return
     state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
     if "scenario" in given:
         agent.set_scenario(given["scenario"])
-    episodes, seed = given.get("episodes", EPISODES), given.get("seed", 0)
-    deterministic = "stochastic" not in given
-    result = play(agent, None, episodes, seed, deterministic=deterministic)
-    if "json" in given:
-        print(json.dumps(_as_json(result, agent, source, seed, deterministic)))
-    else:
-        from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
-
-        _show(make_console(), result, agent, source)
+    seed, deterministic = given.get("seed", 0), "stochastic" not in given
+    about = {"model": source, "environment": agent.source.id, "algorithm": agent.name}
+    _tell(given, agent, None, {**about, "scenario": agent.source.scenario, "steps": agent.steps})
     if "render" in given:
         for one in moments(agent, MODES[given["render"]], seed=seed, deterministic=deterministic):
             if one.picture is not None:
@@ -50,13 +50,22 @@ def evaluate(arguments: Sequence[str]) -> None:
         record_video(agent, video, seed=seed, deterministic=deterministic)
 
 
-def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, deterministic: bool) -> dict[str, Any]:
+def _tell(given: dict[str, Any], policy: Any, environment: Any, about: dict[str, Any]) -> None:
+    """Play with a policy, and print what came of it; `about` says which one it is."""
+    seed, deterministic = given.get("seed", 0), "stochastic" not in given
+    scenario = None if environment is None else given.get("scenario")  # an agent is in its scenario already
+    episodes = given.get("episodes", EPISODES)
+    result = play(policy, environment, episodes, seed, deterministic=deterministic, scenario=scenario)
+    if "json" in given:
+        print(json.dumps({**about, **_as_json(result, seed, deterministic)}))
+    else:
+        from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+
+        _show(make_console(), result, about)
+
+
+def _as_json(result: Evaluation, seed: int, deterministic: bool) -> dict[str, Any]:
     return {
-        "model": source,
-        "environment": agent.source.id,
-        "algorithm": agent.name,
-        "scenario": agent.source.scenario,
-        "steps": agent.steps,
         "episodes": len(result.returns),
         "seed": seed,
         "deterministic": deterministic,
@@ -70,8 +79,9 @@ def _as_json(result: Evaluation, agent: Agent, source: str, seed: int, determini
     }
 
 
-def _show(console: Console, result: Evaluation, agent: Agent, source: str) -> None:
-    console.print(f"{source}: {agent.source.id}, {agent.name}", markup=False, soft_wrap=True)
+def _show(console: Console, result: Evaluation, about: dict[str, Any]) -> None:
+    algorithm = f", {about['algorithm']}" if "algorithm" in about else ""
+    console.print(f"{about['model']}: {about['environment']}{algorithm}", markup=False, soft_wrap=True)
     spread = "±" if console.encoding.startswith("utf") else "+-"
     console.print(
         f"[bold]return {result.mean_return:,.2f} {spread} {result.std_return:,.2f}[/bold]"
@@ -98,9 +108,11 @@ def histogram(values: Any, *, ascii_only: bool = False) -> list[str]:
 
 def _parser() -> Parser:
     parser = Parser(
-        "evaluate [RUN|FILE]", "Play whole episodes with the model of a run or of a file, and say how they went."
+        "evaluate [RUN|FILE|ENV]",
+        "Play whole episodes with the model of a run or of a file, or with a controller, and say how they went.",
     )
     add_model(parser)
+    add_controller(parser)
     parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"Number of episodes (default: {EPISODES})")
     parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the environments (default: 0)")
     add_stochastic(parser)

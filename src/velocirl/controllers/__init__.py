@@ -3,7 +3,8 @@
 from velocirl.controllers.base_stock import BaseStock, Order
 from velocirl.controllers.constant import Constant
 from velocirl.controllers.controller import Controller, bound
+from velocirl.controllers.mppi import MPPI
 from velocirl.controllers.pid import PID, Loop
 from velocirl.controllers.uniform_random import Random
 
-__all__ = ["PID", "BaseStock", "Constant", "Controller", "Loop", "Order", "Random", "bound"]
+__all__ = ["MPPI", "PID", "BaseStock", "Constant", "Controller", "Loop", "Order", "Random", "bound"]

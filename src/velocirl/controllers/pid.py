@@ -112,6 +112,10 @@ class PID(Controller):
         masks: Any = None,  # noqa: ARG002
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """The outputs of all loops; remembered is (copies, loops, 2)."""
+        _, signals = self.read(observations)
+        if np.isnan(signals).any():
+            copy, loop = np.argwhere(np.isnan(signals))[0]
+            raise ValueError(f"{self.layout.id}: the signal {self.loops[loop].signal!r} of copy {copy} is NaN")
         return self.control(self.terms, observations, state, starts)
 
     def control(
@@ -119,13 +123,16 @@ class PID(Controller):
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """The same with other numbers than its own."""
         setpoints, signals = self.read(observations)
-        if np.isnan(signals).any():
-            copy, loop = np.argwhere(np.isnan(signals))[0]
-            raise ValueError(f"{self.layout.id}: the signal {self.loops[loop].signal!r} of copy {copy} is NaN")
         outputs, state = respond(terms, self.time_step, setpoints, signals, state, starts)
         actions = np.tile(self._resting, (len(signals), 1))
         actions[:, self._actuators] = outputs
         return within(self.layout, actions), state
+
+    def tune(self, environment: Any, **options: Any) -> PID:
+        """The same loops with gains and times that are better in an environment, see `tuning.tuned`."""
+        from velocirl.controllers.tuning import tuned  # which needs fleets
+
+        return tuned(self, environment, **options)
 
     def read(self, observations: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The setpoint and the signal of each loop of each copy, (copies, loops)."""

@@ -19,7 +19,7 @@ from velocirl.engine.constraints import Constraint, checked_constraints
 from velocirl.engine.drawing import drawing
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.framing import check_framing, framing, stacked_space
-from velocirl.engine.operating import check_operation
+from velocirl.engine.operating import bound_controller, check_operation
 from velocirl.engine.records import NO_PARAMS, Record
 
 SIGNATURES = {
@@ -124,6 +124,7 @@ class Environment:
         object.__setattr__(self, "frame", self.observation)
         object.__setattr__(self, "observation", stacked_space(self.frame, self.stack))
         check_operation(self)
+        object.__setattr__(self, "controller", bound_controller(self))
         object.__setattr__(self, "constraints", checked_constraints(self))
         registry.register(self)
 

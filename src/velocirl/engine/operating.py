@@ -88,3 +88,14 @@ def _check_controller(environment: Environment) -> None:
                     f"{environment.id}: its controller names {name!r}, which is none of the {what}"
                     f"{nearest(name, known)}"
                 )
+
+
+def bound_controller(environment: Environment) -> Any:
+    """Its controller, which has found what it names among the signals and actuators; None where it has none."""
+    bind = getattr(environment.controller, "bind", None)
+    if bind is None:
+        return environment.controller
+    try:
+        return bind(environment)
+    except ValueError as error:
+        raise DefinitionError(f"{environment.id}: controller= does not fit: {error}") from None

@@ -105,8 +105,9 @@ def evaluate(
     if isinstance(env, VectorEnv):
         if scenario is not None:
             raise ValueError(f"a VectorEnv is made already: make it with make_vec(..., scenario={scenario!r})")
+        acting = bound(model, env)
         env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
-        return _play(model, env, episodes, seed, deterministic)
+        return _play(acting, env, episodes, seed, deterministic)
     if env is None:
         source = getattr(model, "source", None)
         if source is None:
@@ -120,7 +121,8 @@ def evaluate(
     most = MOST_HOST_COPIES if source.native is None else MOST_COPIES
     envs = source.make_evaluation(min(episodes, most), seed)
     try:
-        return _play(model, envs, episodes, None, deterministic)  # the first reset is by the seed they were made with
+        # The first reset is by the seed they were made with.
+        return _play(bound(model, envs), envs, episodes, None, deterministic)
     finally:
         envs.close()
 
@@ -128,7 +130,6 @@ def evaluate(
 def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool) -> Evaluation:
     wanted = np.full(envs.num_envs, episodes // envs.num_envs)
     wanted[: episodes % envs.num_envs] += 1
-    model = bound(model, envs)
     returns: list[float] = []
     lengths: list[int] = []
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)

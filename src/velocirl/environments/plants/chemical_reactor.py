@@ -37,6 +37,7 @@ COLDEST, HOTTEST = 250.0, 500.0  # K, between which thermometers and the model a
 FASTEST = 420.0  # K, above which rates grow no more: the reactor is lost then, and the integration stays stable
 SHALLOWEST, DEEPEST, FULL = 0.05, 1.8, 2.0  # m: what liquid is always there, where it overflows, and all of the vessel
 LIFT = 0.5  # share of its pressure above which the relief valve is fully open
+MOST_GAS = 1e4  # mol, with which any vessel has burst
 LEVELS = (0.5, 1.6)  # m, between which the liquid must stand
 RICHEST, STRONGEST = 4000.0, 2e6  # mol/m3 and Pa: the ends of the scales of analysers and manometer
 SIGNALS = {  # name: unit, range of the instrument
@@ -82,18 +83,18 @@ class Params:
     cross_section: float32 = between(0.5, 5.0, default=1.0)  # m2
     outlet_coefficient: float32 = between(1e-3, 1e-2, default=0.004)  # m3/s at a level of 1 m
     heat_capacity: float32 = between(1e6, 5e6, default=2.7e6)  # J/(m3 K): density 900 kg/m3 times 3000 J/(kg K)
-    reference_temperature: float32 = between(COLDEST, HOTTEST, default=350.0)  # K, at which the three rates are given
-    activation_temperature: float32 = between(0.0, 2e4, default=9000.0)  # K: activation energy over gas constant
+    reference_temperature: float32 = between(335.0, 400.0, default=350.0)  # K, at which the three rates are given
+    activation_temperature: float32 = between(0.0, 1.2e4, default=9000.0)  # K: activation energy over gas constant
     reaction_rate: float32 = between(0.0, 0.1, default=0.012)  # 1/s, of A -> B on a fresh catalyst
-    decomposition_rate: float32 = between(0.0, 1e-3, default=3e-5)  # 1/s, of B -> C + gas
-    catalyst_decay: float32 = between(0.0, 1e-3, default=6e-6)  # 1/s
+    decomposition_rate: float32 = between(0.0, 2e-4, default=3e-5)  # 1/s, of B -> C + gas
+    catalyst_decay: float32 = between(0.0, 1e-4, default=6e-6)  # 1/s
     reaction_heat: float32 = between(0.0, 3e5, default=1.5e5)  # J/mol, set free
     decomposition_heat: float32 = between(0.0, 3e5, default=0.8e5)  # J/mol, set free
     heat_transfer: float32 = between(0.0, 5e4, default=12e3)  # W/(K m): jacket and coil, for each metre of level
     fouling: float32 = between(0.0, 1.0, default=0.0)  # share of the heat transfer that is lost
     jacket_mass: float32 = between(50.0, 1000.0, default=250.0)  # kg of coolant
     coolant_heat_capacity: float32 = between(1000.0, 5000.0, default=4180.0)  # J/(kg K)
-    vent_conductance: float32 = between(0.0, 1e-4, default=8e-6)  # mol/(s Pa), fully open
+    vent_conductance: float32 = between(0.0, 2e-5, default=8e-6)  # mol/(s Pa), fully open
     relief_conductance: float32 = between(0.0, 2e-5, default=1e-5)  # mol/(s Pa), fully open
     relief_pressure: float32 = between(2e5, 1e6, default=6e5)  # Pa, at which the relief valve begins to open
     ambient_pressure: float32 = between(5e4, 1.5e5, default=1.013e5)  # Pa
@@ -170,9 +171,9 @@ def react(state, params, time):
     state.reactant = clipped(end[2], 0.0, RICHEST)
     state.product = clipped(end[3], 0.0, RICHEST)
     state.level = clipped(end[4], SHALLOWEST, DEEPEST)
-    state.gas = max(end[5], 0.0)
+    state.gas = clipped(end[5], 0.0, MOST_GAS)
     state.pressure = min(pressure(params, state.temperature, state.level, state.gas), STRONGEST)
-    state.activity = max(end[6], 0.0)
+    state.activity = clipped(end[6], 0.0, 1.0)
 
 
 def move_valves(state, params, action):

@@ -1,4 +1,4 @@
-"""HVAC control: keep three zones of a building comfortable and their air fresh through a winter's day, with little energy.
+"""HVAC control: keep three zones of a building comfortable and their air fresh on a winter's day, with little energy.
 
 An air handler mixes outdoor and return air, brings it to a fixed supply temperature and blows it into the zones, each
 of which has a reheat coil. Each zone has a node for its air and one for its walls and furniture (a lumped network of
@@ -12,8 +12,10 @@ resistances and capacities), and one balance of carbon dioxide:
     fan power ~ m^3
 
 Heat balances and heat gains from people: ASHRAE Handbook, Fundamentals; ventilation by carbon dioxide: ASHRAE Standard
-62.1; the cube is the affinity law of fans. Dampers and coils act with a lag, the fan also after a dead time. Sun, outdoor temperature and people follow the time of day and chance. Unless a frost thermostat stops the
-air handler, cold mixed air bursts its coil: that constraint is critical. The reward is 1 less energy and discomfort.
+62.1; the cube is the affinity law of fans. Dampers and coils act with a lag, the fan also after a dead time. Sun,
+outdoor temperature and people follow the time of day and chance. Mixed air near freezing would burst the coil: a frost
+thermostat then stops the plant. The reward is 1 less energy and discomfort: it is highest with little
+air at night, and by day near the lower end of comfort.
 """
 
 from math import cos, pi, sin
@@ -173,7 +175,9 @@ def tell_time(state, params):
     hour = state.time / HOUR
     state.outdoor_temperature = params.outdoor_mean + state.weather - params.outdoor_swing * cos(angle - pi / 4.0)
     state.radiation = clipped(params.sunshine * (1.0 - state.clouds) * (-cos(angle) - 0.2) / 0.8, 0.0, 1200.0)
-    present = clipped(hour - 7.0, 0.0, 1.0) * clipped(19.0 - hour, 0.0, 1.0)  # they come from 7 to 8, leave from 18 to 19
+    present = clipped(hour - 7.0, 0.0, 1.0) * clipped(
+        19.0 - hour, 0.0, 1.0
+    )  # they come from 7 to 8, leave from 18 to 19
     state.occupancy = clipped(state.attendance, 0.0, 1.0) * present
 
 
@@ -335,11 +339,11 @@ environment = Environment(
             Loop(f"zone_{k}_temperature", f"zone_{k}_reheat", 294.5, gain=1500.0, integral_time=3600.0, bias=1000.0)
             for k in (1, 2, 3)
         ),
-        Loop("zone_1_temperature", "supply_flow", 297.0, gain=-0.5, integral_time=3600.0, bias=1.0, low=1.0),
-        Loop("zone_2_co2", "outdoor_share", 800.0, gain=-0.001, integral_time=3600.0, bias=0.3, low=0.1, high=0.6),
+        Loop("zone_1_temperature", "supply_flow", 297.0, gain=-0.5, integral_time=3600.0, bias=0.8, low=0.8),
+        Loop("zone_2_co2", "outdoor_share", 800.0, gain=-0.001, integral_time=3600.0, bias=0.3, low=0.1, high=0.7),
         time_step=300.0,
     ),
     presets={
-        "ppo": {"total_steps": 2_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+        "ppo": {"total_steps": 1_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
     },
 )

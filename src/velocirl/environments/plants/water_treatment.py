@@ -361,6 +361,6 @@ environment = Environment(
         time_step=300.0,
     ),
     presets={
-        "ppo": {"total_steps": 2_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+        "ppo": {"total_steps": 1_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
     },
 )

@@ -1,0 +1,140 @@
+"""A fleet of copies as a model of a plant: set to any state, and asked what would come of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.controllers.layout import native_of
+from velocirl.engine import random
+from velocirl.engine.environment import Environment
+from velocirl.engine.fleets.fleet import make_target
+
+# States that belong to observations: a function of a batch of them that gives fields of the state by name, or rows.
+Estimate = Callable[[Any], Any]
+Mismatch = Mapping[str, float] | None  # factors by which parameters of a model differ from those of the plant
+
+
+class FleetModel:
+    """Copies of an environment that no episode's time limit ends: branches of the plants whose future is asked for.
+
+    Branches of one plant see the same random numbers, which are not the plant's own: what it will draw nobody knows.
+    """
+
+    def __init__(self, environment: Environment, branches: int, *, device: str = "cpu", seed: int = 0) -> None:
+        """`branches` is how many futures of each plant are looked at."""
+        self.environment, self.branches = environment, branches
+        self._device, self._seed, self._placed = device, seed, 0
+        self._targets: dict[int, Any] = {}  # by the number of plants that they have room for
+
+    def place(self, states: NDArray[Any], params: NDArray[Any]) -> None:
+        """Set all branches to the present states of plants, (plants,) records."""
+        self._placed += 1
+        self._allot(len(states), self._placed)
+        for name, rows in (("state", states), ("params", params)):
+            self._spread(name, rows)
+
+    def begin(self, plants: int, params: Mapping[str, Any] | None = None) -> None:
+        """Let so many plants begin an episode, all branches of one alike, and each time the same."""
+        self._allot(plants, 0)
+        self._spread("params", self.environment.params.rows(plants, params))
+        self._target.begin(np.ones(len(self.alive), np.bool_))
+
+    def step(self, actions: NDArray[Any]) -> Outcome:
+        """All branches take a step, with actions (plants * branches, ...); of those that ended nothing counts."""
+        copies, used = self._target.copies, self._plants * self.branches
+        copies.action[:used] = actions
+        self._target.advance()
+        alive = self.alive[:used].copy()
+        self.alive &= ~copies.terminated
+        costs = copies.costs[:used].copy() if self.environment.constraints else np.zeros((used, 0), np.float32)
+        return Outcome(alive, copies.reward[:used].copy(), costs)
+
+    @property
+    def observation(self) -> NDArray[Any]:
+        """What all branches see now."""
+        return self._target.copies.observation[: self._plants * self.branches]
+
+    def _allot(self, plants: int, draw: int) -> None:
+        """Have copies for so many plants, or some more: twice as many at most, so that few fleets are ever made."""
+        self._plants = plants
+        self._room = 1 << (plants - 1).bit_length()
+        if self._room not in self._targets:
+            count = self._room * self.branches
+            target = make_target(self.environment, count, device=self._device, max_episode_steps=-1)
+            target.prepare()
+            self._targets[self._room] = target
+        self._target = self._targets[self._room]
+        self._spread("rng", random.streams(random.require_seed(self._seed + draw), plants))
+        self.alive = np.ones(len(self._target.copies.reward), np.bool_)
+
+    def _spread(self, name: str, rows: NDArray[Any]) -> None:
+        """Give each branch the row of its plant; what is more than the plants goes with the last of them."""
+        array = getattr(self._target.copies, name)
+        places = np.minimum(np.arange(self._room), self._plants - 1)
+        array.reshape(self._room, self.branches, *array.shape[1:])[...] = rows[places][:, None]
+
+
+class Outcome(NamedTuple):
+    """What came of a step."""
+
+    alive: NDArray[np.bool_]  # (branches,) whether the episode was still going on before it
+    reward: NDArray[np.float32]  # (branches,)
+    costs: NDArray[np.float32]  # (branches, constraints)
+
+
+class Readings:
+    """Where the states of plants come from: copies that can be read, or a function of what is observed."""
+
+    def __init__(
+        self, environment: Any, model: str | Environment | None, estimate: Estimate | None, mismatch: Mismatch, who: str
+    ) -> None:
+        """`environment` is what a controller is bound to, `model` another one that stands for it."""
+        found = native_of(environment) if model is None else native_of(model)
+        if found is None:
+            raise ValueError(f"a {who} needs a compiled environment as its model: model=an id or an Environment")
+        self.environment: Environment = found
+        self._estimate, self._mismatch, self._who = estimate, mismatch, who
+        plant = getattr(environment, "unwrapped", environment)
+        self._plant = plant if hasattr(plant, "read") and model is None else None
+
+    def read(self, observations: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The states and the parameters of the plants that are observed so, the latter as wrong as they are to be."""
+        environment, count = self.environment, len(observations)
+        if self._estimate is not None:
+            states = _rows(environment, self._estimate(observations), count)
+            params = environment.params.rows(count)
+        elif self._plant is not None:
+            arrays = self._plant.read(("state", "params"))
+            states, params = arrays["state"], arrays["params"]
+        else:
+            raise ValueError(
+                f"a {self._who} needs the state of its plant: bind it to the copies that it is to control, as in"
+                f" .bind(velocirl.make_vec({environment.id!r}, 1)), or give estimate=, a function from observations"
+            )
+        if len(states) != count:
+            raise ValueError(f"{environment.id}: there are {len(states)} copies, and observations of {count}")
+        return states, mistaken(environment, params, self._mismatch)
+
+
+def _rows(environment: Environment, given: Any, count: int) -> NDArray[Any]:
+    """States as rows of the record."""
+    if isinstance(given, Mapping):
+        return environment.state.rows(count, given)
+    rows = np.asarray(given)
+    if rows.dtype != environment.state.dtype:
+        raise ValueError(f"{environment.id}: estimate= must give a dict of state fields, or rows of its state")
+    return rows
+
+
+def mistaken(environment: Environment, params: NDArray[Any], mismatch: Mismatch) -> NDArray[Any]:
+    """Parameters of which some are multiplied by a factor, as far as their bounds go."""
+    record = environment.params
+    for name, factor in (mismatch or {}).items():
+        if name not in record.fields:
+            raise ValueError(f"{environment.id}: mismatch names {name!r}{record.suggestion(name)}")
+        params[name] = np.clip(params[name] * factor, *record.bounds.get(name, (-np.inf, np.inf)))
+    return params

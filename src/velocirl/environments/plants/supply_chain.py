@@ -1,0 +1,296 @@
+"""SupplyChain: a factory, a warehouse and four stores serve a demand for two products that nobody knows beforehand.
+
+Every day the planner says what the factory starts to make of each product and what the warehouse sends to each store.
+Goods arrive a lead time later. What a store cannot serve at once is owed to its customers, who wait for some time and
+then are lost. Stock costs money every day and takes room; so does being out of stock. A day, for each product:
+
+    arrive     warehouse: stock += started(t - L_production)       stores: stock += sent(t - L_shipping)
+    ship       sent = wanted min(1, stock / sum(wanted))           stock -= sum(sent), the warehouse's
+    make       started = wanted min(1, capacity / sum(wanted)), of both products
+    serve      net stock += arrived - demand, and no less than -patience daily demands
+    demand     mean (1 + amplitude sin(2 pi t / season + phase)) (1 + deviation noise), at least 0
+
+Net stock is what is on hand less what is owed; together with what is under way it is the inventory position, which a
+base-stock policy lifts to a fixed level. For the warehouse that is the position of its echelon: all that is there, in
+the stores, or between (Clark and Scarf, "Optimal policies for a multi-echelon inventory problem", 1960; Zipkin,
+"Foundations of Inventory Management", 2000). A fixed level must do for the whole season, and a planner who follows the
+forecast needs less stock.
+
+Units: pallets, days (d), EUR. The reward is the profit of a day as a share of the mean income.
+"""
+
+from math import pi, sin
+
+import numpy as np
+
+from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
+from velocirl.controllers import BaseStock, Order
+from velocirl.engine.canvas import AMBER, INK, RED, SLATE, TEAL
+from velocirl.environments.plants.instruments import clipped, noise
+
+PRODUCTS, STORES, SLOTS = 2, 4, 8  # a slot is a product in a store: slot = PRODUCTS * store + product
+MEAN_DEMAND = np.array([12.0, 6.0, 8.0, 8.0, 10.0, 4.0, 6.0, 5.0])  # pallets/d in each slot
+TOTAL_DEMAND = (36.0, 23.0)  # pallets/d of each product
+PRICE, MAKING_COST = np.array([100.0, 160.0]), (45.0, 80.0)  # EUR for a pallet
+MEAN_INCOME = TOTAL_DEMAND[0] * PRICE[0] + TOTAL_DEMAND[1] * PRICE[1]  # EUR/d
+MOST_MADE, MOST_SENT = (100.0, 60.0), 40.0  # pallets/d that may be asked for
+REPORT_ERROR = 0.05  # share of a demand
+MOST_STOCK = 2000.0  # pallets of a product, beyond which there is no place at all
+
+SIGNALS = {  # name: unit, range
+    **{f"warehouse_stock_{p}": ("pallets", 0.0, MOST_STOCK) for p in "ab"},
+    **{f"in_production_{p}": ("pallets", 0.0, 500.0) for p in "ab"},
+    **{f"stock_{store}{p}": ("pallets", -200.0, MOST_STOCK) for store in range(1, STORES + 1) for p in "ab"},
+    **{f"in_transit_{store}{p}": ("pallets", 0.0, 200.0) for store in range(1, STORES + 1) for p in "ab"},
+    **{f"forecast_{store}{p}": ("pallets/d", 0.0, 100.0) for store in range(1, STORES + 1) for p in "ab"},
+}
+LEAST, MOST = (np.array([signal[k] for signal in SIGNALS.values()], np.float32) for k in (1, 2))
+ACTUATORS = {
+    **{f"make_{p}": ("pallets/d", most) for p, most in zip("ab", MOST_MADE, strict=True)},
+    **{f"send_{store}{p}": ("pallets/d", MOST_SENT) for store in range(1, STORES + 1) for p in "ab"},
+}
+HIGHEST = np.array([most for _, most in ACTUATORS.values()], np.float32)
+
+
+@record
+class State:
+    warehouse: float32[2]  # pallets on hand of each product
+    started: float32[2, 4]  # pallets that the factory started on the last days, the newest first
+    stock: float32[8]  # pallets on hand in each slot, less what is owed
+    sent: float32[8, 4]  # pallets sent on the last days, the newest first
+    forecast: float32[8]  # pallets/d, of demands smoothed over time
+    service: float32  # the share of demand that is served at once, smoothed over time
+    phase: float32  # of the season
+    day: int32
+    broken: float32  # days for which the factory still stands still
+
+
+@record
+class Params:
+    production_time: float32 = between(0.0, 4.0, default=3.0)  # d
+    shipping_time: float32 = between(0.0, 4.0, default=2.0)  # d
+    capacity: float32 = between(0.0, 200.0, default=100.0)  # pallets/d, of both products
+    breakdown_rate: float32 = between(0.0, 1.0, default=0.0)  # 1/d
+    breakdown_time: float32 = between(1.0, 30.0, default=3.0)  # d
+    demand_deviation: float32 = between(0.0, 1.0, default=0.25)  # as a share of the demand
+    season: float32 = between(7.0, 1000.0, default=90.0)  # d
+    season_amplitude: float32 = between(0.0, 0.9, default=0.3)
+    patience: float32 = between(0.0, 10.0, default=3.0)  # d of mean demand that customers let a store owe
+    sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: the demands that stores report are off by 5%
+    smoothing_time: float32 = between(0.0, 100.0, default=7.0)  # d, of forecasts
+    service_time: float32 = between(0.0, 100.0, default=10.0)  # d, of the service level
+    holding_cost: float32 = 2.0  # EUR/d for a pallet in a store or the warehouse
+    waiting_cost: float32 = 15.0  # EUR/d for a pallet that is owed
+    shipping_cost: float32 = 4.0  # EUR for a pallet
+    warehouse_space: float32 = between(0.0, 1e6, default=400.0)  # pallets
+    store_space: float32 = between(0.0, 1e6, default=150.0)  # pallets
+
+
+def reset(state, params, rng):
+    state.phase = random.uniform(rng, 0.0, 2.0 * pi)
+    state.day, state.broken, state.service = 0, 0.0, 1.0
+    level = season_level(state, params)
+    for product in range(PRODUCTS):
+        state.warehouse[product] = TOTAL_DEMAND[product] * random.uniform(rng, 2.0, 4.0)
+        for age in range(4):
+            state.started[product, age] = TOTAL_DEMAND[product] * level
+    for slot in range(SLOTS):
+        state.stock[slot] = MEAN_DEMAND[slot] * random.uniform(rng, 1.5, 3.0)
+        state.forecast[slot] = MEAN_DEMAND[slot] * level
+        for age in range(4):
+            state.sent[slot, age] = MEAN_DEMAND[slot] * level
+
+
+def step(state, params, action, rng):
+    profit = make(state, params, action, rng) + ship(state, params, action)
+    for product in range(PRODUCTS):
+        profit -= params.holding_cost * state.warehouse[product]
+    profit += serve(state, params, rng)
+    state.day += 1
+    return profit / MEAN_INCOME, False
+
+
+def season_level(state, params):
+    """The demand of this day, as a share of its mean over the year."""
+    return 1.0 + params.season_amplitude * sin(2.0 * pi * state.day / params.season + state.phase)
+
+
+def make(state, params, action, rng):
+    """Start what is wanted and can be made, and take in what is done; gives what that earns."""
+    breaks = random.uniform(rng) < params.breakdown_rate
+    state.broken = params.breakdown_time if breaks else max(state.broken - 1.0, 0.0)
+    first, second = clipped(action[0], 0.0, MOST_MADE[0]), clipped(action[1], 0.0, MOST_MADE[1])
+    share = 0.0 if state.broken > 0.0 else min(1.0, params.capacity / max(first + second, 1e-6))
+    first, second = share * first, share * second
+    done = arriving(state.started, 0, first, params.production_time)
+    state.warehouse[0] = min(state.warehouse[0] + done, MOST_STOCK)
+    done = arriving(state.started, 1, second, params.production_time)
+    state.warehouse[1] = min(state.warehouse[1] + done, MOST_STOCK)
+    return -MAKING_COST[0] * first - MAKING_COST[1] * second
+
+
+def ship(state, params, action):
+    """Send what is wanted and there, in equal shares where it is too little, and take in what arrives in the stores.
+
+    Gives what that earns: what was owed to customers is paid for when it arrives.
+    """
+    return ship_product(state, params, action, 0) + ship_product(state, params, action, 1)
+
+
+def ship_product(state, params, action, product):
+    """The same for one product; written out by stores, so that fleets are vectorised."""
+    wanted = 0.0
+    for store in range(STORES):
+        wanted += clipped(action[2 + PRODUCTS * store + product], 0.0, MOST_SENT)
+    share = min(1.0, state.warehouse[product] / max(wanted, 1e-6))
+    profit = send(state, params, share, action, product) + send(state, params, share, action, product + 2)
+    profit += send(state, params, share, action, product + 4) + send(state, params, share, action, product + 6)
+    state.warehouse[product] = max(state.warehouse[product] - share * wanted, 0.0)
+    return profit
+
+
+def send(state, params, share, action, slot):
+    """Send a share of what is wanted to a store, and take in there what arrives; gives what that earns."""
+    sent = share * clipped(action[2 + slot], 0.0, MOST_SENT)
+    arrived = arriving(state.sent, slot, sent, params.shipping_time)
+    profit = PRICE[slot % PRODUCTS] * clipped(-state.stock[slot], 0.0, arrived) - params.shipping_cost * sent
+    state.stock[slot] = min(state.stock[slot] + arrived, MOST_STOCK)
+    return profit
+
+
+def serve(state, params, rng):
+    """Let customers come to the stores, and these report how many; gives what that earns."""
+    level = season_level(state, params)
+    first, second = serve_in(state, params, rng, level, 0), serve_in(state, params, rng, level, 1)
+    third, fourth = serve_in(state, params, rng, level, 2), serve_in(state, params, rng, level, 3)
+    fifth, sixth = serve_in(state, params, rng, level, 4), serve_in(state, params, rng, level, 5)
+    seventh, eighth = serve_in(state, params, rng, level, 6), serve_in(state, params, rng, level, 7)
+    asked = first[1] + second[1] + third[1] + fourth[1] + fifth[1] + sixth[1] + seventh[1] + eighth[1]
+    at_once = first[2] + second[2] + third[2] + fourth[2] + fifth[2] + sixth[2] + seventh[2] + eighth[2]
+    state.service += (at_once / max(asked, 1e-6) - state.service) / (params.service_time + 1.0)
+    return first[0] + second[0] + third[0] + fourth[0] + fifth[0] + sixth[0] + seventh[0] + eighth[0]
+
+
+def serve_in(state, params, rng, level, slot):
+    """Let customers of one product come to one store; gives what that earns, the demand, and what is served at once."""
+    smoothing = 1.0 / (params.smoothing_time + 1.0)
+    demand = MEAN_DEMAND[slot] * max(level * (1.0 + params.demand_deviation * noise(rng)), 0.0)
+    reported = demand * max(1.0 + REPORT_ERROR * params.sensor_noise * noise(rng), 0.0)
+    state.forecast[slot] += smoothing * (reported - state.forecast[slot])
+    on_hand, owed = max(state.stock[slot], 0.0), max(-state.stock[slot], 0.0)
+    at_once = min(on_hand, demand)
+    owed_now = min(owed + demand - at_once, params.patience * MEAN_DEMAND[slot])
+    state.stock[slot] = on_hand - at_once - owed_now
+    profit = PRICE[slot % PRODUCTS] * at_once
+    profit -= params.holding_cost * (on_hand - at_once) + params.waiting_cost * owed_now
+    return profit, demand, at_once
+
+
+def arriving(sent, k, newest, time):
+    """What arrives today of what was sent to a place `time` days ago, up to 4; what is sent today is noted down.
+
+    A day ago is the first of the four columns; a fraction of a day is that share of the goods a day later.
+    """
+    arrived = (1.0 - clipped(time, 0.0, 1.0)) * newest
+    for age in range(4):
+        arrived += (clipped(time - age, 0.0, 1.0) - clipped(time - age - 1.0, 0.0, 1.0)) * sent[k, age]
+    for age in range(3):
+        sent[k, 3 - age] = sent[k, 2 - age]
+    sent[k, 0] = newest
+    return arrived
+
+
+def under_way(sent, k, time):
+    """Pallets that were sent to a place on the last days and have not arrived."""
+    total = 0.0
+    for age in range(4):
+        total += clipped(time - age, 0.0, 1.0) * sent[k, age]
+    return total
+
+
+def observe(state, params, observation):
+    for product in range(PRODUCTS):
+        observation[product] = state.warehouse[product]
+        observation[2 + product] = under_way(state.started, product, params.production_time)
+    for slot in range(SLOTS):
+        observation[4 + slot] = state.stock[slot]
+        observation[12 + slot] = under_way(state.sent, slot, params.shipping_time)
+        observation[20 + slot] = clipped(state.forecast[slot], 0.0, 100.0)
+
+
+def warehouse_stock(state, params):
+    """Pallets in the warehouse, of both products."""
+    return state.warehouse[0] + state.warehouse[1]
+
+
+def fullest_store(state, params):
+    """Pallets in the store that has most."""
+    most = 0.0
+    for store in range(STORES):
+        first, second = state.stock[PRODUCTS * store], state.stock[PRODUCTS * store + 1]
+        most = max(most, max(first, 0.0) + max(second, 0.0))
+    return most
+
+
+def owed(state, params):
+    """Pallets that all stores owe to their customers."""
+    total = 0.0
+    for slot in range(SLOTS):
+        total += max(-state.stock[slot], 0.0)
+    return total
+
+
+def draw(state, params, canvas):
+    canvas.view(0.0, 6.0, -1.0, 3.0)
+    canvas.rectangle(0.2, 0.0, 1.2, 0.8, RED if state.broken > 0.0 else SLATE)
+    for product, color in enumerate((TEAL, AMBER)):
+        left = 1.6 + 0.4 * product
+        canvas.rectangle(left, 0.0, left + 0.35, state.warehouse[product] / 100.0, color)
+        for store in range(STORES):
+            stock, left = state.stock[PRODUCTS * store + product], 2.8 + 0.8 * store + 0.35 * product
+            canvas.rectangle(
+                left, min(stock, 0.0) / 30.0, left + 0.3, max(stock, 0.0) / 30.0, color if stock > 0 else RED
+            )
+    canvas.line(0.0, 0.0, 6.0, 0.0, 0.03, INK)
+
+
+def base_stock(made, sent):
+    """Orders up to levels: of the echelon of each product, and of each slot in days of its mean demand."""
+    orders = []
+    for product, total in zip("ab", TOTAL_DEMAND, strict=True):
+        echelon = [f"warehouse_stock_{product}", f"in_production_{product}"]
+        for store in range(1, STORES + 1):
+            echelon += [f"stock_{store}{product}", f"in_transit_{store}{product}"]
+            slot = PRODUCTS * (store - 1) + "ab".index(product)
+            position = (f"stock_{store}{product}", f"in_transit_{store}{product}")
+            orders.append(Order(f"send_{store}{product}", sent * float(MEAN_DEMAND[slot]), plus=position))
+        orders.append(Order(f"make_{product}", made * total, plus=tuple(echelon)))
+    return BaseStock(*orders)
+
+
+environment = Environment(
+    "SupplyChain-v0",
+    state=State,
+    params=Params,
+    observation=Box(LEAST, MOST),
+    action=Box(np.zeros_like(HIGHEST), HIGHEST),
+    max_steps=180,
+    reset=reset,
+    step=step,
+    observe=observe,
+    draw=draw,
+    signals={name: signal[0] for name, signal in SIGNALS.items()},
+    actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
+    constraints=(
+        Constraint("owed", value=owed, high=80.0, unit="pallets", penalty=10.0, critical=True),
+        Constraint("service", value="service", low=0.9, unit="1", penalty=0.1),
+        Constraint("warehouse_space", value=warehouse_stock, high="warehouse_space", unit="pallets", penalty=0.1),
+        Constraint("store_space", value=fullest_store, high="store_space", unit="pallets", penalty=0.1),
+    ),
+    scenarios={
+        "nominal": {},
+        "disturbed": {"demand_deviation": 0.5, "season_amplitude": 0.4, "breakdown_rate": 0.01, "sensor_noise": 1.0},
+        "degraded": {"capacity": 80.0, "production_time": 4.0, "shipping_time": 3.0},
+    },
+    controller=base_stock(made=11.0, sent=5.0),
+)
