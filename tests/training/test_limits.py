@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from gamble import choice, gamble
+from gamble import gamble
 from scalars import numbers
 from tank import tank
 
 from velocirl import FOCOPS, PPOLagrangian, SACLagrangian
 from velocirl.training.limits import add_limited_costs, limit_numbers, limited_cost
 
-KINDS = [(PPOLagrangian, choice), (FOCOPS, choice), (SACLagrangian, gamble)]
+KINDS = [PPOLagrangian, FOCOPS, SACLagrangian]
 SMALL = {"device": "python", "num_envs": 2, "hidden": (4,)}
-each = pytest.mark.parametrize(("kind", "environment"), KINDS, ids=lambda one: getattr(one, "name", ""))
+each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
 @each
@@ -23,15 +23,15 @@ each = pytest.mark.parametrize(("kind", "environment"), KINDS, ids=lambda one: g
         ({"cost_limits": {"heat": float("nan")}}, r"cost_limits\['heat'\] must be at least 0, got nan"),
         ({"cost_limits": {}}, r"cost_limits must be of at least one constraint, got {}"),
         ({"cost_limits": {"heat": 1.0}, "cost_limit": 1.0}, r"cost_limit must be left out where cost_limits is given"),
-        ({"cost_limits": {"heta": 1.0}}, r"cost_limits: Gamble\w*-v0 has no constraint 'heta': did you mean 'heat'\?"),
+        ({"cost_limits": {"heta": 1.0}}, r"cost_limits: Gamble-v0 has no constraint 'heta': did you mean 'heat'\?"),
     ],
 )
-def test_limits_that_are_none_are_refused(kind, environment, given, message):
+def test_limits_that_are_none_are_refused(kind, given, message):
     with pytest.raises(ValueError, match=message):
-        kind(environment, **SMALL, **given)
+        kind(gamble, **SMALL, **given)
 
 
-@pytest.mark.parametrize("kind", [PPOLagrangian, FOCOPS, SACLagrangian])
+@each
 def test_an_environment_without_constraints_is_refused(kind):
     environment = "Pendulum-v1"
     with pytest.raises(ValueError, match=f"{kind.name.upper()} learns to keep constraints, and {environment} has none"):

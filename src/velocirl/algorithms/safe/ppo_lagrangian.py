@@ -22,11 +22,11 @@ from velocirl.training.settings.config import require
 class PPOLagrangianConfig(LimitedConfig, PPOConfig):
     """The settings of PPO-Lagrangian: those of PPO, limits, and how multipliers follow them."""
 
-    proportional_gain: float = 0.1
+    proportional_gain: float = 0.02
     """What a multiplier gains at once from episodes that cost twice their limit."""
     integral_gain: float = 0.01
     """What it gains for good from each rollout of such episodes."""
-    derivative_gain: float = 0.1
+    derivative_gain: float = 0.02
     """What it gains for one rollout in which their cost has grown by the limit."""
     largest_multiplier: float = 100.0
     """Upper limit of a multiplier and of its integral, which therefore does not wind up."""
