@@ -321,6 +321,11 @@ def test_settings_that_collectors_cannot_have_are_refused(settings, said):
         agent_for(Counting, **settings, **PYTHON)
 
 
+def test_algorithms_that_learn_from_rollouts_refuse_collectors():
+    with pytest.raises(ValueError, match="collectors: algorithms that learn from rollouts have none: give overlap=True"):
+        velocirl.PPO(Counting, collectors=2)
+
+
 def test_environments_that_cannot_be_carried_are_refused():
     lock = threading.Lock()
 
