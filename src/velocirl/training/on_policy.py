@@ -35,6 +35,9 @@ class OnPolicyConfig(DeepConfig):
         "n_steps": renamed("horizon", each_copy=True),
         "n_epochs": renamed("epochs"),
         "batch_size": renamed("minibatch_size"),
+        "collectors": absent(
+            None, instead="algorithms that learn from rollouts have none: give overlap=True, or use DQN, SAC or TD3"
+        ),
         "rollout_buffer_class": absent(None, instead="rollouts are kept in one way"),
         "rollout_buffer_kwargs": absent(None, {}, instead="rollouts are kept in one way"),
     }

@@ -150,6 +150,16 @@ def test_the_paced_ratio_is_exact_over_a_long_run():
     assert gauges["collectors/age_of_weights"] <= 2 * 3 * 3  # two steps ahead
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["paced", "free"])
+def test_collectors_that_rested_for_long_are_not_taken_to_hang(mode):
+    agent = agent_for(Counting, collectors=1, collect_mode=mode, collector_timeout=2.0, collector_restarts=0, **PYTHON)
+    agent.learn(64, progress=False)
+    time.sleep(2.5)
+    agent.learn(64, progress=False)
+    assert collected_of(agent).gauges()["restarts"] == 0
+
+
 def faulty(fail, flag, mode, faults):
     """Train while so many collectors fail, one after the other."""
 
@@ -319,6 +329,13 @@ def test_a_learner_that_ends_leaves_no_collector_behind(number, status, until):
 def test_settings_that_collectors_cannot_have_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         agent_for(Counting, **settings, **PYTHON)
+
+
+def test_algorithms_that_learn_from_rollouts_refuse_collectors():
+    with pytest.raises(
+        ValueError, match="collectors: algorithms that learn from rollouts have none: give overlap=True"
+    ):
+        velocirl.PPO(Counting, collectors=2)
 
 
 def test_environments_that_cannot_be_carried_are_refused():

@@ -67,7 +67,7 @@ class Collected:
         self._publish_every = every if every is not None else PUBLISH_EVERY[config.collect_mode]
         self._updates = self._unpublished = 0
         self._episodes = self._seed = 0
-        self._waited = self._processed = self._batches = 0
+        self._waited = self._processed = self._batches = self._left_out = 0
         self._rate, self._since, self._before = 0.0, 0.0, 0
         self._stale = True  # whether the weights are others than those that were published last
 
@@ -82,6 +82,8 @@ class Collected:
         Those that run free go on behind it.
         """
         self.start()
+        assert self._crew is not None  # noqa: S101 - started
+        self._crew.resume()
         self._count_rate()
         if self._stale:
             self.publish()
@@ -154,6 +156,10 @@ class Collected:
         """Let collectors that run free know how far the run is, which decides how much they explore."""
         self.board.steps[0] = step
 
+    def leave_out(self, updates: int) -> None:
+        """So many updates were due and are not done, because the learner of free collectors is late."""
+        self._left_out += updates
+
     def improved(self, updates: int) -> None:
         """So many updates were done; now and then, collectors are given what came of them."""
         self._updates += updates
@@ -217,6 +223,7 @@ class Collected:
             "collectors/age_of_weights": float(age),
             "learner/processed": float(self._processed),
             "learner/batches": float(self._batches),
+            "learner/updates_left_out": float(self._left_out),
             "learner/waiting_seconds": self._waited * 1e-9,
             "learner/rate": self._rate,
             "restarts": 0.0 if crew is None else float(crew.restarts),

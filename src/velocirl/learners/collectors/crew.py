@@ -80,6 +80,10 @@ class Crew:
             except WorkerError as error:
                 self._replace(number, error)
 
+    def resume(self) -> None:
+        """From now on progress is expected: what was not watched before says nothing."""
+        self._since = [time.monotonic()] * len(self._rings)
+
     def close(self) -> None:
         """End all of them."""
         self._finalizer()

@@ -32,7 +32,6 @@ class FreeRun:
     def __init__(self, collected: Collected) -> None:
         self._collected, self._rest = collected, None
         self._owed, self._chunk = 0, 1
-        self.left_out = 0  # updates
 
     _rest: Batch | None
 
@@ -51,7 +50,7 @@ class FreeRun:
                 taken += len(batch.rows)
                 collected.progress(first + taken)
                 self._owed += updates_due(first + taken, len(batch.rows), pace)
-                self.left_out += max(self._owed - most, 0)
+                collected.leave_out(max(self._owed - most, 0))
                 self._owed = min(self._owed, most)
             if self._owed:
                 done += self._improve(memory.improve, first + taken)

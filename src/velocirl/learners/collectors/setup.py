@@ -70,6 +70,7 @@ def setup_bytes(task: Task, plan: Plan, number: int, environment: bytes, start: 
         networks={acting: task.networks[acting]},
         built={acting: task.built[acting]},
         parameters={acting: np.zeros_like(task.parameters[acting])},
+        number_starts={},
         program=None,  # pyright: ignore[reportArgumentType] - nothing is learnt there
         phases={},
     )
