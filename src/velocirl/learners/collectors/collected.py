@@ -16,7 +16,7 @@ from velocirl.learners.collectors.board import Board, Orders, Plan
 from velocirl.learners.collectors.consolidating import Batch, Consolidator
 from velocirl.learners.collectors.crew import Crew
 from velocirl.learners.collectors.patience import wait_for
-from velocirl.learners.collectors.ring import ACTED, DROPPED, GIVEN, WAITED, Ring, Shape
+from velocirl.learners.collectors.ring import ACTED, DROPPED, GIVEN, LEAST_SLOTS, WAITED, Ring, Shape
 from velocirl.learners.collectors.setup import environment_bytes, setup_bytes
 from velocirl.learners.faults import fault_of_rollout
 from velocirl.learners.pace import Pace
@@ -36,7 +36,8 @@ class Collected:
         self.paced, self._config, self._content = config.collect_mode == "paced", config, content
         copies = config.num_envs // config.collectors
         ahead = config.collect_ahead if config.collect_ahead is not None else AHEAD * (config.collectors > 1)
-        slots = max(config.ring_size // copies, ahead + 2)
+        # Paced collectors never have more to give than they are ahead, and the round that is being learnt from.
+        slots = ahead + LEAST_SLOTS + 1 if self.paced else config.ring_size // copies
         frames = task.frames
         picture = 0 if frames is None else frames.stack * frames.size
         shape = Shape(kind, copies, slots, task.head.action_size, task.report_rows, picture)

@@ -31,7 +31,8 @@ class CollectingConfig(DeepConfig):
     """Number of updates after which collectors are given the weights. If not given, 1 for paced collectors and 32 for
     free ones."""
     ring_size: int = 8192
-    """Number of transitions that each collector has room for before the learner takes them."""
+    """Number of transitions that each free collector has room for before the learner takes them. Paced ones need
+    room for a few steps only."""
     collector_restarts: int = 10
     """Number of collectors that are replaced in a training, where they fail or hang, before that is an error."""
     collector_timeout: float = 60.0
