@@ -363,5 +363,14 @@ environment = Environment(
     ),
     presets={
         "ppo": {"total_steps": 2_000_000, "normalise_observations": True, "normalise_rewards": True, "gamma": 0.98},
+        "ppo-lagrangian": {  # rollouts of whole episodes, so that multipliers know what the policy of now costs
+            "total_steps": 1_000_000,
+            "num_envs": 16,
+            "horizon": 360,
+            "minibatch_size": 256,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "gamma": 0.98,
+        },
     },
 )
