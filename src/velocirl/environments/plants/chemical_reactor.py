@@ -370,5 +370,14 @@ environment = Environment(
             "normalise_observations": True,
             "normalise_rewards": True,
         },
+        "ppo-lagrangian": {  # rollouts of whole episodes, so that multipliers know what the policy of now costs
+            "total_steps": 1_000_000,
+            "num_envs": 16,
+            "horizon": 360,
+            "minibatch_size": 256,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "gamma": 0.98,
+        },
     },
 )

@@ -420,6 +420,15 @@ CONTROLLER = PID(
     time_step=TIME_STEP,
 )
 
+LEARNING = {
+    "total_steps": 750_000,
+    "normalise_observations": True,
+    "normalise_rewards": True,
+    "gamma": 0.98,
+    "log_deviation": -1.0,
+    "entropy_coefficient": 0.0,
+}
+
 environment = Environment(
     "PowerGrid-v0",
     state=State,
@@ -460,12 +469,5 @@ environment = Environment(
         },
     },
     controller=CONTROLLER,
-    presets={
-        "ppo": {
-            "total_steps": 2_000_000,
-            "normalise_observations": True,
-            "normalise_rewards": True,
-            "learning_rate": 1e-3,
-        },
-    },
+    presets={"ppo": LEARNING, "ppo-lagrangian": {**LEARNING, "proportional_gain": 0.1, "derivative_gain": 0.1}},
 )
