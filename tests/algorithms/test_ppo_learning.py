@@ -166,8 +166,8 @@ def test_every_algorithm_is_found_where_there_is_no_torch():
     )
     said = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True).stdout
     assert said.splitlines() == [
-        "['a2c', 'discrete-sac', 'double-q-learning', 'dqn', 'expected-sarsa', 'ppo', 'q-lambda', 'q-learning',"
-        " 'qr-dqn', 'sac', 'sarsa', 'td3']",
+        "['a2c', 'discrete-sac', 'double-q-learning', 'dqn', 'expected-sarsa', 'focops', 'ppo', 'ppo-lagrangian',"
+        " 'q-lambda', 'q-learning', 'qr-dqn', 'sac', 'sac-lagrangian', 'sarsa', 'td3']",
         "cpu",
         'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"',
     ]

@@ -36,7 +36,7 @@ SLOW = {
     "MinAtarSpaceInvaders-v1": 50.0,
     "MountainCar-v0": -110.0,
     "Pendulum-v1": -200.0,
-    "PowerGrid-v0": 320.0,  # its PID earns 285
+    "PowerGrid-v0": 325.0,  # its PID earns 285
     "RiggedBandit-v0": 1.0,
     "RobotAssembly-v0": 50.0,  # its PID earns 234: a million steps are too few for more
     "Squared-v0": 0.95,
