@@ -13,7 +13,7 @@ HEADS = {"categorical": categorical(3), "gaussian": gaussian(2)}
 ROWS, LIMITED = 80, ("heat", "pressure")
 LEARNT = numbers(multiplier=(0.3, 1.2))
 SETTINGS = numbers(
-    temperature=1.5, trust=0.02, entropy_coefficient=0.05, normalise_advantages=0.0, value_coefficient=0.5,
+    temperature=1.5, trust_region=0.02, entropy_coefficient=0.05, normalise_advantages=0.0, value_coefficient=0.5,
     cost_value_coefficient=0.8,
 )  # fmt: skip
 HELD = {"rtol": 1e-8, "atol": 1e-10}

@@ -20,7 +20,7 @@ BY_HAND = {  # settings, numbers and functions of an algorithm
         {"multiplier": (0.0,), "integral": (0.0,), "excess": (0.0,)},
     ),
     "focops": (
-        FOCOPS, focops, {"temperature": 1.5, "trust": 0.02, "multiplier_rate": 0.02, "largest_multiplier": 2.0},
+        FOCOPS, focops, {"temperature": 1.5, "trust_region": 0.02, "multiplier_rate": 0.02, "largest_multiplier": 2.0},
         {"multiplier": (0.0,)},
     ),
 }  # fmt: skip

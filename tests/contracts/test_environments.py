@@ -52,8 +52,9 @@ def columns_of(copies):
     """The arrays of a fleet by name, records field by field; what tells of an ended episode only where one ended."""
     ended = np.asarray(copies.terminated | copies.truncated)
     for name in ARRAYS:
-        rows = ended if name in OF_THE_END else slice(None)
         plain = np.asarray(getattr(copies, name))
+        # Costs of a fleet without constraints have no memory.
+        rows = ended if name in OF_THE_END and len(plain) == len(ended) else slice(None)
         for field in plain.dtype.names or ():
             yield f"{name}.{field}", plain[field][rows]
         if plain.dtype.names is None:

@@ -34,7 +34,7 @@ class FOCOPSConfig(LimitedConfig, OnPolicyConfig):
     words: ClassVar[Mapping[str, Word]] = {**OnPolicyConfig.words, "target_kl": renamed("target_kl", none=0.0)}
     temperature: float = 1.5
     """How much divergence from the last policy weighs against advantages: small follows these further."""
-    trust: float = 0.02
+    trust_region: float = 0.02
     """Divergence from the last policy in a state, beyond which that state teaches the policy nothing more."""
     multiplier_rate: float = 0.01
     """What a multiplier gains in a rollout for each cost of an episode above its limit."""
@@ -55,7 +55,7 @@ class FOCOPSConfig(LimitedConfig, OnPolicyConfig):
         super().__post_init__()
         self.check_limits()
         require(not self.overlap, "overlap", self.overlap, "off, as there is no correction for its lag")
-        for name in ("temperature", "trust", "largest_multiplier"):
+        for name in ("temperature", "trust_region", "largest_multiplier"):
             require(0 < getattr(self, name) < inf, name, getattr(self, name), "above 0")
         for name in (
             "multiplier_rate", "entropy_coefficient", "value_coefficient", "cost_value_coefficient", "target_kl",
@@ -82,7 +82,7 @@ def move_multipliers(episodes, numbers, settings):
 def loss_gradient(head, policy, row, means, numbers, settings, gradient, metrics):
     """d(loss)/d(output) of one sample.
 
-    loss = [D <= trust] (D - r A / temperature) + c_v (v - R)^2 / 2 - c_e H(pi),  D = KL(pi || pi_old),
+    loss = [D <= trust_region] (D - r A / temperature) + c_v (v - R)^2 / 2 - c_e H(pi),  D = KL(pi || pi_old),
     r = pi(a|s) / pi_old(a|s), with A the mixed advantage; and c_c (C_k - target_k)^2 / 2 of each cost value.
     """
     advantage = row.advantage
@@ -92,7 +92,7 @@ def loss_gradient(head, policy, row, means, numbers, settings, gradient, metrics
     log_probability, entropy = head.evaluate(policy, row.mask, row.action, gradient)
     ratio = exp(log_probability - row.log_probability)
     divergence = head.divergence(policy, row.old_outputs, row.mask)
-    trusted = 1.0 if divergence <= settings.trust else 0.0
+    trusted = 1.0 if divergence <= settings.trust_region else 0.0
     gain = ratio * advantage / settings.temperature
     head.backward(policy, row.mask, row.action, -trusted * gain, -settings.entropy_coefficient, gradient)
     head.diverge(policy, row.old_outputs, row.mask, trusted, gradient)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from velocirl.algorithms.online import ppo
 from velocirl.algorithms.online.ppo import PPO, PPOConfig, add_advantage, find_scale, moved_too_far, policy_and_value
@@ -22,6 +22,8 @@ from velocirl.training.settings.config import require
 class PPOLagrangianConfig(LimitedConfig, PPOConfig):
     """The settings of PPO-Lagrangian: those of PPO, limits, and how multipliers follow them."""
 
+    estimator: Literal["gae"] = "gae"
+    """How advantages are estimated, of rewards and of costs."""
     proportional_gain: float = 0.02
     """What a multiplier gains at once from episodes that cost twice their limit."""
     integral_gain: float = 0.01
@@ -34,9 +36,9 @@ class PPOLagrangianConfig(LimitedConfig, PPOConfig):
     """Weight of the loss of the cost values."""
 
     def __post_init__(self) -> None:
+        require(not self.overlap, "overlap", self.overlap, "off, as costs have no correction for its lag")
         super().__post_init__()
         self.check_limits()
-        require(self.estimator == "gae", "estimator", self.estimator, "gae, which costs are estimated by")
         for name in ("proportional_gain", "integral_gain", "derivative_gain", "cost_value_coefficient"):
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
         require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
