@@ -15,7 +15,7 @@ demo: .venv/core
 # Types and imports are checked beside the tests and told of after them; whichever fails, this fails and says so.
 test: lint
 	@told=$$(mktemp); $(MAKE) --no-print-directory types > $$told 2>&1 & checking=$$!; \
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; \
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"; tests=$$?; \
 	wait $$checking; types=$$?; cat $$told; rm $$told; \
 	[ $$tests -eq 0 ] || echo "pytest failed, see above"; \
 	[ $$types -eq 0 ] || echo "types or imports failed, see above"; \

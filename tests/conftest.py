@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from math import inf
+from pathlib import Path
 
 import gymnasium
 import hypothesis
@@ -30,8 +31,40 @@ hypothesis.settings.load_profile("velocirl")
 if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a worker, and what a fork compiles its parent cannot share
     units.MOST_PROCESSES = 1
 
+# The files that take longest, from an empty cache. They come first: one of them at the end would keep one worker busy
+# while the others are done.
+LONGEST = (
+    "contracts/test_environments.py",
+    "tabular/runtimes/test_processes.py",
+    "contracts/test_algorithms.py",
+    "cli/test_compile.py",
+    "tabular/runtimes/test_mpi.py",
+    "learners/batch/test_frames.py",
+    "vector/host/test_workers.py",
+    "training/test_preprocessing.py",
+    "engine/compiler/test_cache.py",
+    "cli/test_record.py",
+    "learners/test_python_equals_block.py",
+    "bench/test_ppo_suite.py",
+    "cli/test_bench.py",
+    "runs/test_hostile_files.py",
+    "learners/batch/test_batch_norms.py",
+    "networks/test_heads.py",
+    "learners/batch/test_replay.py",
+    "vector/test_checking.py",
+    "cli/test_seeds.py",
+    "tabular/test_learner.py",
+    "runs/test_signals.py",
+    "training/test_torch_actor.py",
+    "learners/batch/test_frames_saved.py",
+    "cli/test_off_policy.py",
+    "cli/test_play.py",
+)
+PLACES = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+
 
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: PLACES.get(item.path, len(PLACES)))
     needs_cuda = [item for item in items if item.get_closest_marker("cuda")]
     if needs_cuda and not cuda_is_available():
         for item in needs_cuda:

@@ -137,6 +137,7 @@ def test_advantages_of_the_peer_are_those_of_the_other_estimate():
     torch.testing.assert_close(peer_program.estimate(values, ended, last_values), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["compiled", "tensors"])
 def test_the_peer_learns(kind):
     learner = peer_program.Training(64, 32, epochs=4, minibatch_size=256, device="cpu")

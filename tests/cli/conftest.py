@@ -28,6 +28,12 @@ SMALL = [
     "--seed",
     "3",
 ]
+WITHOUT_PICTURES = """
+import importlib.util
+
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in ("matplotlib", "tensorboard") else found(name, *rest)
+"""
 # The functions are CartPole's, so that nothing has to be compiled for it.
 MY_POLE = """
 from velocirl import Environment
@@ -97,6 +103,21 @@ def no_pictures(monkeypatch):
     """Pictures and events take longer than these trainings; they have tests of their own."""
     monkeypatch.setattr(recording, "draw_curve", lambda *_: False)
     monkeypatch.setattr(recording, "available", lambda: False)
+
+
+@pytest.fixture(scope="session")
+def without_pictures(tmp_path_factory):
+    """A directory that lets a Python which has it on its path take matplotlib and tensorboard for missing."""
+    directory = tmp_path_factory.mktemp("site")
+    (directory / "sitecustomize.py").write_text(WITHOUT_PICTURES)
+    return directory
+
+
+@pytest.fixture
+def no_pictures_in_processes(without_pictures, monkeypatch):
+    """Nor do processes that tests start draw any."""
+    paths = [str(without_pictures), os.environ.get("PYTHONPATH")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def test_what_is_not_there_says_what_was_looked_for(tmp_path):
         velocirl.PPO.load(tmp_path)
 
 
+@pytest.mark.usefixtures("no_pictures_in_processes")
 def test_of_a_group_one_run_has_to_be_chosen(small, tmp_path):
     from velocirl.cli.main import main
 

@@ -153,6 +153,7 @@ def test_a_file_that_is_not_a_memorys_own_is_left_alone(dqn, tmp_path, refused):
     assert len(held) == 10
 
 
+@pytest.mark.usefixtures("no_pictures_in_processes")
 def test_every_seed_has_a_memory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mapped = ["--seeds", "2", "--buffer-file", "my.ring", "--run-dir", str(tmp_path / "group")]

@@ -25,12 +25,8 @@ from velocirl.runs.groups import create_group, open_group
 from velocirl.runs.metrics import STEP
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from velocirl.cli.main import main; main()"]
-WITHOUT_PICTURES = """
-import importlib.util
-
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name in ("matplotlib", "tensorboard") else found(name, *rest)
-"""
+# Of the first group, which is trained before, they are looked at.
+pytestmark = pytest.mark.usefixtures("no_pictures_in_processes")
 SEEDS = [3, 4, 5]
 LONG = ["--total-steps", "65536", "--checkpoint-every", "5000"]  # 512 iterations
 UNLUCKY = """
@@ -52,15 +48,6 @@ def assert_same(first, second):
 def start(command, *arguments, **options):
     words = [*command, *map(str, arguments)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-
-
-@pytest.fixture(autouse=True)
-def no_pictures_in_processes(tmp_path, monkeypatch):
-    """Pictures and events take longer than these trainings; those of the first group are looked at."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT_PICTURES)
-    paths = [str(tmp_path / "site"), os.environ.get("PYTHONPATH")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
 @pytest.fixture(scope="module")

@@ -79,10 +79,16 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 @needs_proc
 @pytest.mark.parametrize(
-    ("number", "codes"),
-    [(signal.SIGINT, (130, -signal.SIGINT)), (signal.SIGTERM, (143,)), (signal.SIGHUP, (129,))],
+    ("environment", "workers", "number", "codes"),
+    [
+        ("Counter-v0", 0, signal.SIGINT, (130, -signal.SIGINT)),
+        ("Counter-v0", 0, signal.SIGTERM, (143,)),
+        ("Counter-v0", 0, signal.SIGHUP, (129,)),
+        ("gym:velocirl/Counter-v0", 2, signal.SIGINT, (130, -signal.SIGINT)),
+        pytest.param("gym:velocirl/Counter-v0", 2, signal.SIGTERM, (143,), marks=pytest.mark.slow),
+        pytest.param("gym:velocirl/Counter-v0", 2, signal.SIGHUP, (129,), marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize(("environment", "workers"), [("Counter-v0", 0), ("gym:velocirl/Counter-v0", 2)])
 def test_a_signal_saves_and_ends(number, codes, environment, workers, start, tmp_path):
     process = start(environment, workers)
     asked = time.monotonic()

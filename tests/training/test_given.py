@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -13,7 +14,7 @@ import velocirl
 from velocirl import DQN, PPO, QLearning, evaluate
 from velocirl.vector.host.vector_env import HostVectorEnv
 
-SMALL = {"horizon": 16, "minibatch_size": 16, "hidden": (8, 8), "seed": 1, "device": "cpu"}
+SMALL = {"horizon": 16, "minibatch_size": 16, "hidden": (8, 8), "seed": 1, "device": "python"}
 
 
 class Walk(gymnasium.Env):
@@ -66,15 +67,17 @@ def registered():
 
 
 def test_objects_functions_and_lists_train_as_an_id_does(registered):
-    expected = trained(registered, num_envs=3)
+    """By compiled learners; the other tests here need none."""
+    learn = partial(trained, device="cpu")
+    expected = learn(registered, num_envs=3)
     given = {
-        "object": lambda: trained(Walk(), num_envs=3),
-        "class": lambda: trained(Walk, num_envs=3),
-        "function": lambda: trained(lambda: Walk(), num_envs=3),
-        "list of objects": lambda: trained([Walk(), Walk(), Walk()]),
-        "list of functions": lambda: trained([Walk] * 3),
-        "workers": lambda: trained(Walk(), num_envs=3, workers=3),
-        "parameters": lambda: trained(Walk, num_envs=3, params={"push": 1.0}),
+        "object": lambda: learn(Walk(), num_envs=3),
+        "class": lambda: learn(Walk, num_envs=3),
+        "function": lambda: learn(lambda: Walk(), num_envs=3),
+        "list of objects": lambda: learn([Walk(), Walk(), Walk()]),
+        "list of functions": lambda: learn([Walk] * 3),
+        "workers": lambda: learn(Walk(), num_envs=3, workers=3),
+        "parameters": lambda: learn(Walk, num_envs=3, params={"push": 1.0}),
     }
     for name, make in given.items():
         agent = make()
@@ -138,9 +141,9 @@ class Keeping(Walk):
 
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def reset(self, *, seed=None, options=None):
+    def __init__(self):
+        super().__init__()
         self.kept = []
-        return super().reset(seed=seed)
 
     def step(self, action):
         self.kept.append((action, action.copy()))
@@ -165,7 +168,7 @@ def test_a_vector_in_processes():
 
 
 def test_other_algorithms_take_them_too():
-    assert DQN(Walk(), seed=1, hidden=(8, 8), learning_starts=50).learn(100).steps >= 100
+    assert DQN(Walk(), seed=1, hidden=(8, 8), learning_starts=50, device="python").learn(100).steps >= 100
     lake = gymnasium.make("FrozenLake-v1")
     expected = QLearning("gym:FrozenLake-v1", seed=1).learn(500).table.values
     np.testing.assert_array_equal(QLearning(lake, seed=1).learn(500).table.values, expected)

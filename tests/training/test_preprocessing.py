@@ -18,7 +18,11 @@ PONG = "gym:ALE/Pong-v5"
 SMALL = {"num_envs": 2, "network": "cnn(4x8s8) mlp(16)", "threads": 1, "seed": 1, "device": "cpu"}
 MEMORY = {"buffer_size": 300, "learning_starts": 40, "batch_size": 8, "train_every": 8, "gradient_steps": 1}
 ROLLOUT = {"horizon": 16, "epochs": 1, "minibatch_size": 16}
-KINDS = [(DQN, MEMORY), (QRDQN, {**MEMORY, "quantiles": 8}), (PPO, ROLLOUT)]
+KINDS = [
+    (DQN, MEMORY),
+    pytest.param(QRDQN, {**MEMORY, "quantiles": 8}, marks=pytest.mark.slow),  # as DQN, but for its head
+    (PPO, ROLLOUT),
+]
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def _register():
 
 @pytest.fixture(scope="module")
 def agents():
-    """One of each kind, trained a little so that its parameters are not small."""
+    """One of each kind, as if it had learnt something: its parameters are not small."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     kinds = {
@@ -51,7 +51,14 @@ def agents():
         "parts": ("gym:ActorParts-v7", {"symbol": "mlp(8)", "then": "mlp(8)"}),
         "layers": ("Counter-v0", "mlp(16, 16)"),
     }
-    yield {name: PPO(env, network=network, **SMALL).learn(3 * BATCH) for name, (env, network) in kinds.items()}
+    made = {name: PPO(env, network=network, **SMALL) for name, (env, network) in kinds.items()}
+    generator = np.random.default_rng(3)
+    for agent in made.values():
+        arrays = agent.policy_arrays()
+        for name in arrays.keys() - {"observation.moments"}:
+            arrays[name] = arrays[name] + generator.normal(0, 0.1, arrays[name].shape).astype(np.float32)
+        agent.load_policy_arrays(arrays)
+    yield made
     torch.set_num_threads(before)
 
 

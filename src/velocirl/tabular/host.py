@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
-from velocirl.engine.compiler.compiling import compile_loop, learning_translator
+from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.registers import as_rows, fetch_add
-from velocirl.engine.compiler.units import compile_waiting
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
 from velocirl.learners.counting.counters import TIMED, TIMING, WHOLE
 from velocirl.tabular.learner import NO_LIMIT, Outcome, Settling, TabularTask, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Rows
@@ -45,10 +45,8 @@ class HostLearner:
         self._work = np.zeros(8, np.int64)
         self._settling = Settling(task, self._rows, self.current)
         self._settling.at(self._table.arrays)
+        self._tickets: tuple[NDArray[np.int64], BoundUnit] = self._work, _bind_ticket(self._work)
         compile_waiting()
-        self._ticket: Any = compile_loop(
-            ticket_loop, (self._work, 1), learning_translator("table"), before=lambda: None
-        )
         self._begun = False
         self._seed: int | None = None  # of the next reset, where it is not the one that the environments were made with
 
@@ -94,7 +92,10 @@ class HostLearner:
         settle, moment = self._settling.at(table), self._settling.moment
         pace = typed(pace, self._table.dtype)
         kind, single = type(pace.step), np.float32
-        while (first := self._ticket(work, pace.chunk)) < pace.rounds:
+        if work is not self._tickets[0]:
+            self._tickets = work, _bind_ticket(work)
+        ticket = self._tickets[1]
+        while (first := ticket(0, 0, pace.chunk)) < pace.rounds:
             for t in range(first, min(first + pace.chunk, pace.rounds)):
                 if counts[ROWS_USED] > pace.fullest or work[TICKET] >= NO_LIMIT:
                     return
@@ -171,6 +172,12 @@ def rows_over(arrays: Arrays, task: TabularTask) -> tuple[Rows, list[tuple[NDArr
     ), copied
 
 
-def ticket_loop(work, chunk):
-    """The first of some rounds that nobody else takes."""
-    return fetch_add(work, TICKET, chunk)
+def _bind_ticket(work: NDArray[np.int64]) -> BoundUnit:
+    """A unit, not a loop: to load a loop, numba gets ready to compile, which takes a process half a second."""
+    return bind_unit(take_ticket, (work,), learning_translator("table"), disjoint=False)
+
+
+def take_ticket(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """The first of so many rounds (`place`) that nobody else takes."""
+    (work,) = arguments
+    return fetch_add(work, TICKET, place)

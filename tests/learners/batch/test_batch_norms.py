@@ -93,6 +93,7 @@ def test_targets_follow_with_them(every, follows):
     assert same(statistics(networks[target]), statistics(networks[source]) if follows else before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_a_network_with_norms_learns(norm):
     """Perfect 16, random 4; seed 0, 20,000 steps."""
