@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from velocirl.algorithms import load_algorithms
 from velocirl.training.agent import ALGORITHMS, Agent
 
-ENVIRONMENTS = ("GridWorld-v0", "CartPole-v1", "Pendulum-v1")  # each algorithm is tried on the first one that it fits
+# Each algorithm is tried on the first one that it fits; those that keep limits, on a plant.
+ENVIRONMENTS = ("GridWorld-v0", "CartPole-v1", "Pendulum-v1", "ChemicalReactor-v0")
 # What is made beside every algorithm in its simplest form.
 MORE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ppo", "TicTacToe-v1", {"normalise_observations": True}),

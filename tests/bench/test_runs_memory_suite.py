@@ -74,8 +74,10 @@ def test_other_systems_are_told(tmp_path, monkeypatch):
 def test_the_bytes_of_a_copy_are_those_of_its_arrays():
     import velocirl
 
-    env = velocirl.make_vec("TicTacToe-v1", 8)
-    assert single.array_bytes("TicTacToe-v1") == sum(getattr(env.copies, name).nbytes for name in ARRAYS) / 8
+    env = velocirl.make_vec("TicTacToe-v1", single.COPIES)
+    assert (
+        single.array_bytes("TicTacToe-v1") == sum(getattr(env.copies, name).nbytes for name in ARRAYS) / single.COPIES
+    )
     env.close()
 
 

@@ -130,7 +130,7 @@ def said(name, kind):
     flag = f"--{name.replace('_', '-')}"
     if name == "dual_clip":
         return [flag, "2"], 2.0
-    if name in WORDS:
+    if name in WORDS and kind is not float:  # what SAC calls a temperature may be a word, that of FOCOPS is a number
         return [flag, WORDS[name]], WORDS[name]
     kinds = [one for one in get_args(kind) if one is not NoneType] if get_origin(kind) is UnionType else [kind]
     kind = kinds[0]

@@ -35,7 +35,7 @@ LEARNER, COLLECTOR = "learner/waiting_share", "collector/waiting_share"
 @pytest.mark.parametrize(("gauges", "phases", "said"), [
     ({LEARNER: 0.34, COLLECTOR: 0.0}, {}, "updates wait for steps 34% of the time: step faster"),
     ({LEARNER: 0.01, COLLECTOR: 0.6}, {}, "steps wait for updates 60% of the time: make updates cheaper"),
-    ({LEARNER: 0.01, "collectors/waiting_share": 0.25}, {}, "steps wait for updates 25% of the time"),
+    ({LEARNER: 0.01, COLLECTOR: 0.25}, {}, "steps wait for updates 25% of the time"),
     (GPU, {"rollout": 0.4, "update": 0.6}, "steps take 40% of the time and updates 60%: overlap=True does both at"),
 ])  # fmt: skip
 def test_one_side_that_starves_is_told_with_its_figure(gauges, phases, said):

@@ -9,14 +9,14 @@ from velocirl.monitor.throughput import SHARE
 STARVES = 0.2  # the share of its time that one side waits before it is worth a word
 FED = 0.05  # and up to which it never does
 LEARNER = f"learner{SHARE}"
-COLLECTORS = f"collector{SHARE}", f"collectors{SHARE}"
+COLLECTOR = f"collector{SHARE}"
 ON_A_GPU = "device/peak_bytes"  # a gauge that there is on a GPU alone
 
 
 def advise(gauges: Mapping[str, float], phases: Mapping[str, float]) -> list[str]:
     """Sentences by gauges and by the shares of the time that phases take; none where nothing is to be said."""
     learner = gauges.get(LEARNER)
-    collector = next((gauges[name] for name in COLLECTORS if name in gauges), None)
+    collector = gauges.get(COLLECTOR)
     rollout, update = phases.get("rollout", 0.0), phases.get("update", 0.0)
     if learner is None:
         if ON_A_GPU in gauges and min(rollout, update) >= STARVES:

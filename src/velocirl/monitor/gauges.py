@@ -9,7 +9,7 @@ from typing import Any
 from velocirl.monitor.throughput import as_gauges
 
 # Metrics that are told of beside the gauges: those of the machinery by how their names begin, and of learning.
-ROOMS = ("learner/", "collector/", "collectors/", "buffer/", "device/")
+ROOMS = ("learner/", "collector/", "buffer/", "device/")
 LEARNT = ("train/loss", "train/critic_loss", "train/td_error", "rollout/exploration_rate")
 
 

@@ -107,8 +107,8 @@ def test_several_paced_collectors_are_ahead_and_yet_give_one_result_for_a_seed()
     assert (first.parameters == again.parameters).all()
     check_counting(first)
     gauges = collected_of(first).gauges()
-    assert gauges["collectors/given"] == 64
-    assert gauges["collectors/dropped"] == 0
+    assert gauges["collector/given"] == 64
+    assert gauges["collector/dropped"] == 0
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("python", marks=pytest.mark.slow)])
@@ -121,14 +121,14 @@ def test_what_free_collectors_bring_is_consistent(device):
     assert rows.shape[1] == 2
     assert agent.steps == (3000 if device == "cpu" else 300)
     gauges = collected_of(agent).gauges()
-    assert gauges["collectors/waiting_seconds"] == 0
+    assert gauges["collector/waiting_seconds"] == 0
     assert set(agent.recent_returns) <= {45.0, 21.0}
-    stepped = gauges["collectors/given"] + gauges["collectors/dropped"]
+    stepped = gauges["collector/given"] + gauges["collector/dropped"]
     time.sleep(0.3)
     before = collected_of(agent).gauges()
     time.sleep(0.3)
     after = collected_of(agent).gauges()
-    assert stepped <= before["collectors/given"] + before["collectors/dropped"]
+    assert stepped <= before["collector/given"] + before["collector/dropped"]
     assert before == after  # nothing is collected once training is over
 
 
@@ -136,7 +136,7 @@ def test_a_slow_learner_lets_free_collectors_drop_and_leaves_updates_out():
     agent = agent_for(Counting, collectors=1, collect_mode="free", ring_size=1020, buffer_size=1000, **THREADS)
     agent.learn(4096, lambda _: time.sleep(0.5), progress=False)
     gauges = collected_of(agent).gauges()
-    assert gauges["collectors/dropped"] > 0
+    assert gauges["collector/dropped"] > 0
     check_counting(agent)
 
 
@@ -145,9 +145,9 @@ def test_the_paced_ratio_is_exact_over_a_long_run():
     agent.learn(2400, progress=False)
     assert agent.metrics["train/n_updates"] == sum(2 * (step // 3 - (step - 4) // 3) for step in range(104, 2401, 4))
     gauges = collected_of(agent).gauges()
-    assert gauges["collectors/given"] == 2400
-    assert gauges["collectors/dropped"] == 0
-    assert gauges["collectors/age_of_weights"] <= 2 * 3 * 3  # two steps ahead
+    assert gauges["collector/given"] == 2400
+    assert gauges["collector/dropped"] == 0
+    assert gauges["collector/age_of_weights"] <= 2 * 3 * 3  # two steps ahead
 
 
 @pytest.mark.slow

@@ -34,7 +34,8 @@ def failed(environment: Environment, name: str, error: Exception, moment: str = 
     """What one of an environment's functions raised in plain Python, with its line and, if known, the moment."""
     frames = list(traceback.walk_tb(error.__traceback__))
     # The innermost line of a file that is not a library's, so that the user sees a line of theirs.
-    file = environment.functions[name].__code__.co_filename
+    function = environment.functions.get(name) or getattr(environment, name)  # the latter where nothing is compiled
+    file = function.__code__.co_filename
     frame, line = ([one for one in frames if one[0].f_code.co_filename == file] or frames)[-1]
     what = str(error) if isinstance(error, TookTooLong) else _explain(error, environment, frame, line)
     what += f" ({moment})" if moment else ""

@@ -60,10 +60,9 @@ class BatchReplay(BatchLearner):
         return getattr(self.steps, "fleet", None)
 
     def gauges(self) -> dict[str, float]:
-        """What is known of collectors, where there are some, and how full the memory is then."""
-        if (collected := getattr(self.steps, "collected", None)) is None:
-            return {}
-        return {**collected.gauges(), "memory/fill": min(collected.processed / self.ring.capacity, 1.0)}
+        """What is known of the device, and of collectors where there are some."""
+        collected = getattr(self.steps, "collected", None)
+        return super().gauges() if collected is None else {**super().gauges(), **collected.gauges()}
 
     def take(self) -> None:
         """Go on from the agent's own arrays; collectors do, too."""

@@ -29,8 +29,8 @@ class CollectedReplay(BlockReplay):
     collected: Collected
 
     def gauges(self) -> dict[str, float]:
-        """What is known of the collectors, and how full the memory is."""
-        return {**self.collected.gauges(), "memory/fill": len(self.buffer) / self.buffer.capacity}
+        """What is known of the collectors."""
+        return self.collected.gauges()
 
     def close(self) -> None:
         """End the collectors."""

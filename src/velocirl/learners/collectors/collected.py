@@ -207,7 +207,7 @@ class Collected:
         return self._processed
 
     def gauges(self) -> dict[str, float]:
-        """What a monitor shows of collectors: counts are since they were started, seconds those of all together.
+        """What a monitor shows of collectors: counts are since they were started, seconds those of a collector.
 
         Counts are of transitions, but for batches. The rate is that of the iteration before, in transitions a second;
         the age of weights is that of the oldest that act, in updates.
@@ -217,11 +217,11 @@ class Collected:
         copies, crew = self.plan.shape.copies, self._crew
         return {
             "collectors": len(self.rings),
-            "collectors/given": float(counts[GIVEN]) * copies,
-            "collectors/dropped": float(counts[DROPPED]) * copies,
-            "collectors/ring_fill": max(len(ring) / (ring.slots - 1) for ring in self.rings),
-            "collectors/waiting_seconds": float(counts[WAITED]) * 1e-9,
-            "collectors/age_of_weights": float(age),
+            "collector/given": float(counts[GIVEN]) * copies,
+            "collector/dropped": float(counts[DROPPED]) * copies,
+            "collector/ring_fill": max(len(ring) / (ring.slots - 1) for ring in self.rings),
+            "collector/waiting_seconds": float(counts[WAITED]) * 1e-9 / len(self.rings),
+            "collector/age_of_weights": float(age),
             "learner/processed": float(self._processed),
             "learner/batches": float(self._batches),
             "learner/updates_left_out": float(self._left_out),
