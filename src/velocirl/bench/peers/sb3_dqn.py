@@ -72,7 +72,7 @@ def training_on_gpu(num_envs: int, batch_size: int, gradient_steps: int, width: 
 
 def training_slowly(num_envs: int, batch_size: int, train_every: int, steps: int) -> Callable[[], object]:
     """A call that takes so many steps of copies that pause in each, every one in a process of its own."""
-    from slow_cartpole import SlowCartPole  # beside this script
+    from slow_cartpole import SlowCartPole  # beside this script # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(1)
     learner = DQN(
