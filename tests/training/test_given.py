@@ -3,6 +3,7 @@
 import threading
 import time
 from functools import partial
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -280,6 +281,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(kind):
 def test_a_vector_must_say_its_mode():
     class Silent(VectorEnv):
         num_envs, render_mode = 2, None
+        metadata: ClassVar = {}  # since ALE's vector environment writes its mode to Gymnasium's own
         single_observation_space, single_action_space = Walk.observation_space, Walk.action_space
 
     with pytest.raises(ValueError, match=r"Silent does not say when .*metadata\['autoreset_mode'\]"):

@@ -117,6 +117,7 @@ def test_a_window_stays_where_it_is(monkeypatch):
 def test_drawing_from_one_environments_spaces_changes_no_other():
     one, other = velocirl.make("CartPole-v1"), velocirl.make("CartPole-v1")
     assert one.action_space is not other.action_space
+    registry.find("CartPole-v1").action.seed(0)
     fleets = [velocirl.make_vec("CartPole-v1", 64) for _ in range(2)]
     draws = [fleet.action_space.sample() for fleet in fleets]
     assert not np.array_equal(*draws)

@@ -115,4 +115,6 @@ class NativeCopies:
 
 def own(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
     """A space of an environment's own: whoever seeds it, or draws from it, changes what is drawn next."""
-    return copy.deepcopy(space)
+    made = copy.deepcopy(space)
+    made.seed()  # somebody may have drawn from the definition's, and all copies of that would go on alike
+    return made
