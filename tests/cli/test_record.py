@@ -2,6 +2,7 @@
 
 import csv
 
+import numpy
 import pytest
 from PIL import Image
 
@@ -40,6 +41,15 @@ def test_what_a_run_does_is_written_down(trained, tmp_path, capsys):
     assert [float(row["signal/observation[2]"]) for row in rows] == pytest.approx(
         expected.signals["observation[2]"].values, rel=1e-7
     )
+
+
+def test_what_a_controller_does_is_written_down(tmp_path, capsys):
+    path = tmp_path / "plant.npz"
+    main(["record", "ChemicalReactor-v0", "--controller", "shipped", "--scenario", "disturbed", "--out", str(path)])
+    assert "360 steps" in capsys.readouterr().out
+    with numpy.load(path) as read:
+        assert str(read["scenario"]) == "disturbed"
+        assert not read["cost"].any()
 
 
 def test_an_evaluation_may_be_filmed(trained, tmp_path, capsys):

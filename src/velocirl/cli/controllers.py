@@ -28,7 +28,7 @@ def find_controller(given: Mapping[str, Any]) -> tuple[Any, Chosen]:
     """The controller that is asked for, and its environment."""
     name = given["controller"]
     if "model" not in given:
-        raise ValueError(f"say in which environment: velocirl evaluate ENV --controller {name}")
+        raise ValueError(f"say in which environment: ENV --controller {name}")
     for option in FOR_MODELS:
         if option in given:
             raise ValueError(f"--{option} is for trained models: leave out --controller {name}, or that")

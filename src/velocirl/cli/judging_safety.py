@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from velocirl.cli.models import find_model
 from velocirl.cli.parsing import Parser, whole_number
+from velocirl.cli.policies import find_policy
 from velocirl.controllers import MPPI
-from velocirl.training.agent import Agent
+from velocirl.training.source import Given
+from velocirl.trajectories.policies import Policy
 from velocirl.trajectories.report import report_path
 from velocirl.trajectories.safety import EPISODES, SEEDS, SafetyEvaluation, evaluate_safety
 
@@ -40,8 +41,6 @@ def judge_safety(given: Mapping[str, Any]) -> None:
         if name in given:
             raise ValueError(f"--{name} does not go with --safety: velocirl record shows what a policy does")
     path = report_path(given["html"]) if "html" in given else None
-    state, chosen, source = find_model(given)
-    agent = Agent.from_state(state, chosen.environment, source)
     first, seeds = given.get("seed", 0), given.get("seeds", SEEDS)
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
@@ -53,10 +52,11 @@ def judge_safety(given: Mapping[str, Any]) -> None:
         "compare": {"mpc": MPPI()} if "mpc" in given else None,
         "responses": path is not None,
     }
+    policy, environment, source = find_policy(given)
     from velocirl.monitor.console import make_console
 
     console = make_console(stderr="json" in given)
-    found = _judged(console, agent, options)
+    found = _judged(console, policy, environment, options)
     if path is not None:
         found.save(path)
     if "json" in given:
@@ -67,12 +67,12 @@ def judge_safety(given: Mapping[str, Any]) -> None:
         console.print(f"html  {path.resolve()}", style="dim", markup=False, soft_wrap=True)
 
 
-def _judged(console: Console, agent: Agent, options: dict[str, Any]) -> SafetyEvaluation:
+def _judged(console: Console, policy: Policy, env: Given | None, options: dict[str, Any]) -> SafetyEvaluation:
     from rich.status import Status
 
     with Status("evaluating", console=console) as status:
 
-        def watch(scenario: str, policy: str, seed: int) -> None:
-            status.update(f"evaluating: {scenario}, {policy}, seed {seed}")
+        def watch(scenario: str, player: str, seed: int) -> None:
+            status.update(f"evaluating: {scenario}, {player}, seed {seed}")
 
-        return evaluate_safety(agent, None, watch=watch, **options)
+        return evaluate_safety(policy, env, watch=watch, **options)

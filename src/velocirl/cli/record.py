@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from velocirl.cli.models import add_model, add_playing, find_model
+from velocirl.cli.controllers import add_controller
+from velocirl.cli.models import add_model, add_playing
 from velocirl.cli.parsing import Parser, whole_number
+from velocirl.cli.policies import find_policy
 from velocirl.training.agent import Agent
 from velocirl.training.playing import FORMATS, Moment, film_path, record_video
+from velocirl.training.source import Given
+from velocirl.trajectories.policies import Policy
 from velocirl.trajectories.rollout import rollout
 from velocirl.trajectories.saving import WRITERS, trajectory_path
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_FRAMES = 2000
-FOR_FILMS, FOR_TRAJECTORIES = ("fps", "max_frames"), ("scenario",)
+FOR_FILMS, FOR_TRAJECTORIES = ("fps", "max_frames"), ("scenario", "controller")
 EPISODES = 5  # of a returns' list that is printed
 
 
@@ -27,8 +31,7 @@ def record(arguments: Sequence[str]) -> None:
     if "out" not in given:
         raise ValueError("say where it is to be written: --out play.gif for a film, --out plant.csv for a trajectory")
     path = _path(given)
-    state, chosen, source = find_model(given)
-    agent = Agent.from_state(state, chosen.environment, source)
+    policy, environment, _ = find_policy(given)
     options = {name: given[name] for name in ("episodes", "seed") if name in given}
     options["deterministic"] = "stochastic" not in given
     if "scenario" in given:
@@ -37,9 +40,10 @@ def record(arguments: Sequence[str]) -> None:
 
     if path.suffix.lower() in FORMATS:
         options |= {"fps": given.get("fps"), "max_frames": given.get("max_frames", MOST_FRAMES)}
-        film(make_console(), agent, path, **options)
+        assert isinstance(policy, Agent)  # noqa: S101 - others are not filmed
+        film(make_console(), policy, path, **options)
     else:
-        write_down(make_console(), agent, path, **options)
+        write_down(make_console(), policy, environment, path, **options)
 
 
 def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
@@ -60,12 +64,12 @@ def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
     console.print(f"{path}: {frames:,} frames, {returns}", markup=False, soft_wrap=True)
 
 
-def write_down(console: Console, agent: Agent, path: Path, **options: Any) -> None:
-    """Write a trajectory of an agent, and say what came of it."""
+def write_down(console: Console, policy: Policy, environment: Given | None, path: Path, **options: Any) -> None:
+    """Write a trajectory of an agent or a controller, and say what came of it."""
     from rich.status import Status
 
     with Status("recording", console=console):
-        found = rollout(agent, None, **options)
+        found = rollout(policy, environment, **options)
         found.save(path)
     steps = f"{int(found.lengths.sum()):,} steps of {len(found.columns())} columns"
     console.print(f"{path}: {steps}, return {_listed(found.returns)}", markup=False, soft_wrap=True)
@@ -91,11 +95,12 @@ def _path(given: dict[str, Any]) -> Path:
 
 def _parser() -> Parser:
     parser = Parser(
-        "record [RUN|FILE] --out FILE",
+        "record [RUN|FILE|ENV] --out FILE",
         "Film an agent at play, as a GIF or MP4; or write down everything that happens, as a table, a plot or a page.",
     )
     add_model(parser)
     add_playing(parser)
+    add_controller(parser)
     parser.add_argument(
         "--out",
         type=Path,

@@ -1,0 +1,21 @@
+"""Policies that a person names: the model of a run or of a file, or a controller of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from velocirl.cli.controllers import find_controller
+from velocirl.cli.models import find_model
+from velocirl.training.agent import Agent
+from velocirl.training.source import Given
+from velocirl.trajectories.policies import Policy
+
+
+def find_policy(given: Mapping[str, Any]) -> tuple[Policy, Given | None, str]:
+    """Who acts, where (None: where it was trained), and how that is called: a controller, or the model of a run."""
+    if "controller" in given:
+        controller, chosen = find_controller(given)
+        return controller, chosen.environment, given["controller"]
+    state, chosen, source = find_model(given)
+    return Agent.from_state(state, chosen.environment, source), None, source
