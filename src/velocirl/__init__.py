@@ -19,6 +19,9 @@ from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
 if TYPE_CHECKING:
+    from velocirl.buffers.data.dataset import Dataset
+    from velocirl.buffers.data.episodes import Episode
+    from velocirl.buffers.data.info import DatasetInfo
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
@@ -37,6 +40,9 @@ __version__ = "0.1.0.dev0"
 
 # What is for training is imported when it is first used: who only steps environments need not wait for it.
 _FOR_TRAINING = {
+    "velocirl.buffers.data.dataset": ("Dataset",),
+    "velocirl.buffers.data.episodes": ("Episode",),
+    "velocirl.buffers.data.info": ("DatasetInfo",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -58,11 +64,14 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Callback",
     "Checkpoint",
     "Constraint",
+    "Dataset",
+    "DatasetInfo",
     "DefinitionError",
     "Dict",
     "Discrete",
     "EarlyStopping",
     "Environment",
+    "Episode",
     "Evaluate",
     "Evaluation",
     "MultiBinary",
