@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal
 
-from gymnasium.spaces import Box, Discrete
-
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, exploration_at
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
-from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
+from velocirl.training.transitions import TransitionAgent
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
@@ -202,15 +200,10 @@ class NoisyConfig(ActorCriticConfig):
         require(0 <= self.noise_correlation < 1, "noise_correlation", self.noise_correlation, "at least 0 and below 1")
 
 
-class OffPolicyAgent(DeepAgent):
+class OffPolicyAgent(TransitionAgent):
     """Step all copies, remember, and learn from what is remembered."""
 
     config: Any
-
-    def row_names(self) -> list[str]:
-        """What is known of a transition that was drawn."""
-        return ["observation", "action", "reward", "discount", "weight", "error", "mask", "next_observation",
-                "next_mask"]  # fmt: skip
 
     @property
     def exploration(self) -> tuple[float, float, float, float]:
@@ -221,33 +214,6 @@ class OffPolicyAgent(DeepAgent):
             return config.exploration_initial, config.exploration_final, config.exploration_fraction, last
         noise = getattr(config, "noise", 0.0)
         return noise, noise, 1.0, noise
-
-    def check_choices(self) -> int:
-        """How many actions there are to choose from; refuses what is no single choice."""
-        self.source.refuse_parts(self.label)
-        space = self.source.action_space
-        if not isinstance(space, Discrete):
-            raise ValueError(
-                f"{self.label} chooses one of several actions, and those of {self.source.id} are {space}: use SAC, TD3"
-                " or PPO"
-            )
-        return int(space.n)
-
-    def check_numbers(self) -> int:
-        """The numbers of an action; refuses what is not a flat, bounded box of them."""
-        self.source.refuse_parts(self.label)
-        space = self.source.action_space
-        if not isinstance(space, Box) or len(space.shape) != 1 or space.dtype.kind != "f":
-            raise ValueError(
-                f"{self.label} needs actions that are a flat Box of floats, and those of {self.source.id} are {space}:"
-                " use PPO, or DQN for a single choice"
-            )
-        if not space.is_bounded():
-            raise ValueError(
-                f"{self.label} acts between bounds, and the actions of {self.source.id} are {space}, without one:"
-                " give the space bounds, or use PPO"
-            )
-        return space.shape[0]
 
     def resolve(self) -> tuple[Any, str]:
         """Threads, device and precision."""
