@@ -48,7 +48,9 @@ def total_of_products(x, y, columns):
     return ((a + e) + (c + g)) + ((b + f) + (d + h))
 
 
-def normalise(linear, start, inverses, inverse_start, packed, gains, shifts, before, place, row, rows, outputs, columns):
+def normalise(
+    linear, start, inverses, inverse_start, packed, gains, shifts, before, place, row, rows, outputs, columns
+):
     """Normalise the rows at `start`, which stay there for the way back, and write them with gain and shift to `place`.
 
     Columns beyond the outputs are zero before and after.

@@ -123,7 +123,7 @@ class MLP:
         return MLP(sizes[0], (chain,), activation, initialiser, layer_norm)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """A new vector of parameters: weights by the initialiser, biases zero, gains one, free segments at their values."""
+        """A new vector: weights by the initialiser, biases and shifts zero, gains one, free segments at their value."""
         claim(4 * self.num_parameters, f"a network of {self.num_parameters:,} parameters")
         parameters = np.zeros(self.num_parameters, np.float32)
         initialise = initialiser_from(self.initialiser)

@@ -151,7 +151,7 @@ def passes(activation: Activation, layer_norm: bool) -> Passes:
                 y[j] = value(x[j])
 
     def descend(deltas, delta, before, values, start, place, row, rows, columns, sums, bias):
-        """Through the activation: multiply each delta by the slope, and add the rows up for what was added before it."""
+        """Through the activation: multiply each delta by the slope, and add the rows up for the biases or shifts."""
         total = sums[bias : bias + columns]
         for i in range(rows):
             x = before[start + i * row : start + i * row + columns]
