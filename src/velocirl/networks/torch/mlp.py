@@ -66,12 +66,9 @@ class _Room:
         apart = [layer.hidden and keeps_input for layer in layers]
         self.before = [torch.empty_like(v) if two else v for v, two in zip(self.values, apart, strict=True)]
         # What products are written into: `before`, or what a norm reads.
-        self.linear = [
-            v if layer.norm is None else torch.empty_like(v) for v, layer in zip(self.before, layers, strict=True)
-        ]
-        self.moments = [
-            None if layer.norm is None else layer.norm.room(v) for v, layer in zip(self.linear, layers, strict=True)
-        ]
+        norms = {place: layer.norm for place, layer in enumerate(layers) if layer.norm is not None}
+        self.linear = [torch.empty_like(v) if place in norms else v for place, v in enumerate(self.before)]
+        self.moments = {place: norm.room(self.linear[place]) for place, norm in norms.items()}
         self.deltas = [self._columns(layer.outputs) for layer in layers]
         self.input_gradient: Tensor | None = None  # (..., rows, inputs), once somebody wants it
 
