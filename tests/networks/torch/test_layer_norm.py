@@ -38,7 +38,7 @@ def near(found, expected, tolerance=1e-5, least=1e-3):
 
 
 def host(array):
-    return torch.as_tensor(array).float().numpy().copy()
+    return torch.as_tensor(array).cpu().float().numpy().copy()
 
 
 def through(network, array, inputs, weights):
@@ -84,6 +84,22 @@ def test_agents_together_are_agents_apart():
         expected = expected_of(network, vector(network, agent), inputs[agent], weights[agent])
         for one, wanted in zip(found, expected, strict=True):
             near(one[agent], wanted)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has no CUDA device")
+@pytest.mark.parametrize("seeds", [None, 3])
+def test_a_gpu_gives_the_same(seeds):
+    network = made("free", "gelu")
+    agents = () if seeds is None else (seeds,)
+    inputs, weights = numbers(1, *agents, 300, 4), numbers(2, *agents, 300, 5)
+    found = []
+    for device in ("cpu", "cuda"):
+        ours = TorchMLP(network, device, seeds=seeds)
+        ours.parameters_from(np.broadcast_to(vector(network), (*agents, network.num_parameters)))
+        found.append(through(ours, lambda x, device=device: torch.from_numpy(x).to(device), inputs, weights))
+    for one, wanted in zip(*found, strict=True):
+        near(one, wanted, 1e-4)
 
 
 @pytest.mark.parametrize("seeds", [None, 2])
