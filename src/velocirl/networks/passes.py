@@ -139,7 +139,7 @@ def unpack(plan, work, gradient):
                 gradient[layer.shifts + j] = work.gradient[layer.shift_gradient + j]
 
 
-def passes(activation: Activation, layer_norm: bool) -> Passes:
+def passes(activation: Activation, layer_norm: bool = False) -> Passes:
     """Compose the passes of a network with this activation, and with layer norms or without."""
     value, slope = activation.value, activation.slope
 
