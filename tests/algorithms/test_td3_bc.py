@@ -17,13 +17,10 @@ def test_gradient_of_the_actor_with_values_scaled_by_those_of_the_batch():
     rows["action"], outputs = generator.uniform(-1, 1, (ROWS, SIZE)), generator.normal(size=(ROWS, SIZE))
     critics, metrics, gradient = Critics(), metrics_of(TD3BC), fresh(outputs)
     call(own_action, actor=outputs, row=rows)
-    slope = slope_of(critics, value_slope, rows, metrics_of(TD3BC))
-    values = critics(torch.tensor(rows["new_action"])).detach().numpy()
-    call(keep_slope, critics=values, row=rows, new_action_slope=slope, metrics=metrics)
+    slope = slope_of(critics, value_slope, rows, metrics)
+    call(keep_slope, row=rows, new_action_slope=slope)
     means = numbers(value_size=metrics["value_size"].mean())
-    call(
-        actor_gradient, row=rows, means=means, settings=numbers(alpha=ALPHA), gradient=gradient, metrics=metrics
-    )  # fmt: skip
+    call(actor_gradient, row=rows, means=means, settings=numbers(alpha=ALPHA), gradient=gradient, metrics=metrics)
     output = torch.tensor(outputs, requires_grad=True)
     action = torch.tanh(output)
     value = critics(action)[:, 0]

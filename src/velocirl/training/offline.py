@@ -90,6 +90,9 @@ class OfflineCriticConfig(OfflineConfig):
     """Step of the target networks towards their networks; 1 copies them."""
     critic: str | dict[str, str] | None = None
     """Description of a torch network for each critic. Without it, the critics are built like the actor."""
+    critic_layer_norm: bool | None = None
+    """Normalise each hidden layer of the critics before its activation. As the algorithm has it if not given, or else
+    as layer_norm says."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
