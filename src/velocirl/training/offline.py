@@ -123,9 +123,10 @@ class OfflineAgent(TransitionAgent):
                 " velocirl.Dataset"
             )
         self._data: Dataset | None = given if isinstance(given, Dataset) else None
-        if self._data is not None:
-            config["data"] = UNNAMED if self._data.path is None else str(self._data.path)
-        self._path = config["data"]
+        path = given if self._data is None else self._data.path
+        # From wherever training goes on, the file is found.
+        self._path = UNNAMED if path in (None, UNNAMED) else str(Path(path).expanduser().absolute())
+        config["data"] = self._path
         # A saved agent has all that it needs to act, and asks for its data when it goes on learning.
         loaded = config.get("data_sha256") is not None and env is not None
         if not loaded:
