@@ -23,14 +23,13 @@ from velocirl.learners.task import Task
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Row
 from velocirl.training.callbacks import Step
-from velocirl.training.data_source import DataSource
+from velocirl.training.data_source import UNNAMED, DataSource, path_of, require_fit
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.saved import RECORDED, named_environment
+from velocirl.training.saved import named_environment
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import COMMON, Word
 from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent
-from velocirl.vector.given import GIVEN
 from velocirl.vector.making import GYMNASIUM
 
 # An iteration has so many updates: often enough for callbacks, rarely enough to cost nothing. Where updates are large
@@ -39,7 +38,6 @@ UPDATES = {"cpu": 1024, "cuda": 4096, "python": 8}
 WORK = {"cpu": 1.0e10, "cuda": 1.0e12, "python": 1.0e7}
 PASSES = 5  # over the parameters in an update, about
 WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
-UNNAMED = "given data"  # what a configuration has in the place of the path of data that was given as an object
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,7 @@ class OfflineAgent(TransitionAgent):
                 " velocirl.Dataset"
             )
         self._data: Dataset | None = given if isinstance(given, Dataset) else None
-        path = given if self._data is None else self._data.path
-        # From wherever training goes on, the file is found.
-        self._path = UNNAMED if path in (None, UNNAMED) else str(Path(path).expanduser().absolute())
-        config["data"] = self._path
+        self._path = config["data"] = path_of(given)
         # A saved agent has all that it needs to act, and asks for its data when it goes on learning.
         loaded = config.get("data_sha256") is not None and env is not None
         if not loaded:
@@ -168,25 +163,12 @@ class OfflineAgent(TransitionAgent):
                 raise ValueError(f"the data that {self.name} learnt from is not at {self._path}: say where, as data=")
             self._data = Dataset.load(self._path)
         data, wanted = self._data, self.config.data_sha256
-        if not len(data):
-            raise ValueError(f"{self._path} has no transitions to learn from")
         if data.checksum != wanted:
             raise ValueError(
                 f"{self._path} is not the data that {self.name} learnt from so far: give that as data=, or begin anew"
             )
-        self._require_fit(data)
+        require_fit(data, self._path, self.source)
         return data
-
-    def _require_fit(self, data: Dataset) -> None:
-        """Refuse data of another environment, or of other spaces."""
-        info, source = data.info, self.source
-        named = not source.id.startswith((GIVEN, RECORDED))
-        if named and info.environment is not None and info.environment != source.id:
-            raise ValueError(f"{self._path} was recorded in {info.environment}, and this agent is for {source.id}")
-        for what in ("observation", "action"):
-            theirs, ours = getattr(info, f"{what}_space"), getattr(source, f"{what}_space")
-            if theirs != ours:
-                raise ValueError(f"the {what}s in {self._path} are {theirs}, and those of {source.id} are {ours}")
 
     @cached_property
     def recorded(self) -> Recorded:
