@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine.targets.threads import available_cores
@@ -15,7 +16,9 @@ from velocirl.learners.pace import Pace, exploration_at
 from velocirl.learners.recorded import Recorded
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
+from velocirl.training.continuing import take_over
 from velocirl.training.data_source import UNNAMED, path_of, require_fit
+from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
@@ -237,6 +240,15 @@ class OffPolicyAgent(TransitionAgent):
         super().prepare()
         if fresh and self.config.prefill is not None:
             self.learner.prefill(self._recorded())  # pyright: ignore[reportAttributeAccessIssue] - all from memory do
+
+    def continue_from(self, other: DeepAgent | str | Path) -> Self:
+        """Begin with the networks of an agent that has learnt from data, or of the file or run of one.
+
+        Networks go by their names: TD3 goes on from TD3BC and ReBRAC, SAC from CQL, DQN from DiscreteCQL, DiscreteSAC
+        from DiscreteIQL, where both have the same layers. Give it the data too, as prefill=.
+        """
+        take_over(self, other if isinstance(other, DeepAgent) else DeepAgent.load(other))
+        return self
 
     def _recorded(self) -> Recorded:
         """The data to begin with, as networks read it."""
