@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from velocirl.buffers.data.dataset import Dataset
     from velocirl.buffers.data.episodes import Episode
     from velocirl.buffers.data.info import DatasetInfo
+    from velocirl.datasets.levels import create_dataset
     from velocirl.datasets.record import record_dataset
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
@@ -44,6 +45,7 @@ _FOR_TRAINING = {
     "velocirl.buffers.data.dataset": ("Dataset",),
     "velocirl.buffers.data.episodes": ("Episode",),
     "velocirl.buffers.data.info": ("DatasetInfo",),
+    "velocirl.datasets.levels": ("create_dataset",),
     "velocirl.datasets.record": ("record_dataset",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
@@ -89,6 +91,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "bool_",
     "check_env",
     "clear",
+    "create_dataset",
     "evaluate",
     "evaluate_safety",
     "float32",

@@ -128,7 +128,7 @@ def test_noise_keeps_to_the_limits_and_is_as_large_as_it_says():
 
 
 def test_reference_returns_are_measured_and_scores_follow(monkeypatch):
-    monkeypatch.setattr(record, "measure_references", lambda source, expert, seed: {"random": 1.0, "expert": 3.0})
+    monkeypatch.setattr(record, "measure_references", lambda *_, **__: {"random": 1.0, "expert": 3.0})
     data = velocirl.record_dataset(lambda _: 0, "Counter-v0", steps=20, device="python", level="expert")
     assert data.info.normalised(2.0) == 50.0
 

@@ -66,7 +66,8 @@ def record_dataset(
     source = in_scenario(_source(model, env), scenario, params)
     if references is None:
         expert = model if level == "expert" else expert
-        references = measure_references(source, None if expert is None else model_from(expert, env), seed)
+        judged = None if expert is None else model_from(expert, env)
+        references = measure_references(source, judged, seed, device=device)
     info = replace(info_of(source), level=level, seed=seed, policy=name_of(policy), references=dict(references))
     parts = [(model, steps)]
     options = {"noise": noise, "deterministic": deterministic, "device": device, "progress": progress}
