@@ -10,7 +10,10 @@ ENVIRONMENT, NETWORK, TABLE, LEARNING, RUNNING = "environment", "network", "tabl
 # In this order; a setting that no group names is one of learning, and comes after those that are named there.
 GROUPS: dict[str, tuple[str, ...]] = {
     ENVIRONMENT: ("num_envs", "scenario", "params", "preprocess", "skip", "stack", "workers", "check", "trust"),
-    NETWORK: ("hidden", "activation", "network", "critic", "shared", "initialiser", "compile"),
+    NETWORK: (
+        "hidden", "activation", "layer_norm", "network", "critic", "critic_layer_norm", "shared", "initialiser",
+        "compile",
+    ),
     TABLE: ("storage", "dtype", "initial_value"),
     LEARNING: (
         "learning_rate", "learning_rate_schedule", "gamma", "horizon", "epochs", "minibatch_size", "clip",
