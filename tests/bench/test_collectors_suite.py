@@ -66,6 +66,7 @@ def test_what_is_asked_of_collectors():
 @accounts
 @pytest.mark.slow
 def test_free_collectors_are_watched_while_they_collect(monkeypatch):
+    monkeypatch.setattr(collectors, "WATCHED_STEPS", 8192)
     monkeypatch.setattr(collectors, "require_cores", lambda _: None)
     watched = collectors.waiting(collectors.neither_running_nor_ready)
     watched.prepare(QUICK)

@@ -31,7 +31,7 @@ COLLECTORS, COPIES = 2, 8
 SETTINGS: dict[str, Any] = {
     **asdict(PLAIN), "num_envs": COPIES, "batch_size": 64, "train_every": 4, "collectors": COLLECTORS,
 }  # fmt: skip
-WATCHED_STEPS = 8192  # in which collectors are watched: eight iterations
+WATCHED_STEPS = 65_536  # in which collectors are watched: some seconds
 MOST_WAITING = 1.0  # percent
 BATCHES, WAITING_ROUNDS = (1, 64, 1024), 2048
 KIND = transition_type(4, Act(1, "int32", 0))  # CartPole's
@@ -130,8 +130,9 @@ def collectors_wait() -> Comparison:
     """The share of their time that free collectors wait for anything but a core, two of them, while DQN learns.
 
     Gymnasium's CartPole, 8 copies, an update of 64 every four steps as far as there is time. By the system: the time
-    in which a collector neither ran nor was ready to (/proc/PID/schedstat), whatever it waited for. By their own
-    counts: what the function by which they wait has counted, which free collectors call only between trainings.
+    in which a collector neither ran nor was ready to (/proc/PID/schedstat), whatever it waited for; where others use
+    the cores it is noted late, by tens of milliseconds. By their own counts: what the function by which they wait has
+    counted, which free collectors call only between trainings.
     """
     return Comparison(
         unit=PERCENT,
