@@ -231,17 +231,17 @@ def test_environments_of_the_host_learn_there_too():
 
 def test_what_the_host_sends_is_what_it_was_when_it_was_sent():
     """Sixteen arrays, each changed at once, behind work that takes the device a while."""
-    from velocirl.learners.batch.devices.torch_pinned import PinnedCopy
+    from velocirl.learners.batch.devices.torch_device import CUDADevice
 
     source = np.zeros((64, 1024), np.float32)
     targets = [torch.zeros(64, 1024, device="cuda") for _ in range(16)]
     slow = torch.randn(4096, 4096, device="cuda")
-    copies = PinnedCopy(source)
+    device = CUDADevice("float32")
     for k, target in enumerate(targets):
         for _ in range(8):
             slow = (slow @ slow).clamp(-1, 1)
         source[...] = k
-        copies.send(target)
+        device.copy(target, source)
     source[...] = -1
     torch.cuda.synchronize()
     assert [(float(one.min()), float(one.max())) for one in targets] == [(k, k) for k in range(16)]

@@ -14,13 +14,16 @@ from velocirl.bench.tuning.hardware import ADVICE, Rig, advice_rows
 from velocirl.bench.tuning.shapes import distance
 from velocirl.bench.tuning.ways import WAYS, ways_of
 from velocirl.training.settings.config import as_plain
+from velocirl.training.source import Source
 
 SMALL = Box(-1.0, 1.0, (4,), np.float32)
 
 
-def agent(kind, device="cpu", *, native_network=True, native=True, **settings):
+def agent(kind, device="cpu", *, native_network=True, native=True, source=None, **settings):
     config = replace(kind.Config(), device=device, threads=1, **settings)
-    source = SimpleNamespace(native=native or None, observation_space=SMALL)
+    ready = object()  # copies that somebody made, of which collectors could not make others
+    if source is None:
+        source = SimpleNamespace(id="Copies", native=native or None, observation_space=SMALL, makers="", ready=ready)
     return SimpleNamespace(config=config, source=source, is_native=native_network)
 
 
@@ -43,6 +46,7 @@ def test_accumulated_batches_come_to_as_many_transitions():
     (agent(DQN), {"buffer_size"}),
     (agent(DQN, native_network=False), {"precision", "gradient_accumulation", "buffer_size", "overlap"}),
     (agent(DQN, native_network=False, native=False), {"precision", "gradient_accumulation", "buffer_size"}),
+    (agent(DQN, source=Source("gym:CartPole-v1")), {"buffer_size", "collectors"}),
     (agent(PPO), set()),
     (agent(PPO, native=False), {"overlap"}),
     (agent(PPO, "cuda"), {"precision", "compile", "overlap"}),
@@ -51,6 +55,18 @@ def test_only_what_such_an_agent_can_do_is_tried(made, names):
     tried = [set(one) for one in ways_of(made)]
     assert {one.setting for one in WAYS if any(one.setting in changes for changes in tried)} == names
     assert all("estimator" in one for one in tried if "overlap" in one and hasattr(made.config, "horizon"))
+
+
+def test_collectors_have_as_many_copies_each_and_no_workers_beside_them():
+    made = agent(DQN, source=Source("gym:CartPole-v1"), num_envs=6, batch_size=64, workers=None)
+    tried = [one for one in ways_of(made) if "collectors" in one]
+    assert tried == [{"collectors": count, "num_envs": copies} for count, copies in ((2, 6), (4, 8), (8, 8))]
+    found = [one.settings for one in candidates_for(made, set(), 10**6, 2) if "collectors" in one.learning]
+    assert {one["collectors"] for one in found} == {2, 4, 8}
+    assert {one["workers"] for one in found} == {None, 0}
+    assert not [
+        one for one in ways_of(agent(DQN, source=made.source, num_envs=6, ring_size=512)) if "collectors" in one
+    ]
 
 
 def test_a_buffer_of_a_few_batches_is_not_tried():
@@ -86,8 +102,9 @@ def test_advice_is_shown_beside_what_came_of_it():
     assert table[0] == ("limited GPU memory", "140 GiB", "smaller batches", "no", "batch_size=32", "0.80")
     assert table[1][-3:] == ("no", "not tried", "-")  # which nobody came to measure
     assert table[3] == ("limited CPU cores", "2 cores", "two collectors", "yes", "not tried", "-")
-    assert table[4] == ("high-end GPU", "140 GiB", "larger batches", "yes", "batch_size=128", "1.50")
-    assert table[5][-3:] == ("yes", "overlap=True", "1.30")
+    assert table[4][-4:] == ("batches of 2,000 experiences", "yes", "always 1,000 or more", "-")
+    assert table[5] == ("high-end GPU", "140 GiB", "larger batches", "yes", "batch_size=128", "1.50")
+    assert table[7][-3:] == ("yes", "overlap=True", "1.30")
     without = advice_rows(Rig(16, None), rows, reference)
     assert [row[3] for row in without] == ["no"] * len(ADVICE)
     assert without[0][1] == "no GPU"

@@ -72,6 +72,8 @@ def candidates_for(agent: Agent, fixed: Iterable[str], total_steps: int | None, 
         # No thread or worker without a copy of its own: it would be another name for what is there already.
         if max(place.get("threads") or 1, place.get("workers") or 1) > copies and place != now:
             continue
+        if shape.get("collectors") and place.get("workers"):  # both are processes that step environments
+            continue
         if place.get("device") != now.get("device") and not BOUND_TO_DEVICE.isdisjoint(shape):
             continue
         running = {name: value for name, value in place.items() if now[name] != value}

@@ -40,6 +40,7 @@ class Advice(NamedTuple):
     says: str
     setting: str
     direction: int = 0
+    here: str = "not tried"  # what is the case where no candidate follows it
 
     def is_followed_by(self, changes: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
         """Whether changes of a reference's settings are of that kind."""
@@ -56,7 +57,9 @@ ADVICE = (
     Advice(SMALL_MEMORY, "a smaller buffer", "buffer_size", -1),
     Advice(SMALL_MEMORY, "no mixed precision if issues occur", "precision"),
     Advice(FEW, "two collectors", "collectors"),
+    Advice(FEW, "batches of 2,000 experiences", "", here="always 1,000 or more"),
     Advice(LARGE, "larger batches", "batch_size", 1),
+    Advice(LARGE, "data parallel on several", "", here="one is used"),
     Advice(LARGE, "steps while updates run", "overlap"),
 )
 HEADINGS = ("hardware", "this machine", "advised there", "applies", "tried here", "times as fast")
@@ -77,6 +80,6 @@ def advice_rows(rig: Rig, rows: Sequence[Measured], reference: Mapping[str, Any]
         best = max(tested, key=lambda row: row.rate, default=None)
         faster = "-" if best is None or first is None or not first.rate else f"{best.rate / first.rate:.2f}"
         applies = "yes" if one.case.applies(rig) else "no"
-        tried = best.name if best else "not tried"
+        tried = best.name if best else one.here
         table.append((one.case.name, one.case.figure(rig), one.says, applies, tried, faster))
     return table

@@ -18,6 +18,7 @@ Make = Callable[[Candidate], Agent]  # a new agent with a candidate's settings
 GLANCE_SECONDS = 0.06
 SAMPLE_SECONDS = 0.1
 LEAST_STEPS, MOST_STEPS = 1024, 2**20  # of one call; of an algorithm without rollouts
+COLLECTED_ROUNDS = 32  # of one call with collectors, which are ahead of the learner in the middle of it only
 # While only speed is measured: a memory as large as that, and learning that starts as soon as there is enough to draw.
 MOST_MEMORY, LATEST_START = 100_000, 1000
 
@@ -110,7 +111,7 @@ def for_speed(config: Any) -> dict[str, Any]:
 
 def let_go(agent: Agent) -> None:
     """Give back what an agent holds: processes, and the memory of a GPU."""
-    close = getattr(getattr(agent, "_machine", None), "close", None)
+    close = getattr(getattr(agent, "_learner", None), "close", None)
     if close is not None:
         close()
     if agent.source.native is None or getattr(agent.config, "device", "cpu") == "cuda":
@@ -138,6 +139,8 @@ def _warmed(agent: Agent, total_steps: int | None) -> tuple[Callable[[], object]
         steps = config.batch
     elif hasattr(config, "train_every"):
         steps = max(LEAST_STEPS if agent.source.native is not None else 4 * config.train_every, config.num_envs)
+        if config.collectors is not None:
+            steps = max(steps, COLLECTED_ROUNDS * config.num_envs)
     else:
         steps = min(total_steps or LEAST_STEPS, MOST_STEPS)  # a short call has fewer exchanges between threads
     agent.learn(steps + getattr(config, "learning_starts", 0))

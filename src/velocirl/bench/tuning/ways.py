@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from velocirl.training.agent import Agent
+from velocirl.training.settings.collecting import check_collectors
 
 LEAST_MEMORY = 16  # batches of an update that the smallest buffer holds
+COLLECTORS = 2, 4, 8
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,12 @@ WAYS = (
         can_overlap,
         lambda config, _: {"estimator": "vtrace"} if hasattr(config, "estimator") else {},
     ),
+    Way(
+        "collectors",
+        lambda _: list(COLLECTORS),
+        lambda agent: agent.source.native is None,
+        lambda config, value: {"num_envs": -(-config.num_envs // value) * value},  # shared out evenly
+    ),
 )
 
 
@@ -69,7 +77,7 @@ def ways_of(agent: Agent) -> Iterator[dict[str, Any]]:
         if hasattr(config, way.setting) and way.where(agent):
             for value in way.values(config):
                 changes = {way.setting: value, **way.needs(config, value)}
-                if _holds_enough({**vars(config), **changes}):
+                if _holds_enough({**vars(config), **changes}) and _may_collect(agent, changes):
                     yield changes
 
 
@@ -79,3 +87,14 @@ def _holds_enough(settings: dict[str, Any]) -> bool:
         return True
     batch = settings["batch_size"] * settings["gradient_accumulation"]
     return settings["buffer_size"] >= LEAST_MEMORY * max(batch, settings["num_envs"])
+
+
+def _may_collect(agent: Agent, changes: dict[str, Any]) -> bool:
+    """Whether these collectors are not refused: the environment may be one that no other process can make."""
+    if "collectors" not in changes:
+        return True
+    try:
+        check_collectors(replace(agent.config, **changes), agent.source)
+    except ValueError:
+        return False
+    return True

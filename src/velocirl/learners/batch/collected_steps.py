@@ -34,7 +34,6 @@ class CollectedSteps:
         self.reported = zeros(task.report_rows, *ends)
         self._written = Log(*(np.asarray(one) for one in self.log)), np.asarray(self.reported)
         self._group = np.zeros(group_of(task.config), ring.rows.dtype)
-        self._send_group = device.sending(self._group)
         size = 0 if task.frames is None else task.frames.stack * task.frames.size
         self._seen, self._final = np.zeros((copies, size), np.uint8), np.zeros((copies, size), np.uint8)
         if ring.frames is not None:
@@ -67,7 +66,7 @@ class CollectedSteps:
                 collected.show_first(broken, self._seen)
                 ring.frames.begin()
             collected.show(self._seen, self._final)
-        ring.receive(self._send_group)
+        ring.receive(self._group)
         ring.advance()
         self._t += 1
 
@@ -82,7 +81,7 @@ class CollectedSteps:
         places = len(self._group)
         for begin in range(0, len(batch.rows), places):
             self._group[:] = batch.rows[begin : begin + places]
-            self._ring.receive(self._send_group)
+            self._ring.receive(self._group)
             self._ring.advance()
         batch.log(position, *self._written)
 

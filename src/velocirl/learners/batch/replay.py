@@ -144,13 +144,17 @@ class BatchReplay(BatchMemory):
             collected.pause()
         return super().drain()
 
+    def close(self) -> None:
+        """End the collectors, where there are some."""
+        if (collected := getattr(self.steps, "collected", None)) is not None:
+            collected.close()
+
     def iterate(self, schedule: Pace, steps: int) -> Report | None:
         """Start an iteration; where that fails, collectors end."""
         try:
             return super().iterate(schedule, steps)
         except BaseException:
-            if (collected := getattr(self.steps, "collected", None)) is not None:
-                collected.close()
+            self.close()
             raise
 
     def state(self) -> dict[str, Any]:

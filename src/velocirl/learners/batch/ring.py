@@ -6,7 +6,7 @@ the fleet and an update are fixed sequences of work that nobody waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -298,9 +298,9 @@ class BatchRing:
             for level, add_up in self._sum_newest:
                 add_up(level)
 
-    def receive(self, send: Callable[[Any], None]) -> None:
-        """Let a group that comes from the host be sent to its place."""
-        send(self.rows[self._place : self._place + self._group])
+    def receive(self, group: NDArray[Any]) -> None:
+        """Write a group that comes from the host."""
+        self.device.copy(self.rows[self._place : self._place + self._group], group)
         self._place = (self._place + self._group) % self.capacity
 
     def break_off(self, which: slice) -> None:

@@ -210,7 +210,6 @@ class HostSteps:
             self._exploration,
         )  # fmt: skip
         self.log, self.reported, launch = parts.log, parts.reported, host.launch
-        self._send_group = device.sending(self._group)
         self._read, self._send_inputs = device.mirror(parts.inputs)
         self._look = launch(parts.look, copies)
         if ring.frames is not None:
@@ -267,7 +266,7 @@ class HostSteps:
     def _go_on(self) -> None:
         self.host.step()
         self._remember(0)
-        self._ring.receive(self._send_group)
+        self._ring.receive(self._group)
         self._ring.advance()
         self._clock[0] += 1
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.steps import HostSteps
@@ -44,11 +44,11 @@ class SlotWriter:
         assert self.frames is not None  # noqa: S101 - only then it is called
         self.frames.bind(observation, final)
 
-    def receive(self, send: Callable[[Any], None]) -> None:
-        """Let a round be sent to the ring's own slot."""
+    def receive(self, group: NDArray[Any]) -> None:
+        """Write a round into the ring's own slot."""
         ring = self._ring
         own = ring.round(ring.slot)
-        send(ring.rows[own])
+        ring.rows[own] = group
         if self.frames is not None:
             ring.seen[own], ring.finals[own] = self.frames.observation, self.frames.final
 

@@ -63,10 +63,6 @@ class PythonDevice:
         """An array of the host as networks of this device read it."""
         return array
 
-    def sending(self, source: Any) -> Callable[[Any], None]:  # of a target
-        """What copies an array of the host to one of this device, which nobody waits for; the array may change then."""
-        return lambda target: self.copy(target, source)
-
     def mirror(self, array: Any) -> tuple[Any, Callable[[], None]]:
         """An array of this device that shows one of the host, and what brings it up to date: the same, and nothing."""
         return array, lambda: None

@@ -97,7 +97,8 @@ class DeviceArray:
 
     def store(self, host: NDArray[Any]) -> None:
         """Replace what it holds."""
-        given = np.array(np.broadcast_to(host, self.shape), self.dtype)
+        given = np.zeros(self.shape, self.dtype)  # what lies between the fields of records may be saved: zeros
+        given[...] = host
         self.bytes().copy_(torch.from_numpy(given.reshape(-1).view(np.uint8)), non_blocking=True)
 
     def fetch(self) -> NDArray[Any]:

@@ -21,7 +21,6 @@ from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.devices.device_array import TYPES, DeviceArray
-from velocirl.learners.batch.devices.torch_pinned import PinnedCopy
 from velocirl.learners.batch.torch_background import StreamBackground
 from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
 from velocirl.learners.experience import Experience, of_fleet
@@ -235,15 +234,11 @@ class CUDADevice(TorchCPUDevice):
         """An array of the host as networks of this device read it."""
         return array.to(self.torch)
 
-    def sending(self, source: Any) -> Callable[[Any], None]:
-        """What copies an array of the host to one of this device, which nobody waits for; the array may change then."""
-        return PinnedCopy(source).send
-
     def mirror(self, array: Any) -> tuple[Any, Callable[[], None]]:
         """An array of this device that shows one of the host, and what brings it up to date."""
         given = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
-        own, send = torch.zeros_like(given, device=self.torch), self.sending(array)
-        return own, lambda: send(own)
+        own = torch.zeros_like(given, device=self.torch)
+        return own, lambda: self.copy(own, given)
 
     def store(self, array: Any, host: Any) -> None:
         """Replace what an array holds."""
