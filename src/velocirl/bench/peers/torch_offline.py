@@ -62,7 +62,7 @@ class Training:
     @torch.no_grad()
     def follow(self, frozen: nn.Module, learnt: nn.Module) -> None:
         """A step of the frozen copies towards what is learnt, all in one call."""
-        torch._foreach_lerp_(list(frozen.parameters()), list(learnt.parameters()), TAU)
+        torch._foreach_lerp_(list(frozen.parameters()), list(learnt.parameters()), TAU)  # pyright: ignore[reportPrivateImportUsage]
 
 
 class TD3BC(Training):
