@@ -44,6 +44,7 @@ SPECIAL = {
     "qr-dqn": {"quantiles": 5},
     "cql": {"samples": 2},
     "cql-lagrangian": {"samples": 2},
+    "online-cql": {"samples": 2},
     "double-q-learning": {"storage": "sparse"},
     "sarsa": {"n_step": 3},
     "expected-sarsa": {"exploration": "ucb"},
