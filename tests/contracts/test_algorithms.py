@@ -43,6 +43,8 @@ SPECIAL = {
     "td3": {"noise_correlation": 0.5},
     "qr-dqn": {"quantiles": 5},
     "cql": {"samples": 2},
+    "cql-lagrangian": {"samples": 2},
+    "online-cql": {"samples": 2},
     "double-q-learning": {"storage": "sparse"},
     "sarsa": {"n_step": 3},
     "expected-sarsa": {"exploration": "ucb"},

@@ -179,8 +179,8 @@ class OfflineAgent(TransitionAgent):
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints of which costs are told: those of the environment, or those in data of none."""
-        if self.source.native is None and self._data is not None and reads_costs(self.Scratch):
-            return self._data.info.constraints
+        if self.source.native is None and reads_costs(self.Scratch):
+            return self.data.info.constraints
         return super().constraints
 
     def learn(
