@@ -18,7 +18,7 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.buffers.data.writer import DatasetWriter, Growing, InMemory
 from velocirl.controllers import bound
-from velocirl.datasets.collecting import Steps
+from velocirl.datasets.collecting import Steps, first_steps
 from velocirl.datasets.noise import Noise
 from velocirl.datasets.references import measure_references
 from velocirl.training.evaluation import MOST_HOST_COPIES, Model
@@ -27,8 +27,8 @@ from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario, source_for
 
 MOST_COPIES = 1024
-EPISODES = 4  # of each copy at least, where an environment says how long they are: the last of each is cut off
-USUAL = 1000  # steps of each copy at least, where it does not
+EPISODES = 4  # of each copy at least, where an environment says how long they are: in the end some are thrown away
+USUAL = 1000  # steps of an episode, where it does not say
 ROUND_BYTES = 2**28  # of steps that are put in order together
 LONGEST = 2**17  # steps of an episode that has no end: then it is cut off, and the next goes on from there
 
@@ -58,7 +58,7 @@ def record_dataset(
     their actions unless they are to be `deterministic`. `noise` is added to actions: to numbers, Gaussian of that share
     of half their range; choices are replaced with that probability. Returns of known policies are measured and kept,
     so that scores follow (that of an `expert` where one is given), unless `references` has them.
-    The last episode of each copy is cut off where it is when the steps are done, and counts as truncated.
+    The last episode is cut off where the steps are done, and counts as truncated.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -158,23 +158,28 @@ def _record(
     copies = copies_for(steps, limit, MOST_HOST_COPIES if native is None else MOST_COPIES)
     wanted, disturb = columns_of(info), Noise(info.action_space, noise, seed)
     row_bytes = sum(one.dtype.itemsize * prod(one.shape) for one in wanted.values())
-    room = max(min(ROUND_BYTES // (row_bytes * copies), -(-steps // copies)), 1)
-    # The steps that do not divide are taken by one copy alone, in the end.
-    for count, each in ((copies, steps // copies), (1, steps % copies)):
-        done = steps // copies * copies if count != copies else 0
-        if each == 0:
-            continue
-        with closing(source.make_evaluation(count, seed if count == copies else seed + 1, device)) as envs:
-            acting = _Acting(bound(model, envs), envs, disturb, deterministic)
-            collected = Steps(info, wanted, count, room)
-            for step in range(1, each + 1):
-                acting.step(collected)
-                last = step == each
-                if last or (collected.full and collected.longest >= LONGEST):
-                    collected.cut(acting.observations)
-                if last or collected.full:
-                    into.add(collected.take())
-                progress(done + step * count, steps)
+    each = -(-steps // copies)
+    room = max(min(ROUND_BYTES // (row_bytes * copies), each), 1)
+    collected, left = Steps(info, wanted, copies, room), steps
+    with closing(source.make_evaluation(copies, seed, device)) as envs:
+        acting = _Acting(bound(model, envs), envs, disturb, deterministic)
+        # Each copy ends the episode that it is in when its share is done; then only the last episode of all is cut off.
+        patience, going, step = (limit or USUAL) if copies > 1 else 0, np.ones(copies, np.bool_), 0
+        while going.any():
+            ended = acting.step(collected, going)
+            step += 1
+            over = step >= each
+            going &= ~(over & ended)
+            last = over and (step >= each + patience or not going.any())
+            if last or (collected.full and collected.longest >= LONGEST):
+                collected.cut(acting.observations)
+            if last or collected.full:
+                columns = first_steps(collected.take(), left)
+                into.add(columns)
+                left -= len(columns["rewards"])
+            progress(min(step * copies, steps), steps)
+            if last:
+                break
 
 
 class _Acting:
@@ -185,7 +190,7 @@ class _Acting:
         self.observations, self._infos = envs.reset()
         self._starts, self._state = np.ones(envs.num_envs, np.bool_), None
 
-    def step(self, collected: Steps) -> None:
+    def step(self, collected: Steps, kept: Any) -> Any:
         # Only what there is, since the models of other libraries do not know all of these.
         more = {} if self._state is None else {"state": self._state, "episode_start": self._starts}
         if "action_mask" in self._infos:
@@ -199,7 +204,8 @@ class _Acting:
             numbers["costs"] = self._infos["costs"]
         else:
             numbers["costs"] = np.zeros((len(rewards), 0), np.float32)
-        collected.add(before, actions, numbers)
+        collected.add(before, actions, numbers, kept)
         self._starts = terminated | truncated
         if self._starts.any():
             collected.final(self._infos["final_obs"])
+        return self._starts
