@@ -1,5 +1,6 @@
 """Recording: every step of every copy in whole episodes, as a single copy has them."""
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
@@ -102,6 +103,22 @@ def test_an_environment_that_steps_in_python_is_recorded_too():
     assert (data.actions == 1).all()
     assert data.terminations.sum() >= 1
     data.validate()
+
+
+class Costly(gymnasium.Wrapper):
+    """CartPole that tells what a step cost: whether the pole leans to the right."""
+
+    def step(self, action):
+        observation, *rest, info = self.env.step(action)
+        return observation, *rest, {**info, "cost": float(observation[2] > 0)}
+
+
+def test_the_cost_that_an_environment_tells_is_kept():
+    data = velocirl.record_dataset(lambda _: 1, lambda: Costly(gymnasium.make("CartPole-v1")), steps=60)
+    assert data.info.constraints == ("cost",)
+    after = next(data.transitions()).next_observations
+    assert data.costs[:, 0].tolist() == (after[:, 2] > 0).tolist()
+    assert 0 < data.costs.mean() < 1
 
 
 def test_copies_are_chosen_so_that_episodes_are_whole():

@@ -23,6 +23,7 @@ from velocirl.datasets.noise import Noise
 from velocirl.datasets.references import measure_references
 from velocirl.training.evaluation import MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
+from velocirl.trajectories.moments import COST, told_cost
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario, source_for
 
@@ -111,7 +112,8 @@ def info_of(source: Source) -> DatasetInfo:
     """What there is to say of data from an environment."""
     native = source.native
     if native is None:
-        return DatasetInfo(source.observation_space, source.action_space, environment=source.id, version=__version__)
+        spaces = source.observation_space, source.action_space
+        return DatasetInfo(*spaces, environment=source.id, constraints=_told(source), version=__version__)
     return DatasetInfo(
         source.observation_space,
         source.action_space,
@@ -132,6 +134,15 @@ def copies_for(steps: int, limit: int | None, most: int) -> int:
         if whole := [copies for copies in tried if steps % (copies * unit) == 0]:
             return whole[0]
     return most
+
+
+def _told(source: Source) -> tuple[str, ...]:
+    """The costs that an environment tells in the info of a step, which only a step can tell."""
+    with closing(source.make_evaluation(1, 0)) as envs:
+        envs.reset()
+        envs.action_space.seed(0)
+        *_, infos = envs.step(envs.action_space.sample())
+    return (COST,) if COST in infos or COST in infos.get("final_info", {}) else ()
 
 
 def _source(model: Model, env: Given | None) -> Source:
@@ -162,7 +173,7 @@ def _record(
     room = max(min(ROUND_BYTES // (row_bytes * copies), each), 1)
     collected, left = Steps(info, wanted, copies, room), steps
     with closing(source.make_evaluation(copies, seed, device)) as envs:
-        acting = _Acting(bound(model, envs), envs, disturb, deterministic)
+        acting = _Acting(bound(model, envs), envs, disturb, deterministic, bool(info.constraints))
         # Each copy ends the episode that it is in when its share is done; then only the last episode of all is cut off.
         patience, going, step = (limit or USUAL) if copies > 1 else 0, np.ones(copies, np.bool_), 0
         while going.any():
@@ -185,8 +196,9 @@ def _record(
 class _Acting:
     """A model that acts in copies, one step after the other."""
 
-    def __init__(self, model: Model, envs: VectorEnv, disturb: Noise, deterministic: bool) -> None:
+    def __init__(self, model: Model, envs: VectorEnv, disturb: Noise, deterministic: bool, costs: bool) -> None:
         self._model, self._envs, self._disturb, self._deterministic = model, envs, disturb, deterministic
+        self._costs = costs
         self.observations, self._infos = envs.reset()
         self._starts, self._state = np.ones(envs.num_envs, np.bool_), None
 
@@ -200,12 +212,12 @@ class _Acting:
         before = self.observations
         self.observations, rewards, terminated, truncated, self._infos = self._envs.step(actions)
         numbers = {"rewards": rewards, "terminations": terminated, "truncations": truncated}
+        self._starts = terminated | truncated
         if "costs" in self._infos:
             numbers["costs"] = self._infos["costs"]
-        else:
-            numbers["costs"] = np.zeros((len(rewards), 0), np.float32)
+        elif self._costs:
+            numbers["costs"] = np.nan_to_num(told_cost(self._infos, self._starts))[:, None]
         collected.add(before, actions, numbers, kept)
-        self._starts = terminated | truncated
         if self._starts.any():
             collected.final(self._infos["final_obs"])
         return self._starts
