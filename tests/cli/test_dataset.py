@@ -74,6 +74,17 @@ def test_it_goes_to_minari_and_back(data, tmp_path, capsys):
     assert "there already" in refused(capsys, "export", data, "--out", tmp_path / "plant-v0")
 
 
+def test_what_the_agent_of_a_run_does_is_recorded(small, train, tmp_path, capsys):
+    train(name="pole")
+    path = tmp_path / "pole.vds"
+    main(["dataset", "create", "pole", "--steps", "300", "--seed", "2", "--expert", "pole", "--out", str(path)])
+    assert "pole.vds: 300 transitions in " in said(capsys)
+    data = velocirl.Dataset.load(path)
+    same = velocirl.record_dataset("pole", steps=300, seed=2, deterministic=True, references=data.info.references)
+    np.testing.assert_array_equal(data.observations, same.observations)
+    assert set(data.info.references) == {"random", "expert"}
+
+
 def test_a_table_is_imported_by_its_mapping(tmp_path, capsys):
     rows = "\n".join(f"{10 * row},{20 + row},{row % 2},{row}" for row in range(6))
     (tmp_path / "plant.csv").write_text(f"when,T [degC],valve,profit\n{rows}\n")

@@ -30,7 +30,7 @@ from velocirl.trajectories.rollout import in_scenario, source_for
 MOST_COPIES = 1024
 EPISODES = 4  # of each copy at least, where an environment says how long they are: in the end some are thrown away
 USUAL = 1000  # steps of an episode, where it does not say
-ROUND_BYTES = 2**28  # of steps that are put in order together
+ROUND_BYTES = 2**26  # of steps that are put in order together
 LONGEST = 2**17  # steps of an episode that has no end: then it is cut off, and the next goes on from there
 
 Progress = Callable[[int, int], None]

@@ -19,7 +19,7 @@ from velocirl.datasets.levels import create_dataset
 from velocirl.datasets.record import record_dataset
 
 STEPS = 1_000_000
-FOR_LEVELS = ("algorithm", "training_steps", "expert", "medium")
+FOR_LEVELS = ("algorithm", "training_steps", "medium")
 FOR_POLICIES = ("controller", "best", "latest", "env", "stochastic", "scenario", "trust")
 
 
@@ -60,15 +60,14 @@ def _of_level(given: dict[str, Any], told: Any, options: dict[str, Any]) -> Data
     if "model" not in given:
         raise ValueError(f"say in which environment: velocirl dataset create ENV --level {given['level']} --out FILE")
     chosen = choose(given["model"])
-    options |= {name: given[name] for name in FOR_LEVELS if name in given}
+    options |= {name: given[name] for name in (*FOR_LEVELS, "expert") if name in given}
     return create_dataset(given["level"], chosen.environment, watch_training=told("training"), **options)
 
 
 def _of_policy(given: dict[str, Any], options: dict[str, Any]) -> Dataset:
-    policy, environment, _ = find_policy({name: value for name, value in given.items() if name != "expert"})
+    policy, environment, _ = find_policy(given)
     options |= {"deterministic": "stochastic" not in given}
-    if "scenario" in given:
-        options["scenario"] = given["scenario"]
+    options |= {name: given[name] for name in ("scenario", "expert") if name in given}
     return record_dataset(policy, environment, **options)
 
 
@@ -99,7 +98,11 @@ def _parser() -> Parser:
         " this probability (default: 0)",
     )
     parser.add_argument("--scenario", metavar="NAME", help="Record in one of the scenarios of the environment")
-    parser.add_argument("--expert", metavar="RUN|FILE", help="The expert of a level, instead of training one")
+    parser.add_argument(
+        "--expert",
+        metavar="RUN|FILE",
+        help="The expert by whose return others are scored, and of a level instead of training one",
+    )
     parser.add_argument("--medium", metavar="RUN|FILE", help="The medium policy of a level, instead of training one")
     parser.add_argument(
         "--algorithm", metavar="NAME", help="What is trained for a level (default: the first that has a preset, or ppo)"
