@@ -101,7 +101,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--expert",
         metavar="RUN|FILE",
-        help="The expert by whose return others are scored, and of a level instead of training one",
+        help="Who has a score of 100; of a level, instead of training one",
     )
     parser.add_argument("--medium", metavar="RUN|FILE", help="The medium policy of a level, instead of training one")
     parser.add_argument(
