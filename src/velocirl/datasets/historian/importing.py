@@ -113,16 +113,17 @@ def _cut(read: Table, mapping: HistorianMapping, seen: _Named, done: _Named, rew
     if mapping.alignment == "led":  # nothing has led to the first row of an episode
         starts = _first_rows(times, labels)
         numbers[1:] = [np.where(starts[:, None], 0.0, one) for one in numbers[1:]]
-    missing = np.isnan(np.concatenate(numbers, axis=1))
+    missing: Array = np.isnan(np.concatenate(numbers, axis=1))
+    incomplete: Array = np.any(missing, axis=1)
     if missing.any() and mapping.missing == REFUSE:
         row, place = (int(one) for one in np.argwhere(missing)[0])
         column = [name for group in names for name in group][place]
-        rows = int(missing.any(axis=1).sum())
+        rows = int(incomplete.sum())
         raise ValueError(
             f"{read.source}: column {column!r} has no number in row {row} ({rows} such rows): say missing=cut to end"
             " episodes there"
         )
-    return cut(times, missing.any(axis=1), labels, terminated, mapping, read.source, shown)
+    return cut(times, incomplete, labels, terminated, mapping, read.source, shown)
 
 
 def _first_rows(times: Array, labels: Array | None) -> Array:
