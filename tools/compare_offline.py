@@ -32,8 +32,9 @@ ENVIRONMENTS = ("ChemicalReactor-v0", "HVACControl-v0", "Pendulum-v1")
 LEVELS = ("expert", "medium", "mixed", "replay")
 NAMES = {"bc": "BC", "td3-bc": "TD3+BC", "iql": "IQL", "cql": "CQL"}
 UPDATES = {"bc": 10_000, "td3-bc": 10_000, "iql": 10_000, "cql": 5_000}
+EVALUATION_SEED = DATA_SEED + 1  # the episodes by which the reference of the expert was measured
 SEEDS, EPISODES, TRANSITIONS = 5, 100, 100_000
-DATA_SEED = 0  # of the training, the data, and of the episodes by which the references and all others are judged
+DATA_SEED = 0  # of the training and the data
 SETTINGS: dict[str, Any] = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 1e-3}
 OWN: dict[str, dict[str, Any]] = {"cql": {"samples": 4}}
 COMPARED = ("Pendulum-v1", "replay")  # with d3rlpy
@@ -98,7 +99,7 @@ def run_one(job: Job) -> Job:
         seconds, model = time.process_time() - start, agent
     else:
         seconds, model = train_peer(job, data, agent.config)
-    found = velocirl.evaluate(model, job["environment"], EPISODES, DATA_SEED).mean_return
+    found = velocirl.evaluate(model, job["environment"], EPISODES, EVALUATION_SEED).mean_return
     recorded = float(data.info.normalised(data.returns()).mean())
     return {
         **job, "processor": processor(), "seconds": seconds, "return": float(data.info.normalised(found)),
