@@ -33,8 +33,7 @@ LEVELS = ("expert", "medium", "mixed", "replay")
 NAMES = {"bc": "BC", "td3-bc": "TD3+BC", "iql": "IQL", "cql": "CQL"}
 UPDATES = {"bc": 10_000, "td3-bc": 10_000, "iql": 10_000, "cql": 5_000}
 SEEDS, EPISODES, TRANSITIONS = 5, 100, 100_000
-DATA_SEED = 0  # of the training and the data
-EVALUATION_SEED = DATA_SEED + 1  # the episodes by which the reference of the expert was measured
+DATA_SEED = 0  # of the training, the data, and the episodes by which the references and all learners are judged
 SETTINGS: dict[str, Any] = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 1e-3}
 OWN: dict[str, dict[str, Any]] = {"cql": {"samples": 4}}
 COMPARED = ("Pendulum-v1", "replay")  # with d3rlpy
@@ -74,10 +73,12 @@ def make_data() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for environment in ENVIRONMENTS:
         missing = [level for level in LEVELS if not path_of(environment, level).exists()]
-        trained = train_levels(environment, seed=DATA_SEED) if missing else None
+        if not missing:
+            continue
+        trained = train_levels(environment, seed=DATA_SEED)
         for level in missing:
-            path = path_of(environment, level)
-            data = create_dataset(level, environment, steps=TRANSITIONS, path=path, seed=DATA_SEED, trained=trained)
+            path, shared = path_of(environment, level), {"trained": trained, "expert": trained.expert}
+            data = create_dataset(level, environment, steps=TRANSITIONS, path=path, seed=DATA_SEED, **shared)
             print(f"{path.name}: score {data.info.normalised(data.returns()).mean():.0f}", flush=True)
 
 
@@ -99,7 +100,7 @@ def run_one(job: Job) -> Job:
         seconds, model = time.process_time() - start, agent
     else:
         seconds, model = train_peer(job, data, agent.config)
-    found = velocirl.evaluate(model, job["environment"], EPISODES, EVALUATION_SEED).mean_return
+    found = velocirl.evaluate(model, job["environment"], EPISODES, DATA_SEED).mean_return
     recorded = float(data.info.normalised(data.returns()).mean())
     return {
         **job, "processor": processor(), "seconds": seconds, "return": float(data.info.normalised(found)),
