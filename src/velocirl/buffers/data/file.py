@@ -22,6 +22,7 @@ from velocirl.buffers.data.columns import DatasetError
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.files import NotPlainFileError, open_plain, parse_json
 from velocirl.engine.safetensors_layout import DTYPES, Header, header_text, read_header, tensor_bytes, widest_first
+from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.writing import strict_json, written_whole
 
 FORMAT, VERSION = "velocirl data", "1"
@@ -51,8 +52,7 @@ class Stored(NamedTuple):
 
 def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored]) -> str:
     """Write a data set to a file, whole or not at all; gives its checksum."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
+    require_directory(path)
     header, digests = _Header(info, columns), _Digests()
     with written_whole(path) as file:
         file.write(header.text(NOTHING * header.chunks, NOTHING))  # as long as it will be
@@ -63,6 +63,12 @@ def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored]) 
         text, checksum = header.finished(digests.chunks())
         file.write(text)
     return checksum
+
+
+def require_directory(path: Path) -> None:
+    """Refuse a file where none can be, before anybody waits for what is to be in it."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
 
 
 def checksum_of(info: DatasetInfo, columns: Mapping[str, Stored]) -> str:
@@ -168,12 +174,15 @@ def _check_chunks(handle: int, header: Header) -> None:
         return hashlib.sha256(data).hexdigest() == chunks[64 * number : 64 * number + 64]
 
     count = len(chunks) // 64
-    with ThreadPoolExecutor(min(max(count, 1), len(os.sched_getaffinity(0)))) as threads:
+    threads = ThreadPoolExecutor(min(max(count, 1), available_cores()))
+    try:
         for number, whole in enumerate(threads.map(sound, range(count))):
             if not whole:
                 first = header.begin + number * CHUNK
                 last = min(first + CHUNK, header.begin + header.size) - 1
                 raise ValueError(f"the checksum of its bytes {first} to {last} does not match")
+    finally:
+        threads.shutdown(cancel_futures=True)  # with a fault found, nobody waits for the rest
 
 
 def _mapped(handle: int, header: Header) -> dict[str, NDArray[Any]]:
