@@ -31,25 +31,25 @@ PEER, PEER_PYTHON = "d3rlpy", "VELOCIRL_D3RLPY_PYTHON"
 ENVIRONMENTS = ("ChemicalReactor-v0", "HVACControl-v0", "Pendulum-v1")
 LEVELS = ("expert", "medium", "mixed", "replay")
 NAMES = {"bc": "BC", "td3-bc": "TD3+BC", "iql": "IQL", "cql": "CQL"}
-UPDATES = {"bc": 10_000, "td3-bc": 10_000, "iql": 10_000, "cql": 5_000}
+UPDATES = {"bc": 10_000, "td3-bc": 10_000, "iql": 10_000, "cql": 3_000}
+LEAST_CLONED = 95
 SEEDS, EPISODES, TRANSITIONS = 5, 100, 100_000
 DATA_SEED = 0  # of the training, the data, and the episodes by which the references and all learners are judged
 SETTINGS: dict[str, Any] = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 1e-3}
 OWN: dict[str, dict[str, Any]] = {"cql": {"samples": 4}}
-COMPARED = ("Pendulum-v1", "replay")  # with d3rlpy
+COMPARED, PEER_ALGORITHMS = ("Pendulum-v1", "replay"), ("td3-bc", "iql", "cql")  # with d3rlpy
 FOLDER = Path(__file__).parents[1] / "runs" / "offline-data"
 
 
 def jobs() -> Iterator[Job]:
-    """Every run of the comparison, the slowest first."""
-    for algorithm in reversed(NAMES):
-        for environment in ENVIRONMENTS:
-            for level in LEVELS:
-                for seed in range(SEEDS):
+    """Every run of the comparison, seed by seed, so that what is there is of equal seeds whenever it stops."""
+    for seed in range(SEEDS):
+        for algorithm in NAMES:
+            for environment in ENVIRONMENTS:
+                for level in LEVELS:
                     yield job_of(OURS, environment, level, algorithm, seed)
-    if PEER_PYTHON in os.environ:
-        for algorithm in ("td3-bc", "iql", "cql"):
-            for seed in range(SEEDS):
+        if PEER_PYTHON in os.environ:
+            for algorithm in PEER_ALGORITHMS:
                 yield job_of(PEER, *COMPARED, algorithm, seed)
 
 
@@ -150,28 +150,35 @@ class Outcome:
     low: float
     high: float
     seconds: float
+    seeds: int
 
     @classmethod
-    def of(cls, runs: list[Job]) -> Outcome | None:
-        """The interquartile mean of the scores, its interval, and the median of the seconds; None before all is run."""
-        if len(runs) < SEEDS:
-            return None
+    def of(cls, runs: list[Job]) -> Outcome:
+        """The interquartile mean of the scores, its interval, and the median of the seconds."""
         scores = np.array([one["return"] for one in runs])[:, None]
         low, high = bootstrap(scores)
         seconds = float(np.median([one["seconds"] for one in runs]))
-        return cls(float(interquartile_mean(scores)[0]), float(low[0]), float(high[0]), seconds)
+        return cls(float(interquartile_mean(scores)[0]), float(low[0]), float(high[0]), seconds, len(runs))
 
     def __str__(self) -> str:
         return f"{self.mean:.1f} ({self.low:.1f} to {self.high:.1f})"
 
 
+def complete(results: list[Job], library: str) -> dict[tuple[str, str, str], Outcome]:
+    """By environment, level and algorithm, of the seeds with which everything was run."""
+    own = [one for one in results if one["library"] == library]
+    pairs = {(one["environment"], one["level"], one["algorithm"]) for one in own}
+    found = {
+        pair: [one for one in own if (one["environment"], one["level"], one["algorithm"]) == pair] for pair in pairs
+    }
+    seeds = set(range(SEEDS)).intersection(*({one["seed"] for one in runs} for runs in found.values()))
+    return {pair: Outcome.of([one for one in runs if one["seed"] in seeds]) for pair, runs in found.items() if seeds}
+
+
 def page(results: list[Job]) -> str:
     """A line for each data set with all algorithms, what came of what is asked for, and ours beside d3rlpy's."""
-
-    def outcome(library: str, environment: str, level: str, algorithm: str) -> Outcome | None:
-        wanted = {"library": library, "environment": environment, "level": level, "algorithm": algorithm}
-        return Outcome.of([one for one in results if wanted.items() <= one.items()])
-
+    ours, theirs = complete(results, OURS), complete(results, PEER)
+    recorded = {(one["environment"], one["level"]): one["recorded"] for one in results}
     lines = [
         f"| environment | level | recorded | {' | '.join(NAMES.values())} |",
         "| --- | --- | ---: |" + " ---: |" * len(NAMES),
@@ -179,41 +186,45 @@ def page(results: list[Job]) -> str:
     asked: dict[str, list[bool]] = {"BC": [], "medium": [], "above": []}
     for environment in ENVIRONMENTS:
         for level in LEVELS:
-            found = {name: outcome(OURS, environment, level, one) for one, name in NAMES.items()}
-            own = [one for one in results if (one["environment"], one["level"]) == (environment, level)]
-            cloned, others = found["BC"], [found[name] for name in list(NAMES.values())[1:]]
-            if cloned is None or any(one is None for one in others):
-                continue
-            lines.append(
-                f"| {environment} | {level} | {own[0]['recorded']:.0f} | {' | '.join(map(str, found.values()))} |"
-            )
+            cloned, *others = found = [ours[environment, level, one] for one in NAMES]
+            figures = [f"{recorded[environment, level]:.0f}", *map(str, found)]
+            lines.append(f"| {environment} | {level} | {' | '.join(figures)} |")
             if level == "expert":
-                asked["BC"].append(cloned.mean >= 95)
+                asked["BC"].append(cloned.mean >= LEAST_CLONED)
             elif level == "medium":
-                asked["medium"] += [one.high >= cloned.low for one in others if one]
+                asked["medium"] += [one.high >= cloned.low for one in others]
             else:
-                asked["above"] += [one.low > cloned.high for one in others if one]
+                asked["above"] += [one.low > cloned.high for one in others]
     where = ", ".join(sorted({one["processor"] for one in results}))
     updates = ", ".join(f"{NAMES[one]} {count:,}" for one, count in UPDATES.items())
     bc, medium, above = (f"{sum(one)} of {len(one)}" for one in asked.values())
     lines += [
         "",
-        f"Normalised scores (0 random actions, 100 the expert), interquartile means of {SEEDS} seeds with 95% intervals"
-        f" (bootstrap), {EPISODES} deterministic episodes each; `recorded` is the mean score of the data's episodes."
-        f" {TRANSITIONS:,} transitions, networks of {SETTINGS['hidden'][0]}x{SETTINGS['hidden'][1]}, batches of"
-        f" {SETTINGS['batch_size']}, updates: {updates}; on {where}. BC reaches 95 on `expert` in {bc}; on `medium` the"
-        f" interval of another reaches BC's in {medium}; on `mixed` and `replay` it is wholly above BC's in {above}.",
+        f"Normalised scores (0 random actions, 100 the expert), interquartile means of {seeds_of(ours)} seeds with 95%"
+        f" intervals (bootstrap), {EPISODES} deterministic episodes each; `recorded` is the mean score of the data's"
+        f" episodes. {TRANSITIONS:,} transitions, networks of {SETTINGS['hidden'][0]}x{SETTINGS['hidden'][1]}, batches"
+        f" of {SETTINGS['batch_size']}, updates: {updates}; on {where}. BC reaches {LEAST_CLONED} on `expert` in {bc};"
+        f" on `medium` the interval of another reaches BC's in {medium}; on `mixed` and `replay` it is wholly above it"
+        f" in {above}.",
     ]
-    peers = {one: (outcome(OURS, *COMPARED, one), outcome(PEER, *COMPARED, one)) for one in ("td3-bc", "iql", "cql")}
-    if any(theirs is not None for _, theirs in peers.values()):
+    if theirs:
         head = [", ".join(COMPARED), "updates", "velocirl", PEER, "seconds"]
         lines += ["", f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-        for algorithm, (ours, theirs) in peers.items():
-            if ours is not None and theirs is not None:
-                seconds = f"{ours.seconds:.0f} / {theirs.seconds:.0f}"
-                lines.append(f"| {NAMES[algorithm]} | {UPDATES[algorithm]:,} | {ours} | {theirs} | {seconds} |")
-        lines += ["", f"Processor seconds of the training on one thread, ours and {PEER}'s, with equal settings."]
+        for algorithm in PEER_ALGORITHMS:
+            own, other = ours[*COMPARED, algorithm], theirs[*COMPARED, algorithm]
+            seconds = f"{own.seconds:.0f} / {other.seconds:.0f}"
+            lines.append(f"| {NAMES[algorithm]} | {UPDATES[algorithm]:,} | {own} | {other} | {seconds} |")
+        lines += [
+            "",
+            f"{PEER}'s own learners on the same data with the same settings, {seeds_of(theirs)} seeds; processor"
+            f" seconds of the training on one thread, ours and {PEER}'s.",
+        ]
     return "\n".join(lines)
+
+
+def seeds_of(outcomes: dict[tuple[str, str, str], Outcome]) -> int:
+    """Of how many seeds outcomes are, which is the same for all."""
+    return next(iter(outcomes.values())).seeds
 
 
 if __name__ == "__main__":

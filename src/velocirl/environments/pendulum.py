@@ -107,5 +107,6 @@ environment = Environment(
         "ppo": {"total_steps": 250_000, "gamma": 0.95, "entropy_coefficient": 0.0, "normalise_rewards": True},
         "sac": FROM_MEMORY,
         "td3": FROM_MEMORY,
+        "iql": {"temperature": 0.5},
     },
 )
