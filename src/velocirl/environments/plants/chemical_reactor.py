@@ -379,10 +379,10 @@ environment = Environment(
             "normalise_rewards": True,
             "gamma": 0.98,
         },
-        # From recorded data: all values are about the same, so that little of them is what an action decides; and
-        # critics without layer norms overrate actions that trip the interlock.
-        "td3-bc": {"alpha": 10.0, "critic_layer_norm": True},
-        "iql": {"temperature": 10.0, "critic_layer_norm": True},
-        "cql": {"critic_layer_norm": True},
+        # From recorded data: critics without layer norms overrate actions that trip the interlock, and what an action
+        # does shows late, so that targets have to follow soon to see so far.
+        "td3-bc": {"alpha": 5.0, "critic_layer_norm": True, "tau": 0.02},
+        "iql": {"temperature": 10.0, "critic_layer_norm": True, "tau": 0.02},
+        "cql": {"critic_layer_norm": True, "tau": 0.02},
     },
 )
