@@ -37,27 +37,29 @@ SEEDS, EPISODES, TRANSITIONS = 5, 100, 100_000
 DATA_SEED = 0  # of the training, the data, and the episodes by which the references and all learners are judged
 SETTINGS: dict[str, Any] = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 1e-3}
 OWN: dict[str, dict[str, Any]] = {"cql": {"samples": 4}}
-COMPARED, PEER_ALGORITHMS = ("Pendulum-v1", "replay"), ("td3-bc", "iql", "cql")  # with d3rlpy
+COMPARED, PEER_UPDATES = ("Pendulum-v1", "replay"), {"td3-bc": 5_000, "iql": 5_000, "cql": 3_000}  # with d3rlpy
 FOLDER = Path(__file__).parents[1] / "runs" / "offline-data"
 
 
 def jobs() -> Iterator[Job]:
     """Every run of the comparison, seed by seed, so that what is there is of equal seeds whenever it stops."""
     for seed in range(SEEDS):
-        for algorithm in NAMES:
+        for algorithm, updates in UPDATES.items():
             for environment in ENVIRONMENTS:
                 for level in LEVELS:
-                    yield job_of(OURS, environment, level, algorithm, seed)
-        if PEER_PYTHON in os.environ:
-            for algorithm in PEER_ALGORITHMS:
-                yield job_of(PEER, *COMPARED, algorithm, seed)
+                    yield job_of(OURS, environment, level, algorithm, seed, updates)
+        for algorithm, updates in PEER_UPDATES.items():
+            if updates != UPDATES[algorithm]:
+                yield job_of(OURS, *COMPARED, algorithm, seed, updates)
+            if PEER_PYTHON in os.environ:
+                yield job_of(PEER, *COMPARED, algorithm, seed, updates)
 
 
-def job_of(library: str, environment: str, level: str, algorithm: str, seed: int) -> Job:
+def job_of(library: str, environment: str, level: str, algorithm: str, seed: int, updates: int) -> Job:
     """One run."""
     return {
         "library": library, "environment": environment, "level": level, "algorithm": algorithm, "seed": seed,
-        "steps": UPDATES[algorithm],
+        "steps": updates,
     }  # fmt: skip
 
 
@@ -164,20 +166,19 @@ class Outcome:
         return f"{self.mean:.1f} ({self.low:.1f} to {self.high:.1f})"
 
 
-def complete(results: list[Job], library: str) -> dict[tuple[str, str, str], Outcome]:
-    """By environment, level and algorithm, of the seeds with which everything was run."""
-    own = [one for one in results if one["library"] == library]
-    pairs = {(one["environment"], one["level"], one["algorithm"]) for one in own}
-    found = {
-        pair: [one for one in own if (one["environment"], one["level"], one["algorithm"]) == pair] for pair in pairs
-    }
+def complete(results: list[Job], library: str, updates: dict[str, int]) -> dict[tuple[str, str, str], Outcome]:
+    """By environment, level and algorithm, of the seeds with which everything was run for so many updates."""
+    found: dict[tuple[str, str, str], list[Job]] = {}
+    for one in results:
+        if one["library"] == library and one["steps"] == updates.get(one["algorithm"]):
+            found.setdefault((one["environment"], one["level"], one["algorithm"]), []).append(one)
     seeds = set(range(SEEDS)).intersection(*({one["seed"] for one in runs} for runs in found.values()))
     return {pair: Outcome.of([one for one in runs if one["seed"] in seeds]) for pair, runs in found.items() if seeds}
 
 
 def page(results: list[Job]) -> str:
     """A line for each data set with all algorithms, what came of what is asked for, and ours beside d3rlpy's."""
-    ours, theirs = complete(results, OURS), complete(results, PEER)
+    ours, theirs = complete(results, OURS, UPDATES), complete(results, PEER, PEER_UPDATES)
     recorded = {(one["environment"], one["level"]): one["recorded"] for one in results}
     lines = [
         f"| environment | level | recorded | {' | '.join(NAMES.values())} |",
@@ -210,10 +211,12 @@ def page(results: list[Job]) -> str:
     if theirs:
         head = [", ".join(COMPARED), "updates", "velocirl", PEER, "seconds"]
         lines += ["", f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-        for algorithm in PEER_ALGORITHMS:
-            own, other = ours[*COMPARED, algorithm], theirs[*COMPARED, algorithm]
+        beside = [one for one in results if (one["environment"], one["level"]) == COMPARED]
+        same = complete(beside, OURS, PEER_UPDATES)
+        for algorithm, count in PEER_UPDATES.items():
+            own, other = same[*COMPARED, algorithm], theirs[*COMPARED, algorithm]
             seconds = f"{own.seconds:.0f} / {other.seconds:.0f}"
-            lines.append(f"| {NAMES[algorithm]} | {UPDATES[algorithm]:,} | {own} | {other} | {seconds} |")
+            lines.append(f"| {NAMES[algorithm]} | {count:,} | {own} | {other} | {seconds} |")
         lines += [
             "",
             f"{PEER}'s own learners on the same data with the same settings, {seeds_of(theirs)} seeds; processor"
