@@ -382,7 +382,7 @@ environment = Environment(
         # From recorded data: critics without layer norms overrate actions that trip the interlock, and what an action
         # does shows late, so that targets have to follow soon to see so far.
         "td3-bc": {"alpha": 5.0, "critic_layer_norm": True, "tau": 0.02},
-        "iql": {"critic_layer_norm": True, "tau": 0.02},
+        "iql": {"temperature": 5.0, "critic_layer_norm": True, "tau": 0.01},
         "cql": {"critic_layer_norm": True, "tau": 0.02},
     },
 )
