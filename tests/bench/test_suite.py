@@ -20,6 +20,7 @@ OTHERS = (
     "JAX",
     "torch",
     "Stable-Baselines3",
+    "d3rlpy",
     "cpprb",
     "Python lists",
     "NumPy",
