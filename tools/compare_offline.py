@@ -179,6 +179,8 @@ def complete(results: list[Job], library: str, updates: dict[str, int]) -> dict[
 def page(results: list[Job]) -> str:
     """A line for each data set with all algorithms, what came of what is asked for, and ours beside d3rlpy's."""
     ours, theirs = complete(results, OURS, UPDATES), complete(results, PEER, PEER_UPDATES)
+    if not ours:
+        return "No seed is complete yet."
     recorded = {(one["environment"], one["level"]): one["recorded"] for one in results}
     lines = [
         f"| environment | level | recorded | {' | '.join(NAMES.values())} |",
@@ -187,7 +189,10 @@ def page(results: list[Job]) -> str:
     asked: dict[str, list[bool]] = {"BC": [], "medium": [], "above": []}
     for environment in ENVIRONMENTS:
         for level in LEVELS:
-            cloned, *others = found = [ours[environment, level, one] for one in NAMES]
+            found = [ours[environment, level, one] for one in NAMES if (environment, level, one) in ours]
+            if len(found) < len(NAMES):
+                continue
+            cloned, *others = found
             figures = [f"{recorded[environment, level]:.0f}", *map(str, found)]
             lines.append(f"| {environment} | {level} | {' | '.join(figures)} |")
             if level == "expert":
@@ -214,9 +219,10 @@ def page(results: list[Job]) -> str:
         beside = [one for one in results if (one["environment"], one["level"]) == COMPARED]
         same = complete(beside, OURS, PEER_UPDATES)
         for algorithm, count in PEER_UPDATES.items():
-            own, other = same[*COMPARED, algorithm], theirs[*COMPARED, algorithm]
-            seconds = f"{own.seconds:.0f} / {other.seconds:.0f}"
-            lines.append(f"| {NAMES[algorithm]} | {count:,} | {own} | {other} | {seconds} |")
+            own, other = same.get((*COMPARED, algorithm)), theirs.get((*COMPARED, algorithm))
+            if own is not None and other is not None:
+                seconds = f"{own.seconds:.0f} / {other.seconds:.0f}"
+                lines.append(f"| {NAMES[algorithm]} | {count:,} | {own} | {other} | {seconds} |")
         lines += [
             "",
             f"{PEER}'s own learners on the same data with the same settings, {seeds_of(theirs)} seeds; processor"
