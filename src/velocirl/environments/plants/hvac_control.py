@@ -352,5 +352,6 @@ environment = Environment(
             "normalise_observations": True,
             "normalise_rewards": True,
         },
+        "cql": {"conservatism": 1.0},  # of recorded data; rewards are small beside the usual 5
     },
 )
