@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 
 from velocirl.engine.compiler.vectors import widen
@@ -60,3 +61,14 @@ def linked_once(codegen: Any) -> Iterator[None]:
         yield
     finally:
         del codegen._library_class, codegen.set_env
+
+
+@contextmanager
+def untimed() -> Iterator[None]:
+    """While this lasts numba does not time itself: every function under way would note each call of LLVM."""
+    before: Any = event.start_event, event.end_event
+    event.start_event = event.end_event = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        event.start_event, event.end_event = before
