@@ -31,6 +31,14 @@ class _Ingredient(JITCodeLibrary):
         widen(ir_module)
         super().add_ir_module(ir_module)
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """As numba does, but with the same passes for all, and none for those that are only named."""
+        ll_module.data_layout = self._codegen._data_layout
+        passes, builder = self._codegen._function_pass_manager()
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+
     def _optimize_final_module(self) -> None:
         if self._called_from_python:
             super()._optimize_final_module()
