@@ -92,6 +92,9 @@ def _help() -> str:
 
 def _complain(error: Exception, code: int) -> int:
     """Say in one line what was wrong, and give back the exit code."""
+    from velocirl.scale.launching import let_first_speak
+
+    let_first_speak()
     if debugging():
         raise error
     from velocirl.monitor.console import make_console
@@ -104,11 +107,11 @@ def _complain(error: Exception, code: int) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """Exit; where other ranks of an MPI job would wait for this one, they end too."""
-    if "mpi4py.MPI" in sys.modules:
-        from velocirl.tabular.runtimes.mpi_world import abort
+    """Exit; where other ranks would wait for this one, they end too."""
+    if "velocirl.scale.ranks" in sys.modules:
+        from velocirl.cli.ranks import end_others
 
-        abort(code=code)
+        end_others(code)
     sys.exit(code)
 
 

@@ -20,6 +20,8 @@ from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
+# The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
+BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
 
 
 def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:

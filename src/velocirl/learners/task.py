@@ -15,6 +15,7 @@ from velocirl.learners.counting.reporting import Reported
 from velocirl.learners.fields import COSTS
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
+from velocirl.learners.reducing import ALONE, Reducer
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.several import flat_names
 from velocirl.networks.declared import Declared, Network, Number, TargetNetwork
@@ -47,6 +48,7 @@ class Task:
     frames: Frames | None = None  # where observations are stored frame by frame
     constraints: tuple[str, ...] = ()  # by name, of which steps have costs
     reads_costs: bool = False  # whether the algorithm learns from these
+    reducer: Reducer = ALONE  # the processes that train together; of `num_envs` copies, each has its part
     # Of algorithms that learn from rollouts:
     value: Call | None = None  # what is told of an observation besides an action
     values: Sequence[str] = ()  # the fields that this writes

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,11 @@ def write_state(path: str | Path, arrays: Mapping[str, NDArray[Any]], document: 
 
     The file is on the disk when this returns; if it cannot be written, what lay under this name stays as it was.
     """
+    write_whole(path, state_parts(arrays, document))
+
+
+def state_parts(arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> list[bytes | memoryview]:
+    """The same as bytes, one part after the other."""
     if RECORDS in document:
         raise ValueError(f"the key {RECORDS!r} of a document is reserved")
     tensors: dict[str, NDArray[Any]] = {}
@@ -70,18 +75,23 @@ def write_state(path: str | Path, arrays: Mapping[str, NDArray[Any]], document: 
         raise ValueError(
             f"names and document take {len(header)} bytes of {MOST_HEADER_BYTES}: store large values as arrays"
         )
-    write_whole(path, [len(header).to_bytes(8, "little"), header, *map(_bytes, ordered.values())])
+    return [len(header).to_bytes(8, "little"), header, *map(_bytes, ordered.values())]
 
 
 def read_state(path: str | Path) -> State:
     """Read a file that `write_state` wrote. Anything else is refused, before memory is taken for its arrays."""
     with Path(path).open("rb") as file:
         try:
-            return _read(file)
+            return _read(file, os.fstat(file.fileno()).st_size)
         except (AttributeError, LookupError, RecursionError, TypeError) as error:
             raise DamagedStateError(f"{path} is damaged: its header is not one that velocirl writes") from error
         except ValueError as error:
             raise DamagedStateError(f"{path} is damaged: {error}") from error
+
+
+def state_from(data: bytes) -> State:
+    """The state of which `state_parts` made these bytes."""
+    return _read(BytesIO(data), len(data))
 
 
 def strict_json(document: Mapping[str, Any], *, indent: int | None = None) -> str:
@@ -138,8 +148,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def _read(file: BufferedReader) -> State:
-    size = os.fstat(file.fileno()).st_size
+def _read(file: BufferedReader | BytesIO, size: int) -> State:
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, MOST_HEADER_BYTES):
         raise ValueError(f"it is cut short, or no safetensors file (header of {length} bytes in a file of {size})")

@@ -65,6 +65,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     iterations: Count
     goal: tuple[Count, Total] | None
     best: dict[str, Any] | None = None  # what a best model was judged by
+    ranks: Total = 1  # processes that trained it together
 
 
 # The last episodes: the arrays of a saved agent that are the same for all algorithms.
@@ -140,6 +141,7 @@ class Agent(Changing, metaclass=Documented):
         self._late: Row | None = None  # what a callback found under way, and waited for
         self._learner: Any = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        self.saved_ranks = 1  # the processes that trained it until then
         if self.config.num_envs is not None:
             check_copies(self.source.native, self.source.params, self.config.num_envs)
 
@@ -245,7 +247,7 @@ class Agent(Changing, metaclass=Documented):
                 for listener in listeners:
                     started.append(listener)
                     listener.start(self)
-                while self.steps < goal.stop and self.stopping is None and signals.received is None:
+                while self.steps < goal.stop and not self.stops(signals):
                     with faults_named():
                         row = self.iterate()
                     self._tell(listeners, row)
@@ -259,6 +261,20 @@ class Agent(Changing, metaclass=Documented):
             for listener in listeners:
                 listener.finish(self)
         signals.raise_received()
+
+    def stops(self, signals: StopSignals) -> bool:
+        """Whether training ends before its goal: a callback stopped it, or a signal came."""
+        return self.stopping is not None or signals.received is not None
+
+    @property
+    def ranks(self) -> int:
+        """The processes that train it together."""
+        return 1
+
+    @property
+    def follows(self) -> bool:
+        """Whether this process is one of several ranks and not the first, which has the run and the callbacks."""
+        return False
 
     def begin_clock(self) -> None:
         """Count time and speed from now on."""
@@ -350,6 +366,7 @@ class Agent(Changing, metaclass=Documented):
             "steps": self.steps,
             "iterations": self.iterations,
             "goal": None if self.goal is None else [self.goal.start, self.goal.total],
+            **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
         arrays: dict[str, Any] = {**self.arrays(), **recent}
         if not live and ROWS in arrays and getattr(arrays[ROWS], "base", arrays) is not None:  # not a copy already
@@ -431,6 +448,7 @@ class Agent(Changing, metaclass=Documented):
             if agent.source.native is not None and "fleet.state" in state.arrays:
                 try_copies(agent.source.native, within("fleet", state.arrays))
             agent.steps, agent.iterations = document.steps, document.iterations
+            agent.saved_ranks = document.ranks
             agent.goal = None if document.goal is None else Goal(*document.goal)
             if agent.goal is not None and agent.goal.start > agent.steps:
                 raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")

@@ -14,16 +14,19 @@ from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call
+from velocirl.learners.reducing import shares_of
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.task import Task
 from velocirl.networks.heads import Head, head_for
 from velocirl.networks.observations import bounded_by_design
+from velocirl.scale.launching import launch_of
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
+from velocirl.vector.given import GIVEN
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,10 @@ class OnPolicyAgent(DeepAgent):
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
-        threads = min(config.threads or available_cores(), config.num_envs)
-        threads = -(-config.num_envs // -(-config.num_envs // threads))  # each gets a share of the copies
+        launch = launch_of(config.runtime)
+        copies = -(-config.num_envs // launch.size)  # of a process
+        threads = min(config.threads or max(available_cores() // launch.local_size, 1), copies)
+        threads = len(shares_of(copies, threads))  # each gets a share of the copies
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
         )
@@ -152,6 +157,15 @@ class OnPolicyAgent(DeepAgent):
             )
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def one_rank_only(self) -> str | None:
+        """Ranks are CPU threads of several processes, each with copies of its own."""
+        config = self.config
+        if not self.is_native or config.device != "cpu":
+            return f"its network is torch's or its device is not the CPU (device={config.device!r})"
+        if config.overlap:
+            return "it collects and learns at the same time (overlap=True)"
+        return "its environments are objects that were given to it" if self.source.id.startswith(GIVEN) else None
 
     def iterate(self) -> Row | None:
         """Collect, estimate, update."""

@@ -30,6 +30,7 @@ from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.experience import of_fleet
 from velocirl.learners.host import HostExperience
 from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
+from velocirl.learners.reducing import part_of
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv
@@ -160,13 +161,14 @@ class BlockCollector:
     def __init__(self, task: Task, networks: BlockNetworks, threads: int, *, alone: bool = False) -> None:
         """`alone`: it works while somebody learns, by parameters of its own, which `refresh` brings up to date."""
         config = task.config
-        self.task, self.horizon, copies = task, config.horizon, config.num_envs
+        part = part_of(config.num_envs, threads, task.reducer)
+        self.task, self.horizon, copies = task, config.horizon, part.copies
         self.envs = task.source.make_copies(
-            copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers
+            copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers, first=part.first
         )
         inputs, kinds = task.encoding.inputs, rollout_type(task.encoding.inputs, task.action, task.fields, task.values)
         self.records = aligned_records((copies, self.horizon + 1), kinds)
-        self._rng = random.streams(task.seeds.policy, copies)
+        self._rng = random.streams(task.seeds.policy, copies, part.first)
         self.host: HostExperience | None = None
         cuts = self._cuts()
         normalised = (copies, 2, inputs) if task.encoding.normalises else (0, 2, inputs)
@@ -193,8 +195,7 @@ class BlockCollector:
         self.reported = np.zeros((task.report_rows, *ends), np.float32)
         self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
         self.counters = allocate(threads)
-        share = -(-copies // threads)
-        self.ranges = [(first, min(first + share, copies)) for first in range(0, copies, share)]
+        self.ranges = part.shares
         self._packed = networks.acting_copy() if alone else None
         self._networks = networks
         self._connect(networks)
