@@ -108,7 +108,7 @@ def _complain(error: Exception, code: int) -> int:
 
 def _end(code: int) -> NoReturn:
     """Exit; where other ranks would wait for this one, they end too."""
-    if "velocirl.scale.ranks" in sys.modules:
+    if "mpi4py.MPI" in sys.modules:
         from velocirl.cli.ranks import end_others
 
         end_others(code)

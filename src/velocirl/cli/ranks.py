@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from typing import Any
 
 from velocirl.runs.state_file import strict_json
 from velocirl.scale.launching import launch_of
+from velocirl.scale.mpi import MPIRanks
 from velocirl.scale.ranks import Ranks, ranks_of
 from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 from velocirl.training.agent import Agent, Goal, algorithm_from
@@ -74,8 +74,9 @@ def follower(environment: Any, call: dict[str, Any]) -> Agent:
 
 
 def end_others(code: int) -> None:
-    """Before this process exits with an error: where other ranks would wait for it, they end too."""
-    if "mpi4py.MPI" in sys.modules and (ranks := _launched()) is not None:
+    """Before a process that knows of MPI exits with an error: other ranks would wait for it."""
+    ranks = MPIRanks()
+    if ranks.size > 1:
         ranks.abort(code)
 
 
