@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -31,6 +32,7 @@ class TorchRanks:
             limit = timedelta(seconds=seconds)
             store, _, _ = next(rendezvous("env://", self.rank, self.size, timeout=limit))
             store.set_timeout(limit)
+            atexit.register(_leave)
             distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=PATIENCE)
         except (RuntimeError, ValueError) as error:
             said = " ".join(str(error).split())
@@ -85,3 +87,9 @@ class TorchRanks:
             yield
         except RuntimeError as error:
             raise LostRankError(f"rank {self.rank} of {self.size} has lost another one, which ended") from error
+
+
+def _leave() -> None:
+    """Let gloo's threads end before the interpreter does: one that is still there aborts the process."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
