@@ -17,7 +17,7 @@ from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.settings.collecting import CollectingConfig, check_collectors
+from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
 
@@ -254,6 +254,7 @@ class OffPolicyAgent(DeepAgent):
         config = self.config
         self.check_workers()
         check_collectors(config, self.source)
+        check_rings(config)
         work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from busy import Counting, Showing
+from busy import Counting, Showing, gone
 
 import velocirl
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
@@ -59,16 +59,6 @@ def check_counting(agent):
     assert (seen[1:][goes_on] == following[:-1][goes_on]).all()
     assert (seen[1:][~goes_on] == 0).all() or agent.config.collect_mode == "free"
     return rows
-
-
-def gone(processes, seconds=10.0):
-    """Whether these processes are no more, within so many seconds."""
-    over = time.monotonic() + seconds
-    while time.monotonic() < over:
-        if not any(Path(f"/proc/{one}").exists() for one in processes):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def collected_of(agent):
@@ -226,7 +216,9 @@ def test_a_number_that_is_none_stops_training():
     agent = agent_for(partial(Infinite, at=5), collectors=2, **PYTHON)
     with pytest.raises(NumericalError, match="a reward of the environment is not finite: copy 0, step 20 of the run"):
         agent.learn(64, progress=False)
-    assert gone(collected_of(agent).processes or [])
+    assert gone(collected_of(agent).processes)
+    with pytest.raises(RuntimeError, match="this agent's collectors ended with a training that failed: make the agent"):
+        agent.learn(64, progress=False)
 
 
 class Infinite(Counting):
@@ -329,13 +321,6 @@ def test_a_learner_that_ends_leaves_no_collector_behind(number, status, until):
 def test_settings_that_collectors_cannot_have_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         agent_for(Counting, **settings, **PYTHON)
-
-
-def test_algorithms_that_learn_from_rollouts_refuse_collectors():
-    with pytest.raises(
-        ValueError, match="collectors: algorithms that learn from rollouts have none: give overlap=True"
-    ):
-        velocirl.PPO(Counting, collectors=2)
 
 
 def test_environments_that_cannot_be_carried_are_refused():
