@@ -59,11 +59,13 @@ class Collected(Collection):
         publication = self.board.weights.newest
         self._orders = Orders(tuple(pace), step, self._rounds, self._stop, publication, self._episodes, self._seed)
         self.board.orders.write(self._orders)
+        self._resting = False
 
     def pause(self) -> None:
         """Let collectors that run free rest until the next iteration; paced ones do anyway."""
         if not self.paced and self._orders is not None:
             self.board.orders.write(self._orders._replace(stop=self._orders.first))
+            self._resting = True
 
     def take(self, t: int, step: int, rows: NDArray[Any], log: Log, reported: NDArray[Any]) -> list[slice]:
         """Take the next round, which is the t-th of its iteration: into records (copies,) and into the log.

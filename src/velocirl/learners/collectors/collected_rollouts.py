@@ -37,7 +37,6 @@ class CollectedRollouts(Collection):
         super().__init__(task, shape, ahead, content)
         self._columns, self._count_updates = columns, updates
         self._orders: Orders | None = None
-        self._resting = True
         self._allowed = 0  # rounds that paced collectors may take so far
         self._turn = 0  # the free collector that is asked first
 

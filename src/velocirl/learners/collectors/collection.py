@@ -46,6 +46,7 @@ class Collection:
 
         self._start_crew = start
         self._rounds = 0  # that were taken, of each collector
+        self._resting = True
         self._updates = 0
         self._episodes = self._seed = 0
         self._waited = self._processed = self._batches = self._left_out = 0
@@ -115,10 +116,14 @@ class Collection:
             self._crew.close()
 
     def _resume(self) -> None:
-        """Before an iteration: all collectors run, and progress is expected of them from now on."""
+        """Before an iteration: all collectors run, and progress is expected of them from now on.
+
+        Free ones that were not at rest never stopped: iterations may be shorter than the time by which one hangs.
+        """
         self.start()
         assert self._crew is not None  # noqa: S101 - started
-        self._crew.resume()
+        if self.paced or self._resting:
+            self._crew.resume()
         now = time.monotonic()
         if self._since:
             self._rate = (self._processed - self._before) / max(now - self._since, 1e-9)
