@@ -69,8 +69,8 @@ def check_collectors(config: Any, source: Any) -> None:
         raise ValueError("collectors are processes that need Linux or macOS: leave collectors out here")
     if source.native is not None:
         raise ValueError(
-            f"{source.id} is compiled, and steps faster than processes could tell of it: leave collectors out, which"
-            " are for gym: environments"
+            f"{source.id} is compiled, and steps faster than processes could tell of it: leave collectors out, and on a"
+            " GPU give overlap=True, which takes steps while updates run"
         )
     if copies % collectors:
         raise ValueError(
