@@ -9,10 +9,12 @@ from math import inf
 from typing import Any, ClassVar, Literal
 
 from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
 
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.pace import Pace, check_group, exploration_at
+from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent
@@ -331,6 +333,12 @@ class OffPolicyAgent(DeepAgent):
         from velocirl.learners.batch.making import make_replay
 
         return make_replay(task, self.steps_of_iteration, self.num_parameters)
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from saved arrays, where their memory can be followed."""
+        if TRAINED in arrays:
+            check_group(self.config, arrays)
+        super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
         """The metrics of an iteration; those of the loss are None while nothing is learnt yet."""
