@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
 from velocirl.engine.fleets.fleet_state import fleet_specs
 from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
+from velocirl.learners.pace import GROUP
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
@@ -130,6 +131,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
     }
     return {
         "learner.updates": _counts(1),
+        GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
         "policy.noise": _numbers(copies, task.head.action_size),
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
         "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),

@@ -9,15 +9,17 @@ from math import inf
 from typing import Any, ClassVar, Literal
 
 from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
 
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.pace import Pace, check_group, exploration_at
+from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.settings.collecting import CollectingConfig, check_collectors
+from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
 
@@ -257,6 +259,7 @@ class OffPolicyAgent(DeepAgent):
         config = self.config
         self.check_workers()
         check_collectors(config, self.source)
+        check_rings(config)
         work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
@@ -333,6 +336,12 @@ class OffPolicyAgent(DeepAgent):
         from velocirl.learners.batch.making import make_replay
 
         return make_replay(task, self.steps_of_iteration, self.num_parameters)
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from saved arrays, where their memory can be followed."""
+        if TRAINED in arrays:
+            check_group(self.config, arrays)
+        super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
         """The metrics of an iteration; those of the loss are None while nothing is learnt yet."""
