@@ -100,9 +100,7 @@ def _numbers(leaf: Leaf, start: int, normalise: bool, scale: bool) -> list[tuple
     """The rows of numbers: one, or one for each where each has a scale of its own."""
     space = leaf.space
     if len(leaf.shape) > 4:
-        raise ValueError(
-            f"no network reads observations of {len(leaf.shape)} dimensions; flatten them to at most four"
-        )
+        raise ValueError(f"no network reads observations of {len(leaf.shape)} dimensions; flatten them to at most four")
     if isinstance(space, Box) and normalise:
         return [(leaf.start, start, leaf.size, 0, 0, 1, 0.0, 1.0)]
     if not (isinstance(space, Box) and scale and np.issubdtype(space.dtype, np.floating)):
