@@ -41,7 +41,7 @@ SLOW = {
     "RobotAssembly-v0": 300.0,  # its PID earns 234
     "Squared-v0": 0.95,
     "SteelAnnealing-v0": 165.0,  # its PID earns 139
-    "SupplyChain-v0": 75.0,  # its base-stock policy earns 74
+    "SupplyChain-v0": 74.5,  # its base-stock policy earns 74.0
     "TicTacToe-v1": 0.9,
     "WaterTreatment-v0": 135.0,  # its PID earns 120
 }
