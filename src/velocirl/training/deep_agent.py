@@ -76,7 +76,9 @@ class DeepAgent(Agent):
         self.seeds = spread_seed(seed)
         self.head: Head = self.make_head()
         self.encoding = encoding_for(
-            self.source.observation_space, getattr(self.config, "normalise_observations", False)
+            self.source.observation_space,
+            getattr(self.config, "normalise_observations", False),
+            scale=getattr(self.config, "scale_observations", False),
         )
         self.built = {name: self._build(name, one) for name, one in trained(self.networks).items()}
         self.policy: Any = self._make_policy()

@@ -69,6 +69,8 @@ class OffPolicyConfig(CollectingConfig):
         "replay_buffer_kwargs": absent(None, {}, instead='give priority="proportional", n_step=3 or buffer_file='),
         "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),
     }
+    scale_observations: bool = False
+    """Scale observations by the bounds of their space, so that these are -1 and 1; for those in physical units."""
     buffer_size: int = 100_000
     """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
