@@ -109,7 +109,7 @@ class Row(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Rows (rows, numbers)."""
-        return observation.reshape(len(observation), -1)
+        return observation.flatten(1)
 
 
 class Body(nn.Module):
