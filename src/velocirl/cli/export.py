@@ -35,7 +35,10 @@ def _parser() -> Parser:
     )
     add_model(parser)
     parser.add_argument(
-        "--format", type=one_of(list(WRITERS)), metavar="|".join(WRITERS), help="What it is written as (default: as --out ends)"
+        "--format",
+        type=one_of(list(WRITERS)),
+        metavar="|".join(WRITERS),
+        help="What it is written as (default: as --out ends)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="Where to (default: named after the environment)")
     parser.add_argument(

@@ -41,7 +41,7 @@ def c_text(controller: Controller, name: str | None = None) -> str:
     if controller.masked:
         sizes["OPTIONS"] = controller.options
     parts = [
-        _opening(controller, name, prototype, needs_math),
+        _opening(controller, prototype, needs_math),
         *(["#include <math.h>"] if needs_math else []),
         "\n".join(f"#define {name.upper()}_{what} {size}" for what, size in sizes.items()),
         f"{prototype};",
@@ -77,7 +77,7 @@ def _arguments(controller: Controller) -> str:
     return f"const float *observation, {mask}float *action"
 
 
-def _opening(controller: Controller, name: str, prototype: str, needs_math: bool) -> str:
+def _opening(controller: Controller, prototype: str, needs_math: bool) -> str:
     """The comment that says what it is and how it is called."""
     what = "table" if isinstance(controller.policy, Table) else "network"
     lines = [
@@ -134,8 +134,8 @@ def _helpers(controller: Controller, name: str) -> list[str]:
     found = [
         "\n".join(
             [
-                f"static void {name}_dense(const {kind} *restrict weights, {scales}const float *restrict biases, int inputs,",
-                "    int outputs, const float *restrict from, float *restrict into)",
+                f"static void {name}_dense(const {kind} *restrict weights, {scales}const float *restrict biases,",
+                "    int inputs, int outputs, const float *restrict from, float *restrict into)",
                 "{",
                 f"    for (int o = 0; o < outputs; o++) into[o] = {'0.0f' if whole else 'biases[o]'};",
                 "    for (int i = 0; i < inputs; i++) {",
@@ -222,7 +222,10 @@ def _network_body(controller: Controller, name: str) -> list[str]:
         "",
         *steps,
         f"for (int k = 0; k < {outputs}; k++) if (!({finite})) return 1;",
-        *[f"action[{place}] = {_entry(one, name, source, controller.masked)};" for place, one in enumerate(controller.actions)],
+        *[
+            f"action[{place}] = {_entry(one, name, source, controller.masked)};"
+            for place, one in enumerate(controller.actions)
+        ],
         "return 0;",
     ]
 

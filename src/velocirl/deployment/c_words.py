@@ -1,4 +1,4 @@
-"""The words of C: names, numbers and comments, none of which lets anything into a file that was not meant to be there."""
+"""The words of C: names, numbers and comments, none of which lets in what was not meant to be there."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
     observation -> inputs of the network -> layers -> outputs -> choices and numbers -> action
 
-An observation is its raw row (see `networks.observations`), an action the row of its entries, in the order of its space.
+An observation is its raw row (see `networks.observations`), an action the row of its entries in the order of its
+space.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def require_same(controller: Controller, agent: Agent) -> None:
         )
     if not same:
         raise RuntimeError(
-            f"what was read of this {agent.name} agent does not act as it does, so nothing is written: this is a mistake"
-            " of velocirl's; please report it with the model"
+            f"what was read of this {agent.name} agent does not act as it does, so nothing is written: this is a"
+            " mistake of velocirl's; please report it with the model"
         )
 
 
@@ -136,12 +136,12 @@ def _size(one: Any, values: NDArray[Any]) -> float:
 def _drawn(controller: Controller) -> tuple[Any, NDArray[Any]]:
     """Observations of the space, as `predict` takes them, and as raw rows."""
     space, generator = controller.observation_space, np.random.default_rng(0)
-    drawn = create_empty_array(space, ROWS)
+    drawn: Any = create_empty_array(space, ROWS)
     for leaf in leaves_of(space):
         inside = drawn
         for key in leaf.path:
             inside = inside[key]
-        inside[...] = _numbers(leaf.space, inside.shape, generator)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        inside[...] = _numbers(leaf.space, inside.shape, generator)
     shape, dtype = raw_space(space)
     raw = np.zeros((ROWS, *shape), dtype)
     write_raw(space, drawn, raw)

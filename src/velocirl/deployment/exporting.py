@@ -59,8 +59,8 @@ def export(
     if not isinstance(agent, Agent):
         agent = load(agent, memory=False)
     controller = read_controller(agent)
-    require_same(controller, agent)
     content = WRITERS[wanted](quantised(controller) if weights == "int8" else controller, name)
+    require_same(controller, agent)
     path = Path(f"{identifier(name or controller.environment)}.{wanted}") if path is None else Path(path)
     write_whole(path, [content])
     return path

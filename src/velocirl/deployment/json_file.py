@@ -1,4 +1,6 @@
-"""A controller as strict JSON, for programs of one's own. The layout, in the order in which an action is computed:
+"""A controller as strict JSON, for programs of one's own.
+
+The layout, in the order in which an action is computed:
 
 - `format` ("velocirl controller") and `format_version` (1); `environment`, `algorithm`, `steps`, `velocirl` (version);
 - `observation`: `space` as text, and `signals`, the name and unit of each number of its raw row;
@@ -6,13 +8,14 @@
   observation[i..i+n-1] * f; `{"kind": "normalised", "first", "centre", "inverse_scale", "limit"}` are
   (observation - centre) * inverse_scale, held within +-limit; `{"kind": "code", "first", "start", "size"}` are `size`
   inputs, 1 at place observation[first] - start and else 0;
-- `layers`: y = activation(norm(weights @ x + biases)), with `weights` a list for each output; with `scales` (int8), those
-  lists count times the scale of their output; `norm` is null, or `{"scale", "shift", "epsilon"}` of a layer norm;
-- or `table`, where observations are whole numbers: `sizes` and `starts` of the digits of a state, `states` (ascending, or
-  null where there is a row for each) and `values`, a list for each of them; a state that is missing has equal values;
-- `actions`, one entry for each number of an action. `{"kind": "choice", "column": c, "count": n, "start": s}` is s + the
-  place of the largest of outputs[c..c+n-1], the first of equal ones; of those a mask forbids, none, where `masked` is
-  true. `{"kind": "number", "column", "squashed", "low", "high", "centre", "reach"}` is centre + reach * (the output,
+- `layers`: y = activation(norm(weights @ x + biases)), with `weights` a list for each output; with `scales` (int8),
+  those lists count times the scale of their output; `norm` is null, or `{"scale", "shift", "epsilon"}` of a layer norm;
+- or `table`, where observations are whole numbers: `sizes` and `starts` of the digits of a state, `states` (ascending,
+  or null where there is a row for each) and `values`, a list for each of them; a state that is missing has equal
+  values;
+- `actions`, one entry for each number of an action. `{"kind": "choice", "column": c, "count": n, "start": s}` is s +
+  the place of the largest of outputs[c..c+n-1], the first of equal ones; of those a mask forbids, none, where `masked`
+  is true. `{"kind": "number", "column", "squashed", "low", "high", "centre", "reach"}` is centre + reach * (the output,
   its tanh where squashed, held within low and high; null is no bound). Each has a `name` and a `unit`.
 """
 

@@ -10,7 +10,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from velocirl.deployment.c_words import identifier
 from velocirl.deployment.controller import Choice, Code, Controller, Layer, Module, Network, Normalised, Number, Table
@@ -19,7 +18,7 @@ from velocirl.networks.observations import Leaf, leaves_of
 
 try:
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper, numpy_helper
 except ImportError as error:
     raise ValueError('ONNX needs a package of that name: pip install "velocirl[onnx]"') from error
 
@@ -36,7 +35,7 @@ def onnx_bytes(controller: Controller, name: str | None = None) -> bytes:
     read = {leaf.name: graph.node("Flatten", [_called(leaf)], axis=1) for leaf in leaves}
     policy = controller.policy
     if isinstance(policy, Table):
-        worth = _by_table(graph, controller, policy, leaves, read)
+        worth = _by_table(graph, policy, leaves, read)
     else:
         worth = _network(graph, policy, _encoded(graph, controller, leaves, read))
     results = _actions(graph, controller, worth)
@@ -141,9 +140,7 @@ def _layer(graph: Graph, layer: Layer, values: str) -> str:
     return values  # linear
 
 
-def _by_table(
-    graph: Graph, controller: Controller, table: Table, leaves: list[Leaf], read: dict[str, str]
-) -> str:
+def _by_table(graph: Graph, table: Table, leaves: list[Leaf], read: dict[str, str]) -> str:
     """What actions are worth in a state, (rows, actions), by their ranks alone."""
     count = prod(table.sizes)
     if count * table.values.shape[1] > MOST_STATES:
@@ -195,7 +192,9 @@ def _entry(graph: Graph, controller: Controller, one: Choice | Number, worth: st
     if controller.masked:
         legal = graph.cast(graph.columns(MASK, one.column, one.count), np.int32)
         legal = graph.node("Abs", [legal])
-        none = graph.node("Equal", [graph.node("ReduceMax", [legal], axes=[1], keepdims=1), graph.constant(0, np.int32)])
+        none = graph.node(
+            "Equal", [graph.node("ReduceMax", [legal], axes=[1], keepdims=1), graph.constant(0, np.int32)]
+        )
         allowed = graph.node("Or", [graph.node("Greater", [legal, graph.constant(0, np.int32)]), none])
         options = graph.node("Where", [allowed, options, graph.constant(FORBIDDEN, np.float32)])
     best = graph.node("ArgMax", [options], axis=1, keepdims=1)

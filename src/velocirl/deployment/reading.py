@@ -15,7 +15,6 @@ from velocirl.deployment.controller import (
     Code,
     Controller,
     Input,
-    Layer,
     Module,
     Network,
     Normalised,
@@ -24,6 +23,7 @@ from velocirl.deployment.controller import (
     Signal,
     Table,
 )
+from velocirl.deployment.layers import mlp_layers
 from velocirl.engine.action_parts import parts_of
 from velocirl.learners.commands import CENTRE, HIGH, LOW, REACH, bounds_of
 from velocirl.networks.encoding import LIMIT, Encoding
@@ -160,32 +160,6 @@ def _policy(agent: DeepAgent, actions: Sequence[Choice | Number]) -> Network | M
 
     require_finite(agent.parameters)
     return read_module(agent.policy.built.held, wanted)
-
-
-def mlp_layers(mlp: MLP, parameters: NDArray[np.float32], wanted: Sequence[Sequence[int]]) -> tuple[Layer, ...]:
-    """The layers of a native network up to these outputs, each the mean of some columns."""
-    place_of = {}
-    for segment in mlp.plan.segments:
-        for k in range(int(segment["size"])):
-            place_of[int(segment["column"]) + k] = int(segment["layer"]), int(segment["offset"]) + k
-    last = {place_of[column][0] for columns in wanted for column in columns}
-    path: list[Layer] = []
-    for place, (plan, (weights, biases)) in enumerate(
-        zip(mlp.plan.layers, mlp.layers(parameters), strict=True)
-    ):
-        path = [] if plan["first"] else path
-        if plan["hidden"]:
-            path.append(Layer(weights.T.copy(), biases.copy(), mlp.activation))
-        elif last == {place} and plan["inputs"]:
-            offsets = [[place_of[column][1] for column in columns] for columns in wanted]
-            return (*path, last_layer(weights.T, biases, offsets))
-    raise ValueError("what this policy acts by comes from several chains of layers, and no file has more than one")
-
-
-def last_layer(weights: Any, biases: Any, wanted: Sequence[Sequence[int]]) -> Layer:
-    """A layer that gives the means of some outputs of another, (outputs, inputs)."""
-    rows = np.array([weights[columns].mean(axis=0) for columns in wanted], np.float32)
-    return Layer(rows, np.array([biases[columns].mean() for columns in wanted], np.float32), "linear")
 
 
 def require_finite(parameters: NDArray[Any]) -> None:

@@ -18,6 +18,7 @@ from velocirl.deployment.controller import Module
 TRACED, TRIED = 2, 3  # rows with which a module is written, and with which that is looked at
 TOLERANCE = 1e-3
 
+
 class _Rows(nn.Module):
     """A module as a function of the rows that its agent encodes."""
 
@@ -32,7 +33,8 @@ class _Rows(nn.Module):
 
 def module_graph(policy: Module, source: str, result: str, opset: int) -> Any:
     """The graph from the tensor `source` (rows, inputs) to `result` (rows, outputs)."""
-    network, buffer = policy.network, io.BytesIO()
+    network = policy.network
+    buffer: Any = io.BytesIO()
     rows = torch.zeros(TRACED, network.encoding.inputs)
     try:
         with warnings.catch_warnings():
@@ -41,8 +43,10 @@ def module_graph(policy: Module, source: str, result: str, opset: int) -> Any:
                 _Rows(network).eval(), (rows,), buffer, input_names=[source], output_names=[result],
                 dynamic_axes={source: {0: "rows"}, result: {0: "rows"}}, opset_version=opset, dynamo=False,
             )  # fmt: skip
-    except Exception as error:  # noqa: BLE001 - torch raises whatever it likes
-        raise ValueError(f"torch cannot write {policy.described} as ONNX: {' '.join(str(error).split())[:300]}") from error
+    except Exception as error:
+        raise ValueError(
+            f"torch cannot write {policy.described} as ONNX: {' '.join(str(error).split())[:300]}"
+        ) from error
     model = onnx.load_from_string(buffer.getvalue())
     _require_same(policy, model, source)
     return compose.add_prefix(model, "module/", rename_inputs=False, rename_outputs=False).graph
@@ -60,6 +64,6 @@ def _require_same(policy: Module, model: Any, source: str) -> None:
         same = False
     if not same:
         raise ValueError(
-            f"{policy.described} as torch writes it to ONNX does not compute what it computes here, so nothing is written:"
-            " its forward() may depend on the number of rows, as by len(), or on values, as by if"
+            f"{policy.described} as torch writes it to ONNX does not compute what it computes here, so nothing is"
+            " written: its forward() may depend on the number of rows, as by len(), or on values, as by if"
         )

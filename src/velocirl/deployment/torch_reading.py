@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from velocirl.deployment.controller import Layer, Module, Network, Norm, Vector
+from velocirl.deployment.layers import Wanted, last_layer, mlp_layers
 from velocirl.networks.torch.activations import activation_of
 from velocirl.networks.torch.conversion import Chains, from_torch
-from velocirl.networks.torch.modules import Ends, Joined, Policy, Row, Several
+from velocirl.networks.torch.modules import Body, Ends, Joined, Policy, Row, Several
 from velocirl.networks.torch.network import TorchNetwork
-
-Wanted = Sequence[Sequence[int]]  # for each output, the columns whose mean it is
 
 
 def read_module(network: TorchNetwork, wanted: Wanted) -> Network | Module:
@@ -22,29 +21,26 @@ def read_module(network: TorchNetwork, wanted: Wanted) -> Network | Module:
     module = network.module
     if network.state_size:
         raise ValueError(
-            f"{_called(module)} is recurrent, and what it remembers between steps no exported file keeps: train a policy"
-            " without memory, such as one that sees a stack of frames"
+            f"{_called(module)} is recurrent, and what it remembers between steps no exported file keeps: train a"
+            " policy without memory, such as one that sees a stack of frames"
         )
     if isinstance(module, Chains):
-        from velocirl.deployment.reading import mlp_layers
-
         return Network(mlp_layers(*from_torch(module), wanted))
-    found = _stages(module, wanted)
+    found = _stages(module)
     layers = None if found is None else _layers(found, wanted)
     return Module(_described(module), network) if layers is None else Network(layers)
 
 
-def _stages(module: nn.Module, wanted: Wanted) -> list[nn.Module] | None:
+def _stages(module: nn.Module) -> list[nn.Module] | None:
     """The modules that follow each other from the input to the columns; None where it is not that simple."""
     if isinstance(module, Several):  # groups side by side, of which the first one acts
-        first = module.networks[0]
-        return _stages(first, wanted)
+        return _stages(module.networks[0])
     if isinstance(module, Policy):
         body = module.body
         return None if body.names != ("",) else _flat([*body.encoders, body.then, module.ends])
-    if isinstance(module, Joined):
-        inside = module.features
-        return None if getattr(inside, "names", None) != ("",) else _flat([*inside.encoders, inside.then, module.layers])
+    if isinstance(module, Joined) and isinstance(module.features, Body):
+        body = module.features
+        return None if body.names != ("",) else _flat([*body.encoders, body.then, module.layers])
     return _flat([module]) if isinstance(module, nn.Sequential) else None
 
 
@@ -57,8 +53,6 @@ def _flat(modules: Sequence[nn.Module]) -> list[nn.Module]:
 
 def _layers(stages: Sequence[nn.Module], wanted: Wanted) -> tuple[Layer, ...] | None:
     """Dense layers with what follows each of them; None where something else is among them."""
-    from velocirl.deployment.reading import last_layer
-
     found: list[Layer] = []
     dense: tuple[Vector, Vector] | None = None  # the weights and biases that nothing has activated yet
     norm: Norm | None = None
