@@ -27,7 +27,6 @@ from velocirl.deployment.layers import mlp_layers
 from velocirl.engine.action_parts import parts_of
 from velocirl.learners.commands import CENTRE, HIGH, LOW, REACH, bounds_of
 from velocirl.networks.encoding import LIMIT, Encoding
-from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
 from velocirl.networks.observations import raw_space
 from velocirl.tabular.agent import TabularAgent
@@ -44,10 +43,10 @@ JOINT = "joint"
 def read_controller(agent: Agent) -> Controller:
     """What acts of an agent; what no file could say is refused by its name."""
     if isinstance(agent, TabularAgent):
-        return _controller(agent, (), _table(agent), _of_table(agent), agent.source.masked)
+        return _controller(agent, (), _table(agent), actions_of(agent), agent.source.masked)
     if not isinstance(agent, DeepAgent):
         raise TypeError(f"only agents with a network or a table can be exported, not {type(agent).__name__}")
-    actions = _actions(agent.head, agent.source)
+    actions = actions_of(agent)
     policy = _policy(agent, actions)
     if isinstance(policy, Network):  # whose columns are those that act, means taken
         actions = _renumbered(actions)
@@ -66,7 +65,7 @@ def _controller(agent: Agent, inputs: Any, policy: Any, actions: Any, masked: bo
         version=__version__,
         observation_space=source.observation_space,
         action_space=source.action_space,
-        signals=_signals(source),
+        signals=signals_of(source),
         inputs=inputs,
         policy=policy,
         actions=actions,
@@ -74,7 +73,7 @@ def _controller(agent: Agent, inputs: Any, policy: Any, actions: Any, masked: bo
     )
 
 
-def _signals(source: Any) -> tuple[Signal, ...]:
+def signals_of(source: Any) -> tuple[Signal, ...]:
     """The numbers of an observation; of a stack of frames, the oldest first."""
     size = int(np.prod(raw_space(source.observation_space)[0]))
     names, units = _named(source.observation_space, "observation", source, "signals")
@@ -105,8 +104,15 @@ def _inputs(encoding: Encoding, moments: Any) -> tuple[Input, ...]:
     return tuple(found)
 
 
-def _actions(head: Head, source: Any) -> tuple[Choice | Number, ...]:
+def actions_of(agent: Agent) -> tuple[Choice | Number, ...]:
     """The entries of an action, in the order of its space; a head has all choices before all numbers."""
+    source = agent.source
+    if isinstance(agent, TabularAgent):
+        names, units = _named(source.action_space, "action", source, "actuators")
+        return (Choice(names[0], units[0], 0, agent.actions, agent.first_action),)
+    if not isinstance(agent, DeepAgent):
+        raise TypeError(f"only agents with a network or a table have a policy to look into, not {type(agent).__name__}")
+    head = agent.head
     if head.name not in (*CHOICES, *NUMBERS, JOINT):
         raise ValueError(f"a head that is called {head.name!r} cannot be exported: no file says how it acts")
     space, squashed = source.action_space, NUMBERS.get(head.name, False)
@@ -178,8 +184,3 @@ def _table(agent: TabularAgent) -> Table:
     known = np.flatnonzero(keys != NOBODY)
     order = known[np.argsort(keys[known])]
     return Table(agent.states.sizes, agent.states.starts, keys[order].copy(), values[order])
-
-
-def _of_table(agent: TabularAgent) -> tuple[Choice, ...]:
-    names, units = _named(agent.source.action_space, "action", agent.source, "actuators")
-    return (Choice(names[0], units[0], 0, agent.actions, agent.first_action),)
