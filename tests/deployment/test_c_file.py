@@ -135,7 +135,9 @@ def test_a_table_with_masks_in_c(storage, tmp_path):
     masks[:5] = 0
     expected, _ = agent.predict(raw, deterministic=True, action_masks=masks)
     assert compiled.all(raw, masks)[:, 0].tolist() == expected.tolist()
-    assert compiled.all(raw)[:, 0].tolist() == agent.predict(raw, deterministic=True)[0].tolist()
+    free, _ = agent.predict(raw, deterministic=True)
+    assert compiled.all(raw)[:, 0].tolist() == free.tolist()
+    assert expected[:5].tolist() == free[:5].tolist()  # a mask that forbids everything counts for nothing
 
 
 HOSTILE = 'Pump */ int system(const char *); /* "\\\n#include <stdlib.h>\n??/ \u202e é-v1'

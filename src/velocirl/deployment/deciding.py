@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
-from velocirl.deployment.controller import Choice, Code, Controller, Layer, Network, Normalised, Table
+from velocirl.deployment.controller import Choice, Code, Controller, Layer, Module, Network, Normalised, Table
 from velocirl.engine.action_parts import parts_of
 from velocirl.networks.activations import activation_from
 from velocirl.networks.observations import leaves_of, raw_space, write_raw
@@ -31,8 +31,11 @@ def decide(controller: Controller, observations: NDArray[Any], masks: NDArray[An
 def outputs_of(controller: Controller, observations: NDArray[Any]) -> NDArray[np.float32]:
     """The outputs of the network, (rows, outputs)."""
     values = encoded(controller, observations)
-    if not isinstance(controller.policy, Network):
-        return controller.policy.network.forward(_tensor(values))[0].numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(controller.policy, Module):
+        from velocirl.deployment.torch_reading import module_outputs  # needs torch
+
+        return module_outputs(controller.policy, values)
+    assert isinstance(controller.policy, Network)  # noqa: S101 - tables have no outputs
     for layer in controller.policy.layers:
         values = _through(layer, values)
     return values
@@ -172,9 +175,3 @@ def _entries(controller: Controller, actions: Any) -> NDArray[Any]:
             inside = inside[key]
         parts.append(np.asarray(inside).reshape(ROWS, -1))
     return np.concatenate(parts, axis=1).astype(np.float64)
-
-
-def _tensor(values: NDArray[Any]) -> Any:
-    import torch
-
-    return torch.from_numpy(values)

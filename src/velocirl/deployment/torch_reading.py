@@ -31,6 +31,11 @@ def read_module(network: TorchNetwork, wanted: Wanted) -> Network | Module:
     return Module(_described(module), network) if layers is None else Network(layers)
 
 
+def module_outputs(policy: Module, values: Vector) -> Vector:
+    """The outputs (rows, outputs) of a module for what its agent encodes, (rows, inputs)."""
+    return policy.network.forward(torch.from_numpy(values))[0].numpy()
+
+
 def _stages(module: nn.Module) -> list[nn.Module] | None:
     """The modules that follow each other from the input to the columns; None where it is not that simple."""
     if isinstance(module, Several):  # groups side by side, of which the first one acts
