@@ -19,6 +19,7 @@ from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
 if TYPE_CHECKING:
+    from velocirl.deployment.exporting import export
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
@@ -37,6 +38,7 @@ __version__ = "0.1.0.dev0"
 
 # What is for training is imported when it is first used: who only steps environments need not wait for it.
 _FOR_TRAINING = {
+    "velocirl.deployment.exporting": ("export",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -80,6 +82,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "clear",
     "evaluate",
     "evaluate_safety",
+    "export",
     "float32",
     "float64",
     "int8",
