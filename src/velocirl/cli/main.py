@@ -29,6 +29,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "record": "film an agent at play, or write down everything that happens",
     "export": "write a policy as C, ONNX or JSON, to run without velocirl",
     "card": "write the model card of a run: score, safety, data, settings, versions",
+    "dataset": "record, import, check, export and draw data sets",
     "runs": "list your runs",
     "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",
