@@ -20,7 +20,7 @@ from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.saved import Specs, check_arrays, streams
-from velocirl.learners.fields import fields_of, reads_costs
+from velocirl.learners.fields import fields_of, reads_costs, reads_next
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
@@ -276,6 +276,7 @@ class DeepAgent(Agent):
             frames=self.frames,
             constraints=self.constraints,
             reads_costs=reads_costs(self.Scratch),
+            reads_next=reads_next(self.Scratch),
         )
 
     @property

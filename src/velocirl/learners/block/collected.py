@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.replay import PLACE
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.units import BoundUnit
+from velocirl.learners.block.memory import bind_driver
 from velocirl.learners.block.replay import BlockReplay
 from velocirl.learners.block.stepping import Stepping, enter_only
 from velocirl.learners.collectors.collected import Collected
@@ -60,8 +61,8 @@ class CollectedReplay(BlockReplay):
     def _step_units(self) -> dict[int, BoundUnit]:
         return {}
 
-    def _bind_steps(self, bind: Callable[..., BoundUnit], pairs: list[tuple[Any, Stepping]]) -> None:
-        self._enter, self._drivers = bind(enter_only, pairs[0][1]), self._learning_drivers
+    def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
+        self._enter, self._drivers = bind_driver(enter_only, pairs[0][1]), self._learning_drivers
 
     def _begin(self) -> None:
         acting = self.task.parameters[self.task.acting]
