@@ -4,11 +4,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from deployed import AGENTS, ROWS_OF, Compiled, assert_same, masks_for, observations_for, said_by, shaken
-from gymnasium.spaces import Dict
+from deployed import AGENTS, ROWS_OF, Compiled, Spaces, assert_same, masks_for, observations_for, said_by, shaken
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete
 from parts import Parts
 
 import velocirl
+from velocirl.deployment.deciding import decide
+from velocirl.deployment.quantising import quantised
 from velocirl.deployment.reading import read_controller
 
 
@@ -91,6 +93,31 @@ def test_a_table_in_onnx(storage, tmp_path):
     found, _ = run(velocirl.export(agent, tmp_path / "table.onnx"), read_controller(agent), raw, masks)
     expected, _ = agent.predict(raw, deterministic=True, action_masks=masks)
     assert found[:, 0].tolist() == expected.tolist()
+
+
+def test_whole_weights_in_onnx_are_those_that_were_rounded(tmp_path):
+    agent = shaken(AGENTS["limits"]())
+    controller = quantised(read_controller(agent))
+    raw = observations_for(controller, 300)
+    found, _ = run(velocirl.export(agent, tmp_path / "controller.onnx", weights="int8"), controller, raw)
+    assert_same(controller, found, decide(controller, raw), raw)
+
+
+def test_what_no_file_can_say_is_refused_by_name(tmp_path):
+    recurrent = velocirl.PPO("CartPole-v1", network="mlp(4) gru(4)")
+    for ending in ("onnx", "json", "c"):
+        with pytest.raises(ValueError, match="RecurrentPolicy is recurrent, and what it remembers"):
+            velocirl.export(recurrent, tmp_path / f"controller.{ending}")
+    pictures = velocirl.PPO("CatchPixels-v0", network="cnn(2x3s2) mlp(4)")
+    with pytest.raises(ValueError, match="JSON needs a network of dense layers alone, and this policy is a convolut"):
+        velocirl.export(pictures, tmp_path / "controller.json")
+    with pytest.raises(ValueError, match="weights=int8 needs a network of dense layers alone"):
+        velocirl.export(pictures, tmp_path / "controller.onnx", weights="int8")
+    huge = velocirl.QLearning(lambda: Spaces(MultiDiscrete([1000] * 3), Discrete(2)), storage="sparse", num_envs=1)
+    huge.table.load_state({"state": np.arange(3), "values": np.ones((3, 2), np.float32)})
+    with pytest.raises(ValueError, match="a row for each of 1,000,000,000 states, of which 3 were met"):
+        velocirl.export(huge, tmp_path / "table.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 class Counting(torch.nn.Module):
