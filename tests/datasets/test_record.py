@@ -176,3 +176,23 @@ def test_the_first_steps_are_whole_episodes_and_the_beginning_of_one():
         assert found.lengths()[:-1].tolist() == [4] * ((steps - 1) // 4)
         np.testing.assert_array_equal(found.episode(-1).observations[-1][2], (steps - 1) % 4 + 1)
         assert found.terminations.tolist() == data.terminations[:steps].tolist()
+
+
+def test_an_episode_without_an_end_is_cut_off_before_memory_is_full_and_goes_on(monkeypatch):
+    monkeypatch.setattr(record, "ROUND_BYTES", 10 * 34)
+    monkeypatch.setattr(record, "MOST_OPEN_BYTES", 20 * 34)
+    endless = gymnasium.make("Pendulum-v1", max_episode_steps=10**6)
+    data = velocirl.record_dataset(lambda _: np.zeros(1), lambda: endless, steps=100)
+    assert len(data) == 100
+    assert 3 <= data.episodes <= 5
+    for k in range(data.episodes - 1):
+        np.testing.assert_array_equal(data.episode(k).observations[-1], data.episode(k + 1).observations[0])
+    assert data.truncations.sum() == data.episodes
+
+
+def test_copies_of_wide_observations_are_as_many_as_memory_has_room_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(record, "copies_for", lambda steps, limit, most: asked.append(most) or 1)
+    monkeypatch.setattr(record, "OPEN_BYTES", 2**20)
+    velocirl.record_dataset(lambda _: 0, "CatchPixels-v0", steps=3, device="python", references={})
+    assert asked == [2**20 // (1000 * (200 + 8 + 4 + 2))]  # a picture, an action, a reward and two flags

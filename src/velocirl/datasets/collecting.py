@@ -36,9 +36,9 @@ class Steps:
         return self._count == self._room
 
     @property
-    def longest(self) -> int:
-        """The steps of the longest episode that is under way, as of the last time that episodes were taken."""
-        return int(np.bincount(self._open[COPY]).max()) if len(self._open[COPY]) else 0
+    def open_bytes(self) -> int:
+        """What the episodes that are under way take, as of the last time that others were taken."""
+        return sum(column.nbytes for column in self._open.values())
 
     def add(self, observations: Any, actions: Any, numbers: Mapping[str, Array], kept: Any = True) -> None:
         """What copies saw and did, and the rewards, costs and ends that followed; call `final` where one ended.

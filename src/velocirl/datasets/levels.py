@@ -12,6 +12,7 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.info import LEVELS
 from velocirl.controllers import Random
 from velocirl.datasets.record import Progress, info_of, record_parts
+from velocirl.datasets.references import EPISODES as REFERENCE_EPISODES
 from velocirl.datasets.references import mean_return, measure_references
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent, algorithm_from
@@ -88,7 +89,7 @@ def create_dataset(
 
     An `expert` and a `medium` policy may be given (agents, runs, files); otherwise `algorithm` is trained with its
     preset, for `training_steps` or what the preset has; `watch_training` is told how far that is. Other `options` are
-    those of `record_dataset`.
+    `noise`, `deterministic` and `device`, as of `record_dataset`.
     """
     if level not in LEVELS:
         raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
@@ -156,7 +157,9 @@ def _trained(
             " longer, choose another algorithm, or give an expert"
         )
     medium = halfway(returns, random_return)
-    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best], returns[best])
+    # Of many that were measured the best one was lucky, too: its return is measured again, from other beginnings.
+    expert_return = mean_return(kept.kept[best], source, seed + 1, REFERENCE_EPISODES)
+    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best], expert_return)
 
 
 def halfway(returns: list[float], random_return: float) -> int:

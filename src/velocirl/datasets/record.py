@@ -31,7 +31,8 @@ MOST_COPIES = 1024
 EPISODES = 4  # of each copy at least, where an environment says how long they are: in the end some are thrown away
 USUAL = 1000  # steps of an episode, where it does not say
 ROUND_BYTES = 2**26  # of steps that are put in order together
-LONGEST = 2**17  # steps of an episode that has no end: then it is cut off, and the next goes on from there
+OPEN_BYTES = 2**28  # of episodes that are under way, which decides how many copies there may be of pictures
+MOST_OPEN_BYTES = 2**30  # then they are cut off, as those that have no end, and the next go on from there
 
 Progress = Callable[[int, int], None]
 
@@ -166,9 +167,10 @@ def _record(
 ) -> None:
     native = source.native
     limit = None if native is None else native.max_steps
-    copies = copies_for(steps, limit, MOST_HOST_COPIES if native is None else MOST_COPIES)
     wanted, disturb = columns_of(info), Noise(info.action_space, noise, seed)
     row_bytes = sum(one.dtype.itemsize * prod(one.shape) for one in wanted.values())
+    most = min(MOST_HOST_COPIES if native is None else MOST_COPIES, OPEN_BYTES // (row_bytes * (limit or USUAL)))
+    copies = copies_for(steps, limit, most)
     each = -(-steps // copies)
     room = max(min(ROUND_BYTES // (row_bytes * copies), each), 1)
     collected, left = Steps(info, wanted, copies, room), steps
@@ -182,7 +184,7 @@ def _record(
             over = step >= each
             going &= ~(over & ended)
             last = over and (step >= each + patience or not going.any())
-            if last or (collected.full and collected.longest >= LONGEST):
+            if last or (collected.full and collected.open_bytes >= MOST_OPEN_BYTES):
                 collected.cut(acting.observations)
             if last or collected.full:
                 columns = first_steps(collected.take(), left)

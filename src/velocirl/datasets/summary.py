@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from velocirl.buffers.data.columns import ACTIONS, OBSERVATIONS, stretches
+from velocirl.buffers.data.columns import ACTIONS, OBSERVATIONS, columns_of, stretches
 from velocirl.buffers.data.dataset import Dataset
 
 MOST = 1024  # numbers of a row that are told one by one: a picture is none that anybody reads
@@ -86,8 +86,6 @@ def spreads(dataset: Dataset, kind: str) -> list[Spread]:
 
 def channels(dataset: Dataset, kind: str) -> Iterator[tuple[str, str, Array, int, tuple[float, float] | None]]:
     """Each number of observations or actions: its name and unit, its column, its place there, and its limits."""
-    from velocirl.buffers.data.columns import columns_of
-
     info = dataset.info
     named = list((info.signals if kind == OBSERVATIONS else info.actuators).items())
     columns = [(name, one) for name, one in columns_of(info).items() if name.partition("/")[0] == kind]

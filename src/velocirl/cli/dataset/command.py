@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from velocirl.cli.dataset.create import create
@@ -23,7 +24,7 @@ def dataset(arguments: Sequence[str]) -> None:
     """Run one of the commands for data sets."""
     if arguments and arguments[0] in ("-h", "--help"):
         print(_help())
-        return
+        sys.exit(0)  # as parsers do, who have shown theirs
     if not arguments:
         raise ValueError(f"say what to do: velocirl dataset {' | '.join(COMMANDS)} (velocirl dataset --help says more)")
     name, *rest = arguments
