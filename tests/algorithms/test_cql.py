@@ -62,8 +62,9 @@ def test_gradient_of_the_critics():
     output, others = torch.tensor(values, requires_grad=True), torch.tensor(tried, requires_grad=True)
     density = torch.tensor(rows["densities"].sum(2))[:, :, None]
     gap = torch.logsumexp(others - density, 1) - log(3 * SAMPLES) - output
-    errors = ((output - torch.tensor(goal)[:, None]) ** 2).sum(1) / 2
-    (errors + WEIGHT * gap.sum(1)).sum().backward()
+    weights = torch.tensor(rows["weight"])
+    errors = weights * ((output - torch.tensor(goal)[:, None]) ** 2).sum(1) / 2
+    (errors + weights * WEIGHT * gap.sum(1)).sum().backward()
     np.testing.assert_allclose(gradient, output.grad, **HELD)
     np.testing.assert_allclose(tried_gradient, others.grad, **HELD)
     np.testing.assert_allclose(metrics["critic_loss"], errors.detach(), **HELD)

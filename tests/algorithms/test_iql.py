@@ -33,6 +33,11 @@ def of_actions(values, rows):
     return torch.cat([values[:, :3].gather(1, chosen), values[:, 3:].gather(1, chosen)], 1)
 
 
+def weights_of(kind, rows):
+    """Those of priorities, which only what may learn from steps has."""
+    return torch.tensor(rows["weight"] if kind is IQL else np.ones(ROWS))
+
+
 def with_head(function, kind, **arguments):
     call(function, **({} if kind is IQL else {"head": HEADS[kind]}), **arguments)
 
@@ -47,7 +52,7 @@ def test_gradient_of_the_value(kind, module):
     )  # fmt: skip
     value = torch.tensor(values, requires_grad=True)
     difference = of_actions(torch.tensor(targets), rows).min(1).values - value[:, 0]
-    losses = torch.tensor(np.where(difference.detach() > 0, 0.8, 0.2)) * difference**2
+    losses = weights_of(kind, rows) * torch.tensor(np.where(difference.detach() > 0, 0.8, 0.2)) * difference**2
     losses.sum().backward()
     np.testing.assert_allclose(gradient, value.grad, **HELD)
     np.testing.assert_allclose(metrics["value_loss"], losses.detach(), **HELD)
@@ -76,9 +81,10 @@ def test_gradient_of_the_actor(kind, module):
     )  # fmt: skip
     output = torch.tensor(outputs, requires_grad=True)
     weight = np.minimum(np.exp(2.0 * (rows["action_value"] - values[:, 0])), 5.0)
+    assert (weight == 5.0).any()
+    weight *= weights_of(kind, rows).numpy()
     losses = -torch.tensor(weight) * log_probabilities(kind, output, rows)
     losses.sum().backward()
-    assert (weight == 5.0).any()
     np.testing.assert_allclose(gradient, output.grad, **HELD)
     np.testing.assert_allclose(metrics["actor_loss"], losses.detach(), **HELD)
     np.testing.assert_allclose(metrics["weight"], weight, **HELD)
@@ -95,7 +101,7 @@ def test_gradient_of_the_critics(kind, module):
         metrics=metrics,
     )  # fmt: skip
     output = torch.tensor(critics, requires_grad=True)
-    losses = ((of_actions(output, rows) - torch.tensor(goal)[:, None]) ** 2).sum(1) / 2
+    losses = weights_of(kind, rows) * ((of_actions(output, rows) - torch.tensor(goal)[:, None]) ** 2).sum(1) / 2
     losses.sum().backward()
     np.testing.assert_allclose(gradient, output.grad, **HELD)
     np.testing.assert_allclose(metrics["critic_loss"], losses.detach(), **HELD)

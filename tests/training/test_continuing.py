@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from recorded import file_of, made_up
 
-from velocirl import BC, CQL, DQN, IQL, SAC, TD3, TD3BC, DiscreteCQL, ReBRAC
+from velocirl import BC, CQL, DQN, IQL, SAC, TD3, TD3BC, DiscreteCQL, OnlineCQL, OnlineIQL, ReBRAC
 from velocirl.training.agent import Agent
 
 LAYERS = {"hidden": (8, 8), "device": "python", "seed": 1}
@@ -20,6 +20,8 @@ def offline(kind, environment, **changes):
     (TD3BC, TD3, "Pendulum-v1", {}),
     (ReBRAC, TD3, "Pendulum-v1", {"critic_layer_norm": True}),
     (CQL, SAC, "Pendulum-v1", {}),
+    (CQL, OnlineCQL, "Pendulum-v1", {"samples": 2}),
+    (IQL, OnlineIQL, "Pendulum-v1", {}),
     (DiscreteCQL, DQN, "CartPole-v1", {}),
 ])  # fmt: skip
 def test_it_acts_as_the_other_did_and_learns_on(offline_kind, kind, environment, changes, tmp_path):

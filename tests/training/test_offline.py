@@ -96,6 +96,16 @@ def test_observations_are_normalised_by_those_of_the_data(data):
     np.testing.assert_array_equal(plain.learner.ring.rows["observation"], steps)
 
 
+def test_settings_of_a_run_give_the_same_agent_again(data):
+    """They name the checksum of the data, by which a saved agent need not open it to act."""
+    agent = BC(data=data, **SMALL)
+    again = BC(PENDULUM, data=data, data_sha256=data.checksum, **SMALL)
+    np.testing.assert_array_equal(again.learn(8).parameters, agent.learn(8).parameters)
+    np.testing.assert_array_equal(again.observation_moments.state, agent.observation_moments.state)
+    with pytest.raises(ValueError, match="is not the data that bc learnt from so far"):
+        BC(PENDULUM, data=data, data_sha256="0" * 64, **SMALL).learn(8)
+
+
 def test_rows_are_those_of_the_data(data):
     """What follows a step is in its own episode; termination cuts discounts, being cut off does not."""
     agent = IQL(data=data, **SMALL, normalise_observations=False, gamma=0.9).learn(2)

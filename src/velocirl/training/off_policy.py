@@ -249,8 +249,9 @@ class OffPolicyAgent(TransitionAgent):
     def continue_from(self, other: DeepAgent | str | Path) -> Self:
         """Begin with the networks of an agent that has learnt from data, or of the file or run of one.
 
-        Networks go by their names: TD3 goes on from TD3BC and ReBRAC, SAC from CQL, DQN from DiscreteCQL, DiscreteSAC
-        from DiscreteIQL, where both have the same layers. Give it the data too, as prefill=.
+        Networks go by their names: TD3 goes on from TD3BC and ReBRAC, OnlineIQL from IQL, OnlineCQL and SAC from CQL,
+        DQN from DiscreteCQL, DiscreteSAC from DiscreteIQL, where both have the same layers. Give it the data too, as
+        prefill=.
         """
         take_over(self, other if isinstance(other, DeepAgent) else DeepAgent.load(other))
         return self

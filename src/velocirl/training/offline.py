@@ -131,8 +131,17 @@ class OfflineAgent(TransitionAgent):
         super().__init__(env, **config)  # pyright: ignore[reportArgumentType] - it may be a source already
         if not loaded:
             self.data  # noqa: B018 - what does not fit is refused here
-            if self.encoding.normalises:
-                self.recorded.measure()
+            self._measure()
+
+    def prepare(self) -> None:
+        """Open the data and compile everything, once."""
+        self._measure()
+        super().prepare()
+
+    def _measure(self) -> None:
+        """Find by what observations are normalised, unless that is known."""
+        if self.encoding.normalises and not self.observation_moments.state[0].any():
+            self.recorded.measure()
 
     def make_source(self, env: Any, config: Mapping[str, Any]) -> Source:
         """The environment, or where there is none, the spaces of the data."""
