@@ -59,6 +59,7 @@ AGENTS = {
     "masked codes": lambda: velocirl.PPO("TicTacToe-v1", hidden=(16,), **HERE),
     "code": lambda: velocirl.PPO(lambda: Spaces(Discrete(7, start=-3), Discrete(3, start=2)), hidden=(16,), **HERE),
     "bytes": lambda: velocirl.PPO("MinAtarBreakout-v1", network="mlp(8)", **HERE),
+    "layer norms": lambda: velocirl.SAC("Pendulum-v1", hidden=(24, 16), layer_norm=True, **HERE),
     "linear": lambda: velocirl.PPO("CartPole-v1", hidden=(), **HERE),
 }
 HERE = {"device": "python", "seed": 3}

@@ -20,6 +20,20 @@ import minari
 import numpy as np
 
 
+def read(path):
+    """The episodes of a data set, and the same as d3rlpy learns from them."""
+    import d3rlpy
+
+    theirs = list(minari.MinariDataset(path / "data"))
+    return theirs, d3rlpy.dataset.MDPDataset(
+        observations=np.concatenate([one.observations[:-1] for one in theirs]).astype(np.float32),
+        actions=np.concatenate([one.actions for one in theirs]),
+        rewards=np.concatenate([one.rewards for one in theirs]),
+        terminals=np.concatenate([one.terminations for one in theirs]).astype(np.float32),
+        timeouts=np.concatenate([one.truncations for one in theirs]).astype(np.float32),
+    )
+
+
 def main():
     """Read, train, and say what was there."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -29,14 +43,7 @@ def main():
     out, sys.stdout = sys.stdout, sys.stderr  # d3rlpy talks a lot
     import d3rlpy
 
-    theirs = list(minari.MinariDataset(given.path / "data"))
-    data = d3rlpy.dataset.MDPDataset(
-        observations=np.concatenate([one.observations[:-1] for one in theirs]),
-        actions=np.concatenate([one.actions for one in theirs]),
-        rewards=np.concatenate([one.rewards for one in theirs]),
-        terminals=np.concatenate([one.terminations for one in theirs]).astype(np.float32),
-        timeouts=np.concatenate([one.truncations for one in theirs]).astype(np.float32),
-    )
+    theirs, data = read(given.path)
     found = {
         "episodes": data.size(),
         "steps": sum(len(one) for one in data.episodes),

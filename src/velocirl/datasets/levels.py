@@ -76,6 +76,7 @@ def create_dataset(
     medium: Policy | None = None,
     algorithm: str | None = None,
     training_steps: int | None = None,
+    trained: Trained | None = None,
     progress: Progress | None = None,
     watch_training: Progress | None = None,
     **options: Any,
@@ -88,8 +89,9 @@ def create_dataset(
       them while it learns.
 
     An `expert` and a `medium` policy may be given (agents, runs, files); otherwise `algorithm` is trained with its
-    preset, for `training_steps` or what the preset has; `watch_training` is told how far that is. Other `options` are
-    `noise`, `deterministic` and `device`, as of `record_dataset`.
+    preset, for `training_steps` or what the preset has; `watch_training` is told how far that is. Several levels share
+    a training where it is given, as `train_levels` made it. Other `options` are `noise`, `deterministic` and `device`,
+    as of `record_dataset`.
     """
     if level not in LEVELS:
         raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
@@ -109,9 +111,10 @@ def create_dataset(
     else:
         needed = {"medium": ("medium", "expert"), "mixed": ("medium", "expert")}.get(level, ("expert",))
         if level == "replay" or any(name not in given for name in needed):
-            trained = _trained(source, env, algorithm, training_steps, seed, references["random"], watch_training)
-            given = {"medium": trained.medium, "expert": trained.expert, **given}
+            if trained is None:
+                trained = train_levels(env, algorithm, training_steps, seed, watch_training)
             references.setdefault("expert", trained.expert_return)
+            given = {"medium": trained.medium, "expert": trained.expert, **given}
             words = f"{level} level of {trained.algorithm} in {trained.steps:,} steps"
             parts = list(trained.snapshots)
         if level != "replay":
@@ -134,15 +137,15 @@ class Trained:
     expert_return: float
 
 
-def _trained(
-    source: Source,
+def train_levels(
     env: Given,
-    algorithm: str | None,
-    training_steps: int | None,
-    seed: int,
-    random_return: float,
-    watch: Progress | None,
+    algorithm: str | None = None,
+    training_steps: int | None = None,
+    seed: int = 0,
+    watch: Progress | None = None,
 ) -> Trained:
+    """Train by the preset of an environment, or for so many steps, and find the medium and the expert on the way."""
+    source = Source(env)
     presets = {} if source.native is None else source.native.presets
     name = algorithm or next((one for one in ALGORITHMS if one in presets), ALGORITHMS[0])
     agent = algorithm_from(name)(env, seed=seed)
@@ -150,6 +153,7 @@ def _trained(
     kept = KeepSnapshots(total, watch=watch)
     agent.learn(total, kept, progress=None if watch is None else False)
     returns = [mean_return(one, source, seed, EPISODES) for one in kept.kept]
+    random_return = mean_return(Random(seed), source, seed, REFERENCE_EPISODES)
     best = int(np.argmax(returns))
     if returns[best] <= random_return:
         raise ValueError(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.deployment.controller import Layer
+from velocirl.deployment.controller import Layer, Norm
+from velocirl.networks.layer_norm import EPSILON
 from velocirl.networks.mlp import MLP
 
 Wanted = Sequence[Sequence[int]]  # for each output, the columns whose mean it is
@@ -22,10 +23,12 @@ def mlp_layers(mlp: MLP, parameters: NDArray[np.float32], wanted: Wanted) -> tup
             place_of[int(segment["column"]) + k] = int(segment["layer"]), int(segment["offset"]) + k
     last = {place_of[column][0] for columns in wanted for column in columns}
     path: list[Layer] = []
-    for place, (plan, (weights, biases)) in enumerate(zip(mlp.plan.layers, mlp.layers(parameters), strict=True)):
+    parts = zip(mlp.plan.layers, mlp.layers(parameters), mlp.norms(parameters), strict=True)
+    for place, (plan, (weights, biases), norm) in enumerate(parts):
         path = [] if plan["first"] else path
         if plan["hidden"]:
-            path.append(Layer(weights.T.copy(), biases.copy(), mlp.activation))
+            of_layer = None if norm is None else Norm(norm[0].copy(), norm[1].copy(), EPSILON)
+            path.append(Layer(weights.T.copy(), biases.copy(), mlp.activation, norm=of_layer))
         elif last == {place} and plan["inputs"]:
             offsets = [[place_of[column][1] for column in columns] for columns in wanted]
             return (*path, last_layer(weights.T, biases, offsets))
