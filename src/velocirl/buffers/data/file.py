@@ -182,9 +182,7 @@ def _check_chunks(handle: int, header: Header) -> None:
                 last = min(first + CHUNK, header.begin + header.size) - 1
                 raise ValueError(f"the checksum of its bytes {first} to {last} does not match")
     finally:
-        threads.shutdown(
-            cancel_futures=True
-        )  # with a fault found, nobody waits for the rest
+        threads.shutdown(cancel_futures=True)  # with a fault found, nobody waits for the rest
 
 
 def _mapped(handle: int, header: Header) -> dict[str, NDArray[Any]]:
