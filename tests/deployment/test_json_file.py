@@ -1,7 +1,7 @@
 """The action from the document alone, in plain Python, as somebody else would compute it."""
 
 import json
-from math import erf, exp, expm1, prod, sqrt, tanh
+from math import erf, exp, expm1, prod, sqrt, sqrt, tanh
 
 import numpy as np
 import pytest
@@ -36,9 +36,15 @@ def forward(document, observation):
         scales = layer["scales"] or [1.0] * len(layer["biases"])
         rows = zip(layer["weights"], layer["biases"], scales, strict=True)
         x = [scale * sum(w * v for w, v in zip(row, x, strict=True)) + bias for row, bias, scale in rows]
-        assert layer["norm"] is None
+        x = x if layer["norm"] is None else normalised(x, **layer["norm"])
         x = [ACTIVATIONS[layer["activation"]](value) for value in x]
     return x
+
+
+def normalised(x, scale, shift, epsilon):
+    mean = sum(x) / len(x)
+    deviation = sqrt(sum((value - mean) ** 2 for value in x) / len(x) + epsilon)
+    return [(value - mean) / deviation * a + b for value, a, b in zip(x, scale, shift, strict=True)]
 
 
 def inputs(one, observation):
