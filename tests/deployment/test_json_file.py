@@ -1,7 +1,7 @@
 """The action from the document alone, in plain Python, as somebody else would compute it."""
 
 import json
-from math import erf, exp, expm1, prod, sqrt, sqrt, tanh
+from math import erf, exp, expm1, prod, sqrt, tanh
 
 import numpy as np
 import pytest
