@@ -25,7 +25,7 @@ from math import sqrt
 
 import numpy as np
 
-from velocirl import Box, Constraint, Environment, between, float32, random, record
+from velocirl import Box, Constraint, Environment, between, float32, float64, random, record
 from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import AMBER, BLUE, GREEN, MEADOW, MIST, RED, SLATE, TEAL
 from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
@@ -102,7 +102,7 @@ class State:
     hydro_commands: float32[4]
     battery: float32  # MW, positive where it gives
     charge: float32  # MWh
-    voltage: float32[6]  # p.u.
+    voltage: float64[6]  # p.u.; reactive power follows from their small differences
     reactive: float32[3]  # Mvar of the units
     compensator: float32  # Mvar
     load: float32[3]  # MW of the towns,
