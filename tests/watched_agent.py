@@ -14,6 +14,7 @@ def agent_at(steps=0, total=100_000, **metrics):
         metrics=metrics,
         source=SimpleNamespace(id="CartPole-v1"),
         name="ppo",
+        counted="steps",
         device_reason="",
         config=SimpleNamespace(seed=7),
         recent_returns=deque(maxlen=100),

@@ -21,7 +21,7 @@ OURS, PEER = "velocirl", "Stable-Baselines3"
 
 def key(result: Job) -> tuple[Any, ...]:
     """What makes a run another run."""
-    names = ("library", "settings", "environment", "algorithm", "seed", "steps")
+    names = ("library", "settings", "environment", "level", "algorithm", "seed", "steps")
     return tuple(result[name] for name in names if name in result)
 
 

@@ -36,6 +36,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads would be missing in a chi
 from small_agents import small_agents
 
 import velocirl
+from velocirl.engine.safetensors_layout import tensor_bytes
+from velocirl.engine.writing import strict_json
 from velocirl.learners.faults import NumericalError
 from velocirl.runs import state_file
 from velocirl.runs.state_file import State, write_state
@@ -244,7 +246,7 @@ def _doubled(path: tuple[str, ...]) -> Callable[[State], bytes]:
     """The bytes of a file whose document has a key twice, with a checksum that is right."""
 
     def change(state: State) -> bytes:
-        text = state_file.strict_json(state.document)
+        text = strict_json(state.document)
         key = json.dumps(path[-1])
         place = text.index(f"{key}:", 0 if len(path) == 1 else text.index(f'"{path[0]}":'))
         text = f"{text[:place]}{key}:null,{text[place:]}"
@@ -255,7 +257,7 @@ def _doubled(path: tuple[str, ...]) -> Callable[[State], bytes]:
             )
         )
         header = state_file._header(tensors, text, state_file._digest(text, tensors))
-        parts = [len(header).to_bytes(8, "little"), header, *map(state_file._bytes, tensors.values())]
+        parts = [len(header).to_bytes(8, "little"), header, *map(tensor_bytes, tensors.values())]
         return b"".join(bytes(part) for part in parts)
 
     return change

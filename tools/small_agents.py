@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from velocirl.algorithms import load_algorithms
 from velocirl.training.agent import ALGORITHMS, Agent
+from velocirl.training.offline import OfflineAgent
 
 # Each algorithm is tried on the first one that it fits; those that keep limits, on a plant.
 ENVIRONMENTS = ("GridWorld-v0", "CartPole-v1", "Pendulum-v1", "ChemicalReactor-v0")
@@ -50,7 +51,8 @@ class SmallAgent(NamedTuple):
 def small_agents(only: str = "") -> Iterator[SmallAgent]:
     """Those of all algorithms, or those whose labels begin like `only`."""
     load_algorithms()
-    plain = [(name, _environment_for(kind), {}) for name, kind in sorted(ALGORITHMS.items())]
+    stepping = {name: kind for name, kind in ALGORITHMS.items() if not issubclass(kind, OfflineAgent)}
+    plain = [(name, _environment_for(kind), {}) for name, kind in sorted(stepping.items())]
     for algorithm, environment, special in (*plain, *MORE):
         fields = {one.name for one in dataclasses.fields(ALGORITHMS[algorithm].Config)}
         settings = {name: value for name, value in SMALL.items() if name in fields}

@@ -19,6 +19,12 @@ from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
 
 if TYPE_CHECKING:
+    from velocirl.buffers.data.dataset import Dataset
+    from velocirl.buffers.data.episodes import Episode
+    from velocirl.buffers.data.info import DatasetInfo
+    from velocirl.datasets.levels import create_dataset
+    from velocirl.datasets.record import record_dataset
+    from velocirl.deployment.exporting import export
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
@@ -37,6 +43,12 @@ __version__ = "0.1.0.dev0"
 
 # What is for training is imported when it is first used: who only steps environments need not wait for it.
 _FOR_TRAINING = {
+    "velocirl.deployment.exporting": ("export",),
+    "velocirl.buffers.data.dataset": ("Dataset",),
+    "velocirl.buffers.data.episodes": ("Episode",),
+    "velocirl.buffers.data.info": ("DatasetInfo",),
+    "velocirl.datasets.levels": ("create_dataset",),
+    "velocirl.datasets.record": ("record_dataset",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -58,11 +70,14 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Callback",
     "Checkpoint",
     "Constraint",
+    "Dataset",
+    "DatasetInfo",
     "DefinitionError",
     "Dict",
     "Discrete",
     "EarlyStopping",
     "Environment",
+    "Episode",
     "Evaluate",
     "Evaluation",
     "MultiBinary",
@@ -78,8 +93,10 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "bool_",
     "check_env",
     "clear",
+    "create_dataset",
     "evaluate",
     "evaluate_safety",
+    "export",
     "float32",
     "float64",
     "int8",
@@ -95,6 +112,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "random",
     "read_metrics",
     "record",
+    "record_dataset",
     "record_video",
     "rollout",
     "uint8",

@@ -14,6 +14,7 @@ from velocirl.cli.setting_groups import grouped
 from velocirl.cli.settings import add_settings, read_request
 from velocirl.runs.config_file import as_toml
 from velocirl.training.agent import ALGORITHMS
+from velocirl.training.offline import OfflineAgent
 from velocirl.training.settings.config import as_plain, build_config
 
 
@@ -184,7 +185,7 @@ def test_help_is_in_groups_with_what_is_used_most_first(name, capsys):
     assert titles[2:] == ["environment", kind, f"learning, by {name}", "running"]
     options = {title: re.findall(r"^  (--[\w-]+)", part, re.MULTILINE) for title, part in by_title(shown, titles)}
     assert options["options"] == ["--algorithm", "--total-steps", "--config"]
-    assert options["environment"][0] == "--num-envs"
+    assert options["environment"][0] == ("--data" if issubclass(ALGORITHMS[name], OfflineAgent) else "--num-envs")
     assert options[f"learning, by {name}"][:2] == ["--learning-rate", "--learning-rate-schedule"]
     assert options["running"][:2] == ["--seed", "--seeds"]
     everything = [option for some in options.values() for option in some]

@@ -9,12 +9,14 @@ import os
 import signal
 import sys
 from math import inf, nan
+from pathlib import Path
 
 import fragile
 import numpy as np
 import pytest
 from choosing import slow_but
 from constrained import for_algorithm
+from recorded import file_of
 
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
@@ -25,6 +27,7 @@ from velocirl.tabular.agent import TabularAgent
 from velocirl.training import agent as agents
 from velocirl.training.agent import Agent
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
+from velocirl.training.offline import OfflineAgent
 
 load_algorithms()
 
@@ -32,12 +35,16 @@ ALGORITHMS = {name: kind for name, kind in agents.ALGORITHMS.items() if kind.__m
 REMEMBERING = {"num_envs": 8, "learning_starts": 100, "train_every": 16, "batch_size": 16, "buffer_size": 1000,
                "hidden": (16, 16), "threads": 1}  # fmt: skip
 COLLECTING = {"num_envs": 8, "horizon": 32, "hidden": (16, 16), "threads": 1}
+RECORDED = {"batch_size": 16, "hidden": (16, 16), "threads": 1}
 TABULAR = {"num_envs": 8}
 SPECIAL = {
     "ppo": {"minibatch_size": 64, "epochs": 2},
     "dqn": {"n_step": 3, "priority": "proportional"},
     "td3": {"noise_correlation": 0.5},
     "qr-dqn": {"quantiles": 5},
+    "cql": {"samples": 2},
+    "cql-lagrangian": {"samples": 2},
+    "online-cql": {"samples": 2},
     "double-q-learning": {"storage": "sparse"},
     "sarsa": {"n_step": 3},
     "expected-sarsa": {"exploration": "ucb"},
@@ -47,6 +54,7 @@ SPECIAL = {
 SHORT = {"horizon": 16, "batch_size": 8, "buffer_size": 200, "learning_starts": 64}
 TABLES = {name for name, kind in ALGORITHMS.items() if issubclass(kind, TabularAgent)}
 DEEP = sorted(ALGORITHMS.keys() - TABLES)
+OFFLINE = {name for name, kind in ALGORITHMS.items() if issubclass(kind, OfflineAgent)}
 CONTINUOUS = Environment(
     "FragileContinuous-v0", state=fragile.State, params=fragile.Params, observation=Box(-inf, inf, (1,)),
     action=Box(-1.0, 1.0, (1,)), max_steps=1000, reset=fragile.reset, step=fragile.step, observe=fragile.observe,
@@ -73,19 +81,23 @@ def cases():
 
 
 every_algorithm = pytest.mark.parametrize("case", list(cases()))
-in_python = pytest.mark.parametrize("name", DEEP)
+every_one_that_steps = pytest.mark.parametrize("case", [one for one in cases() if one.values[0][0] not in OFFLINE])
+in_python = pytest.mark.parametrize("name", [name for name in DEEP if name not in OFFLINE])
 
 
 def of_kind(name, discrete, continuous, table):
     """What suits the actions of an algorithm."""
     if name in TABLES:
         return table
-    return continuous if issubclass(ALGORITHMS[name].Config, NoisyConfig) else discrete
+    offline = name in OFFLINE and not name.startswith("discrete-")
+    return continuous if offline or issubclass(ALGORITHMS[name].Config, NoisyConfig) else discrete
 
 
 def total_of(case):
-    """Steps of several iterations."""
+    """Steps of several iterations, or updates."""
     name, device = case
+    if name in OFFLINE and device == "python":
+        return 16
     return 65_536 if name in TABLES else 384 if device == "python" else 4096
 
 
@@ -98,12 +110,15 @@ def settings_of(name):
     common = TABULAR if name in TABLES else COLLECTING
     if issubclass(ALGORITHMS[name], OffPolicyAgent):
         common = REMEMBERING
+    elif name in OFFLINE:
+        common = RECORDED
     return {**common, **SPECIAL.get(name, {})}
 
 
 def short(name):
     """Those of its settings that make training short."""
-    return {setting: value for setting, value in SHORT.items() if setting in settings_of(name)}
+    shorter = {"batch_size": 4} if name in OFFLINE else {}
+    return {setting: value for setting, value in {**SHORT, **shorter}.items() if setting in settings_of(name)}
 
 
 def made(case, env=None, *, kind=None, **changes):
@@ -113,7 +128,10 @@ def made(case, env=None, *, kind=None, **changes):
     if device == "python":
         config |= short(name)
     env = env or of_kind(name, "CartPole-v1", "Pendulum-v1", "TicTacToe-v1")
-    return kind(for_algorithm(kind, env), **{**config, "seed": 5, **changes})
+    env = for_algorithm(kind, env)
+    if name in OFFLINE:
+        config["data"] = file_of(env if isinstance(env, str) else env.id)
+    return kind(env, **{**config, "seed": 5, **changes})
 
 
 def stop_at(steps):
@@ -257,7 +275,7 @@ def test_the_best_model_is_kept_without_its_memory(case, tmp_path):
     )
 
 
-@every_algorithm
+@every_one_that_steps
 def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(case, tmp_path):
     name, device = case
     agent = made(case, of_kind(name, fragile.fragile, CONTINUOUS, COUNTED))
@@ -299,7 +317,8 @@ def test_compiled_it_does_what_it_does_in_python(name):
     changes = {**short(name), "learning_rate_schedule": "constant"}
     if "buffer_size" in changes:
         changes |= {"buffer_size": 96}
-    python, compiled = (made((name, device), **changes).learn(160) for device in ("python", "cpu"))
+    steps = 48 if name in OFFLINE else 160
+    python, compiled = (made((name, device), **changes).learn(steps) for device in ("python", "cpu"))
     assert np.abs(python.parameters - made((name, "python")).parameters).max() > 1e-3
     np.testing.assert_allclose(compiled.parameters, python.parameters, rtol=1e-3, atol=1e-5)
     assert list(compiled.recent_lengths) == list(python.recent_lengths)
@@ -355,6 +374,7 @@ def test_in_python_a_breakpoint_is_reached_in_every_step_and_changes_nothing(nam
 
 NOTHING_IS_COMPILED = """
 import dataclasses
+import sys
 import numba.core.dispatcher
 from velocirl import Constraint
 from velocirl.engine import registry
@@ -362,6 +382,10 @@ from velocirl.learners.fields import reads_costs
 from velocirl.algorithms import load_algorithms
 from velocirl.training.agent import ALGORITHMS
 from velocirl.training.deep_agent import DeepAgent
+from velocirl.training.offline import OfflineAgent
+
+sys.path.append(sys.argv[1])
+from recorded import made_up
 
 def refuse(*arguments):
     raise AssertionError("something is compiled")
@@ -370,18 +394,22 @@ numba.core.dispatcher.Dispatcher.compile = refuse
 load_algorithms()
 for name, kind in ALGORITHMS.items():
     if issubclass(kind, DeepAgent):
-        environment = "Pendulum-v1" if hasattr(kind.Config, "noise") else "CartPole-v1"
+        offline = issubclass(kind, OfflineAgent)
+        numbers = not name.startswith("discrete-") if offline else hasattr(kind.Config, "noise")
+        environment = "Pendulum-v1" if numbers else "CartPole-v1"
         if reads_costs(kind.Scratch):
             limit = Constraint("far", value=lambda state, params: 0.0, high=1.0)
             environment = dataclasses.replace(registry.find(environment), id="Limited-v0", constraints=(limit,))
-        short = {"horizon": 8} if hasattr(kind.Config, "horizon") else {"learning_starts": 32, "batch_size": 8}
-        print(name, kind(environment, num_envs=4, hidden=(8,), device="python", **short).learn(64).steps)
+        short = {"num_envs": 4, "horizon": 8} if hasattr(kind.Config, "horizon") else {"batch_size": 8}
+        short |= {"num_envs": 4, "learning_starts": 32} if hasattr(kind.Config, "learning_starts") else {}
+        short |= {"data": made_up(environment, 2)} if offline else {}
+        print(name, kind(environment, hidden=(8,), device="python", **short).learn(64).steps)
 """
 
 
 def test_in_python_nothing_is_compiled(run_script, tmp_path):
     (tmp_path / "script.py").write_text(NOTHING_IS_COMPILED)
-    told = run_script(tmp_path / "script.py", home=tmp_path / "home")
+    told = run_script(tmp_path / "script.py", str(Path(__file__).parents[1]), home=tmp_path / "home")
     assert sorted(told.split()[::2]) == DEEP
     assert set(told.split()[1::2]) == {"64"}
     assert not list(tmp_path.glob("home/compiled/*"))

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from velocirl import PPO
+from velocirl.engine.files import parse_json
 from velocirl.monitor import heartbeat as module
 from velocirl.monitor.gauges import gauges_of
 from velocirl.monitor.heartbeat import Heartbeat
@@ -28,7 +29,6 @@ from velocirl.monitor.heartbeat_file import (
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.runs.directory import Plan, create_run
 from velocirl.runs.recording import RunRecorder
-from velocirl.runs.state_file import parse_json
 from velocirl.training.agent import Goal
 
 SMALL = {"num_envs": 8, "horizon": 16, "minibatch_size": 64, "epochs": 1, "threads": 1, "seed": 3}

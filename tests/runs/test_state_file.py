@@ -18,16 +18,11 @@ import safetensors
 import safetensors.numpy
 
 import velocirl
+from velocirl.engine.files import parse_json
+from velocirl.engine.safetensors_layout import MOST_HEADER_BYTES
+from velocirl.engine.writing import remove_unfinished, strict_json, write_whole
 from velocirl.runs import state_file
-from velocirl.runs.state_file import (
-    DamagedStateError,
-    parse_json,
-    read_state,
-    remove_unfinished,
-    strict_json,
-    write_state,
-    write_whole,
-)
+from velocirl.runs.state_file import DamagedStateError, read_state, write_state
 
 SCALARS = [np.dtype(name) for name in ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]]
 INNER = np.dtype([("x", "f4"), ("flags", "u1", (3,))], align=True)
@@ -232,7 +227,7 @@ METADATA = {"format": "velocirl", "version": "1", "document": "{}", "sha256": "0
     ("header", "reason"),
     [
         (b"not json", "Expecting value"),
-        (b"[" * 100_000, "not one that velocirl writes"),
+        (b"[" * 100_000, "nested deeper than 32 levels"),
         ([], "not one that velocirl writes"),
         ({}, "not one that velocirl wrote"),
         ({"__metadata__": {"format": "pt"}}, "not one that velocirl wrote"),
@@ -334,7 +329,7 @@ def test_a_forged_boolean_is_refused(path):
         ({}, {"config": {"rates": [1.0, float("nan")]}}, r"document.config.rates\[1\] is nan"),
         ({}, {"limit": float("inf")}, "document.limit is inf"),
         ({}, {state_file.RECORDS: {}}, "reserved"),
-        ({}, {"long": "x" * state_file.MOST_HEADER_BYTES}, "store large values as arrays"),
+        ({}, {"long": "x" * MOST_HEADER_BYTES}, "store large values as arrays"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(path, arrays, document, reason):

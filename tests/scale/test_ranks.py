@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -224,7 +225,7 @@ def torchrun(*arguments):
 
 @pytest.mark.slow
 def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
-    """By gloo; then one of them is killed, and the run is as it was saved."""
+    """By gloo; a signal to one of them stops both, and what is left of them when one is killed ends."""
     pytest.importorskip("torch")
     directory = tmp_path / "run"
     words = [str(word) for word in train(directory, "--total-steps", 128 * 20, "--quiet")[len(COMMAND) :]]
@@ -233,5 +234,43 @@ def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
     assert output == ""
     one = PPO("CartPole-v1", threads=2, num_envs=8, horizon=16, hidden=(8,), seed=5, device="cpu").learn(128 * 20)
     assert_alike(arrays_of(directory), arrays_of(one))
-    job = torchrun("-m", "velocirl", "resume", directory, "--total-steps", 10**9, "--quiet")
-    wait_for(lambda: max(open_run(directory).checkpoints().steps()) > 128 * 20 or job.poll() is not None, 60)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        before = max(open_run(directory).checkpoints().steps())
+        job = torchrun("-m", "velocirl", "resume", directory, "--total-steps", 10**9, "--quiet")
+        pids = pids_of(job, 2, b"RANK=")
+        wait_for(lambda: max(open_run(directory).checkpoints().steps()) > before)  # noqa: B023 - now
+        sent = time.monotonic()
+        os.kill(pids[1], number)
+        code, _, _ = finish(job, limit=30)
+        assert code != 0
+        assert time.monotonic() - sent < 15
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.values()), 10)  # noqa: B023
+        if number == signal.SIGTERM:
+            assert open_run(directory).description.status == "stopped"
+            assert max(open_run(directory).checkpoints().steps()) % 128 == 0
+
+
+MISSING = """
+from velocirl.scale.launching import launch_of
+from velocirl.scale.torch_ranks import TorchRanks
+try:
+    TorchRanks(launch_of("torch"), seconds=2.0)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_of_torch_that_does_not_come_is_missed(tmp_path):
+    pytest.importorskip("torch")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    script = tmp_path / "missing.py"
+    script.write_text(MISSING)
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    assert "rank 0 of 2 has not found the others in 2 s: start all with the same MASTER_ADDR" in done.stdout

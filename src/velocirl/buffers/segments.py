@@ -6,7 +6,6 @@ numbers of their rows and their checksum. Whoever saves keeps the list of segmen
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
@@ -23,6 +22,7 @@ from velocirl.buffers.records import without_gaps
 from velocirl.buffers.replay import FILLED, TOTAL
 from velocirl.buffers.replay_storage import HEADER_BYTES, header_bytes, size_of
 from velocirl.engine.files import NotPlainFileError, open_plain
+from velocirl.engine.writing import sync_directory
 
 FORMAT, VERSION = "velocirl segment", 1
 BYTES = 2**24  # of a segment at most, so that old ones go in small pieces
@@ -73,7 +73,7 @@ def save_rows(directory: Path, rows: Rows, counts: NDArray[np.int64], known: Seq
     begin = segments[-1].stop if segments else oldest
     most = max(BYTES // rows.dtype.itemsize, 1)
     segments += [_write(directory, rows, first, min(first + most, total)) for first in range(begin, total, most)]
-    _sync_directory(directory)  # the names too, before a checkpoint relies on them
+    sync_directory(directory)  # the names too, before a checkpoint relies on them
     return segments
 
 
@@ -236,12 +236,3 @@ def _check_list(segments: Sequence[Segment], oldest: int, total: int) -> None:
     starts = [max(one.first, oldest) for one in segments]
     if starts != bounds[:-1] or bounds[-1] != total:
         raise DamagedSegmentError(f"the segments are not rows {oldest} to {total - 1} one after the other")
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # a file system that does not sync directories has nothing to wait for
-            os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,7 +9,10 @@ from typing import Any
 ENVIRONMENT, NETWORK, TABLE, LEARNING, RUNNING = "environment", "network", "table", "learning", "running"
 # In this order; a setting that no group names is one of learning, and comes after those that are named there.
 GROUPS: dict[str, tuple[str, ...]] = {
-    ENVIRONMENT: ("num_envs", "scenario", "params", "preprocess", "skip", "stack", "workers", "check", "trust"),
+    ENVIRONMENT: (
+        "num_envs", "data", "data_sha256", "scenario", "params", "preprocess", "skip", "stack", "workers", "check",
+        "trust",
+    ),
     NETWORK: (
         "hidden", "activation", "layer_norm", "network", "critic", "critic_layer_norm", "shared", "initialiser",
         "compile",

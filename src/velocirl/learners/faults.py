@@ -47,7 +47,7 @@ def tells_of_memory(config: Any) -> Iterator[None]:
     except Exception as error:
         if not lacks_memory(error):
             raise
-        what = for_memory(config) if hasattr(config, "buffer_size") else for_rollout(config)
+        what = (for_memory if hasattr(config, "batch_size") else for_rollout)(config)
         raise DeviceMemoryError(
             f"{config.device} has too little memory for {what}. Checkpoints that were written are intact"
         ) from error
@@ -67,10 +67,12 @@ def for_memory(config: Any) -> str:
     half = max(config.batch_size // 2, 1)
     as_many = f" with gradient_accumulation={2 * config.gradient_accumulation}, which learns the same"
     other = "" if config.precision in ("bf16", "fp16") else ', or precision="bf16"'
+    advice = f"give batch_size={half}{as_many if config.batch_size > 1 else ''}"
+    if not hasattr(config, "buffer_size"):  # what is learnt from is data
+        return f"updates of batch_size={config.batch_size:,} beside the data: {advice}{other}"
     return (
         f"updates of batch_size={config.batch_size:,} with num_envs={config.num_envs:,} copies beside a memory of"
-        f" buffer_size={config.buffer_size:,} transitions: give batch_size={half}"
-        f"{as_many if config.batch_size > 1 else ''}, a smaller buffer_size or num_envs{other}"
+        f" buffer_size={config.buffer_size:,} transitions: {advice}, a smaller buffer_size or num_envs{other}"
     )
 
 

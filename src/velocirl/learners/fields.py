@@ -8,11 +8,15 @@ They are declared as an environment declares its state, as a class of annotation
         next_log_probability: float32
         costs: Costs                   # a number for each constraint; under this name, what the step cost by each
         cost_values: Limits            # a number for each limit, as many as the setting `limited` lists
+        next_action: NextAction        # of recorded data, what was done after the step; see below
         old_outputs: Outputs           # as many numbers as the policy has columns
 
 A class of fields may be derived from another, whose fields it has too.
 
 A field `costs` is written where a step is recorded. Where none is declared, costs are not recorded at all.
+
+A field `next_action: NextAction` brings a second one, `has_next`: 1, or 0 where an episode ended and the data does not
+know what would have been done next.
 """
 
 from __future__ import annotations
@@ -49,6 +53,10 @@ class LimitsType:
     """The type of a field with a number for each limit."""
 
 
+class NextActionType:
+    """The type of a field that has the action after that of the row, as recorded."""
+
+
 class OutputsType:
     """The type of a field that keeps what a network gave for the policy."""
 
@@ -57,16 +65,24 @@ if TYPE_CHECKING:
     from numpy import floating as Action  # noqa: N812
     from numpy import floating as Costs  # noqa: N812
     from numpy import floating as Limits  # noqa: N812
+    from numpy import floating as NextAction  # noqa: N812
     from numpy import floating as Outputs  # noqa: N812
 else:
     Action, Costs, Limits, Outputs = ActionType(), CostsType(), LimitsType(), OutputsType()
+    NextAction = NextActionType()
 
 COSTS = "costs"  # the field that has what a step cost
+NEXT_ACTION, HAS_NEXT = "next_action", "has_next"  # what was done after it, and whether that is known
 
 
 def reads_costs(declared: type | None) -> bool:
     """Whether a class declares a field with a number for each constraint."""
     return any(isinstance(kind, CostsType) for kind in _annotations(declared).values())
+
+
+def reads_next(declared: type | None) -> bool:
+    """Whether a class declares the recorded action after that of a row."""
+    return any(isinstance(kind, NextActionType) for kind in _annotations(declared).values())
 
 
 def fields_of(declared: type | None, head: Head, config: Any, constraints: int = 1) -> list[Field]:
@@ -87,6 +103,13 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
                 rows = getattr(config, rows)
             shape = (head.action_size,) if rows is None else (rows, head.action_size)
             found.append(Field(name, head.action_dtype, shape))
+        elif isinstance(kind, NextActionType):
+            if name != NEXT_ACTION:
+                raise DefinitionError(
+                    f"{declared.__module__}: field {name!r} of {declared.__qualname__} is a NextAction: call it"
+                    f" {NEXT_ACTION}"
+                )
+            found += [Field(name, head.action_dtype, (head.action_size,)), Field(HAS_NEXT, np.int8)]
         elif isinstance(kind, CostsType):
             found.append(Field(name, np.float32, (constraints,)))
         elif isinstance(kind, LimitsType):
@@ -100,7 +123,7 @@ def fields_of(declared: type | None, head: Head, config: Any, constraints: int =
         else:
             raise DefinitionError(
                 f"{declared.__module__}: field {name!r} of {declared.__qualname__} is annotated {kind!r}; write"
-                " float32, int32, float32[3], Action, Costs, Limits or Outputs"
+                " float32, int32, float32[3], Action, Costs, Limits, NextAction or Outputs"
             )
     return found
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
 from velocirl.engine.fleets.fleet_state import fleet_specs
 from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
+from velocirl.learners.pace import GROUP
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
@@ -24,16 +25,20 @@ TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the lea
 BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
 
 
+DRAWING = ArraySpec(np.uint64, (2,))  # the stream by which batches are drawn
+
+
 def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
     """All that a learner saves, besides what the agent has of its own.
 
     Observations of bytes may be frames or what networks read, as `arrays` have them: a learner takes in both.
     """
-    copies, common = task.config.num_envs, _common(task)
+    if task.recorded is not None:
+        return {**_learning(), **_networks(task), "learner.updates": _counts(1), "memory.rng": DRAWING}
     native = task.source.native
-    fleet = {} if native is None else fleet_specs(native, copies)
+    fleet = {} if native is None else fleet_specs(native, task.config.num_envs)
     kind = _rollout(task, arrays) if task.value is not None else _memory(task, arrays)
-    return {**common, **_networks(task), **named("fleet", fleet), **kind}
+    return {**_learning(), **_acting(task), **_networks(task), **named("fleet", fleet), **kind}
 
 
 def as_own(array: NDArray[Any]) -> ArraySpec:
@@ -46,13 +51,20 @@ def normaliser(array: NDArray[Any]) -> ArraySpec:
     return moments(array.shape[1])
 
 
-def _common(task: Task) -> Specs:
-    state_size = getattr(task.built[task.acting], "state_size", 0)
+def _learning() -> Specs:
+    """What every learner has."""
     return {
         TRAINED: streams(None),
         "learner.draws": streams(None, optional=True),
         "learner.loss_scale": ArraySpec(np.float64, (None,), 0, optional=True),
         "learner.good_steps": replace(_counts(None), optional=True),
+    }
+
+
+def _acting(task: Task) -> Specs:
+    """What a learner has whose copies act."""
+    state_size = getattr(task.built[task.acting], "state_size", 0)
+    return {
         "policy.rng": streams(task.config.num_envs),
         **({"policy.state": _numbers(task.config.num_envs, state_size)} if state_size else {}),
     }
@@ -132,10 +144,11 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
     }
     return {
         "learner.updates": _counts(1),
+        GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
         "policy.noise": _numbers(copies, task.head.action_size),
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
         "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
-        "memory.rng": ArraySpec(np.uint64, (2,)),
+        "memory.rng": DRAWING,
         **named("memory", {} if frames is None else _frames(frames, copies)),
         **{name: replace(one, optional=True) for name, one in prioritised.items()},
     }

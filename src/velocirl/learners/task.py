@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import Act, Field, Frames
 from velocirl.engine.constraints import cost_names
 from velocirl.learners.counting.reporting import Reported
-from velocirl.learners.fields import COSTS
+from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
+from velocirl.learners.recorded import Recorded
 from velocirl.learners.reducing import ALONE, Reducer
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.several import flat_names
@@ -49,6 +50,8 @@ class Task:
     constraints: tuple[str, ...] = ()  # by name, of which steps have costs
     reads_costs: bool = False  # whether the algorithm learns from these
     reducer: Reducer = ALONE  # the processes that train together; of `num_envs` copies, each has its part
+    reads_next: bool = False  # whether it reads the recorded action after that of a row
+    recorded: Recorded | None = None  # the data, of algorithms that learn from that alone
     # Of algorithms that learn from rollouts:
     value: Call | None = None  # what is told of an observation besides an action
     values: Sequence[str] = ()  # the fields that this writes
@@ -83,7 +86,8 @@ class Task:
     @property
     def stored(self) -> list[Field]:
         """The fields that a memory keeps of a step beside those of every algorithm."""
-        return [one for one in self.fields if self.reads_costs and one.name == COSTS]
+        names = [*([COSTS] if self.reads_costs else []), *([NEXT_ACTION, HAS_NEXT] if self.reads_next else [])]
+        return [one for one in self.fields if one.name in names]
 
     @property
     def trained(self) -> list[str]:

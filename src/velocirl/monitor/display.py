@@ -113,7 +113,8 @@ class Display(Watcher):
         assert goal is not None  # noqa: S101 - in training there is one
         named = ((name, metrics.get(key)) for key, name in figures_of(metrics))
         figures = "  ".join([f"{name} {say_value(value)}" for name, value in named if value is not None][:IN_A_LINE])
-        line = f"{agent.steps:>12,} steps {goal.progress(agent.steps):>4.0%}  {say_rate(agent):>8}  {figures}".rstrip()
+        done = f"{agent.steps:>12,} {agent.counted} {goal.progress(agent.steps):>4.0%}"
+        line = f"{done}  {say_rate(agent):>8}  {figures}".rstrip()
         return f"{line}  ({WARM_UP})" if warms_up(agent) else line
 
     def _panel(self, agent: Agent) -> Panel:

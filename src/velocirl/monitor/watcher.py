@@ -170,7 +170,7 @@ class Watcher(Callback):
         goal, rate = agent.goal, self.speed(agent)
         assert goal is not None  # noqa: S101 - in training there is one
         left = say_seconds(max(goal.stop - agent.steps, 0) / rate) if rate else "?"
-        return f"{say_count(agent.steps)} of {say_count(goal.stop)} steps   {say_rate(agent)}   {left} left"
+        return f"{say_count(agent.steps)} of {say_count(goal.stop)} {agent.counted}   {say_rate(agent)}   {left} left"
 
     def figures(self, agent: Agent) -> Iterator[tuple[str, str, str]]:
         """The name, the words and the key of each figure that there is."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from velocirl.engine import random
-from velocirl.networks.heads import Head, gaussian, normal_log_density
+from velocirl.networks.heads import Head, bounded_log_deviation, gaussian, normal_log_density
 
 LOG_DEVIATION_LOW, LOG_DEVIATION_HIGH = -20.0, 2.0
 LOG_TWO = 0.6931471805599453
@@ -112,6 +112,23 @@ def squashed_value(size: int, noise: float) -> Head:
         return np.float32(0)
 
     return gaussian(size)._replace(name="squashed_value", outputs=size, sample=disturb, mode=_tangent(size))
+
+
+def gaussian_within(size: int) -> Head:
+    """How an agent acts by a Gaussian about a mean within [-1, 1], the tangent of its output, and held there.
+
+    The log-probability is that of the number before it is held.
+    """
+
+    def draw_about_tangent(output, mask, rng, action):  # noqa: ARG001 - every head has the same signatures
+        log_probability = 0.0
+        for k in range(size):
+            log_deviation, noise = bounded_log_deviation(output[size + k]), random.normal(rng)
+            action[k] = within_reach(tanh(output[k]) + exp(log_deviation) * noise)
+            log_probability += normal_log_density(noise, log_deviation)
+        return log_probability
+
+    return gaussian(size)._replace(name="gaussian_within", sample=draw_about_tangent, mode=_tangent(size))
 
 
 def within_reach(number):

@@ -13,6 +13,7 @@ import msgspec
 
 from velocirl.engine.directories import data_directory
 from velocirl.engine.files import NotPlainFileError, parse_json, read_plain
+from velocirl.engine.writing import strict_json, write_whole
 from velocirl.runs.curves.curve import draw_seeds
 from velocirl.runs.directory import (
     DESCRIPTION,
@@ -28,7 +29,6 @@ from velocirl.runs.directory import (
     open_run,
 )
 from velocirl.runs.seeds import SeedResult, Summary, aggregate, summarise
-from velocirl.runs.state_file import strict_json, write_whole
 
 GROUP = "group.json"
 SUMMARY = "summary.json"

@@ -12,7 +12,7 @@ from typing import Any, Self, SupportsFloat
 import numpy as np
 
 from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, read_plain
-from velocirl.runs.state_file import strict_json, write_whole
+from velocirl.engine.writing import strict_json, write_whole
 
 MOST_BYTES = 2**31  # some millions of rows
 # The names of figures that have a meaning here, as Stable-Baselines3 has them.

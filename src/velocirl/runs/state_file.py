@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import json
-import math
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader, BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.files import parse_json
+from velocirl.engine.safetensors_layout import (
+    DTYPES,
+    METADATA,
+    MOST_DIMENSIONS,
+    NAMES,
+    header_text,
+    read_header,
+    tensor_bytes,
+    widest_first,
+)
+from velocirl.engine.writing import strict_json, write_whole
+
 FORMAT = "velocirl"
 VERSION = "1"
 RECORDS = "__records__"  # the key of the document that says how structured arrays were taken apart
-UNFINISHED = ".unfinished"
-MOST_HEADER_BYTES = 16 * 2**20
-MOST_DIMENSIONS = 32
-DTYPES = {
-    "BOOL": np.dtype("?"),
-    **{f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "UI" for size in (1, 2, 4, 8)},
-    **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
-}
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class DamagedStateError(ValueError):
@@ -68,21 +66,16 @@ def state_parts(arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any])
         if array.dtype.names is not None:
             records[name] = _describe(name, array.dtype)
     text = strict_json({**document, RECORDS: records} if records else document)
-    # The widest come first, so that every tensor begins where its type may begin.
-    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))
+    ordered = {name: tensors[name] for name in widest_first(tensors)}
     header = _header(ordered, text, _digest(text, tensors))
-    if len(header) > MOST_HEADER_BYTES:
-        raise ValueError(
-            f"names and document take {len(header)} bytes of {MOST_HEADER_BYTES}: store large values as arrays"
-        )
-    return [len(header).to_bytes(8, "little"), header, *map(_bytes, ordered.values())]
+    return [len(header).to_bytes(8, "little"), header, *map(tensor_bytes, ordered.values())]
 
 
 def read_state(path: str | Path) -> State:
     """Read a file that `write_state` wrote. Anything else is refused, before memory is taken for its arrays."""
     with Path(path).open("rb") as file:
         try:
-            return _read(file, os.fstat(file.fileno()).st_size)
+            return _read(file)
         except (AttributeError, LookupError, RecursionError, TypeError) as error:
             raise DamagedStateError(f"{path} is damaged: its header is not one that velocirl writes") from error
         except ValueError as error:
@@ -91,87 +84,19 @@ def read_state(path: str | Path) -> State:
 
 def state_from(data: bytes) -> State:
     """The state of which `state_parts` made these bytes."""
-    return _read(BytesIO(data), len(data))
+    return _read(BytesIO(data))
 
 
-def strict_json(document: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """A document as JSON text that every reader understands alike; what JSON cannot say is refused by its place."""
-    document = dict(document)
-    _check_plain(document, "document")
-    return json.dumps(document, allow_nan=False, indent=indent, separators=None if indent else (",", ":"))
-
-
-def parse_json(text: str | bytes) -> Any:
-    """The value of strict JSON: no NaN, and no key twice in one object."""
-    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-
-
-def write_whole(path: str | Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a private file under another name, then give it its own: a reader finds the old file or the new one."""
-    path = Path(path).resolve()  # of a link, the file it points to
-    unfinished = None
-    try:
-        handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
-        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            with contextlib.suppress(OSError):  # where there are no locks, nothing is taken for left over either
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(unfinished).replace(path)
-            unfinished = None
-    except OSError as error:
-        reason = f"could not be written ({error.strerror}); what was there before is untouched"
-        raise OSError(error.errno, reason, str(path)) from error
-    finally:
-        if unfinished is not None:
-            Path(unfinished).unlink(missing_ok=True)
-    _sync_directory(path.parent)
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Remove what a killed process left half-written; a file that somebody is writing now is locked, and stays."""
-    for path in directory.glob(f".*{UNFINISHED}"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that does not sync directories has nothing to wait for
-            raise
-    finally:
-        os.close(handle)
-
-
-def _read(file: BufferedReader | BytesIO, size: int) -> State:
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, MOST_HEADER_BYTES):
-        raise ValueError(f"it is cut short, or no safetensors file (header of {length} bytes in a file of {size})")
-    header = file.read(length)
-    entries = parse_json(header)
-    metadata = entries.pop("__metadata__", {})
-    if metadata.get("format") != FORMAT:
-        raise ValueError("it is a safetensors file, but not one that velocirl wrote")
-    if metadata["version"] != VERSION:
-        raise ValueError(f"its format has version {metadata['version']}; this velocirl reads version {VERSION}")
-    end = 0
-    for name, entry in entries.items():
-        end = _check_entry(name, entry, begin=end)
-    if size != 8 + length + end:
-        raise ValueError(f"its arrays take {end} bytes, but {size - 8 - length} are there")
+def _read(file: BufferedIOBase) -> State:
+    header = read_header(file, FORMAT, VERSION)
     tensors = {}
-    for name, entry in entries.items():
+    for name, entry in header.entries.items():
         tensors[name] = np.empty(entry["shape"], DTYPES[entry["dtype"]])
-        if file.readinto(_bytes(tensors[name])) != tensors[name].nbytes:
+        if file.readinto(tensor_bytes(tensors[name])) != tensors[name].nbytes:
             raise ValueError(f"it ends within {name!r}")
-    text = metadata["document"]
+    text = header.metadata["document"]
     # Written anew, the header must come out the same, checksum and all: so no bit of it can change unnoticed.
-    if _header(tensors, text, _digest(text, tensors)) != header:
+    if _header(tensors, text, _digest(text, tensors)) != header.text:
         raise ValueError("its checksum does not match its contents")
     for name, tensor in tensors.items():
         if tensor.dtype == np.bool_ and np.any(tensor.view(np.uint8) > 1):
@@ -182,32 +107,9 @@ def _read(file: BufferedReader | BytesIO, size: int) -> State:
     return State(tensors | arrays, document)
 
 
-def _check_entry(name: str, entry: Any, begin: int) -> int:
-    """Where the tensor of a header's entry ends, if it is one that begins at `begin` and has the size it says."""
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in DTYPES:
-        raise ValueError(f"{name!r} has the unknown type {dtype!r}")
-    sizes = [*shape, *offsets]
-    if len(shape) > MOST_DIMENSIONS or not all(type(number) is int and 0 <= number < 2**48 for number in sizes):
-        raise ValueError(f"{name!r} has an impossible shape or place")
-    if math.prod(max(1, number) for number in shape) >= 2**48:
-        raise ValueError(f"{name!r} is impossibly large")
-    end = begin + math.prod(shape) * DTYPES[dtype].itemsize
-    if offsets != [begin, end]:
-        raise ValueError(f"{name!r} should lie at {[begin, end]}, not at {offsets}")
-    return end
-
-
 def _header(tensors: Mapping[str, NDArray[Any]], text: str, digest: str) -> bytes:
-    entries: dict[str, Any] = {
-        "__metadata__": {"format": FORMAT, "version": VERSION, "document": text, "sha256": digest}
-    }
-    end = 0
-    for name, tensor in tensors.items():
-        begin, end = end, end + tensor.nbytes
-        entries[name] = {"dtype": NAMES[tensor.dtype], "shape": tensor.shape, "data_offsets": [begin, end]}
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    return header + b" " * (-len(header) % 8)
+    metadata = {"format": FORMAT, "version": VERSION, "document": text, "sha256": digest}
+    return header_text({name: (one.dtype, one.shape) for name, one in tensors.items()}, metadata)
 
 
 def _digest(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -215,18 +117,14 @@ def _digest(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(json.dumps([name, NAMES[tensor.dtype], tensor.shape]).encode())
-        digest.update(_bytes(tensor))
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
-
-
-def _bytes(tensor: NDArray[Any]) -> memoryview:
-    return tensor.reshape(-1).view(np.uint8).data
 
 
 def _take_apart(name: str, array: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
     """A plain array as it is, a structured one as one tensor for each field, without the padding between them."""
     if array.dtype.names is None:
-        if name in ("", "__metadata__") or array.dtype not in NAMES or array.ndim > MOST_DIMENSIONS:
+        if name in ("", METADATA) or array.dtype not in NAMES or array.ndim > MOST_DIMENSIONS:
             kinds = ", ".join(str(dtype) for dtype in NAMES)
             raise ValueError(f"{name!r}, {array.dtype} {array.shape}, cannot be stored; the types are {kinds}")
         yield name, np.asarray(array, order="C")
@@ -273,29 +171,3 @@ def _put_together(name: str, description: Mapping[str, Any], tensors: dict[str, 
     for field, (column, _) in columns.items():
         array[field] = column
     return array
-
-
-def _check_plain(value: Any, place: str) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{place} has the key {key!r}; keys must be strings")
-            _check_plain(inner, f"{place}.{key}")
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            _check_plain(inner, f"{place}[{index}]")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{place} is {value}, which JSON cannot say; use None or a string")
-    elif value is not None and not isinstance(value, str | int | float):
-        raise TypeError(f"{place} is a {type(value).__name__}; use numbers, strings, lists and dictionaries")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return result

@@ -33,6 +33,7 @@ from velocirl.runs.models import find_model, model_of
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
+from velocirl.training.data_source import DataSource
 from velocirl.training.describing import as_html, as_line, as_lines
 from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
@@ -66,6 +67,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     goal: tuple[Count, Total] | None
     best: dict[str, Any] | None = None  # what a best model was judged by
     ranks: Total = 1  # processes that trained it together
+    spaces: dict[str, Any] | None = None  # of an agent of data that is of no known environment
 
 
 # The last episodes: the arrays of a saved agent that are the same for all algorithms.
@@ -101,6 +103,7 @@ class Agent(Changing, metaclass=Documented):
     Config: ClassVar[type[Any]]
     untuned: ClassVar[Mapping[str, Any]] = {}  # settings in environments that are not ours, which have no presets
     pictures: ClassVar[Mapping[str, Any]] = {}  # and beside those where pictures are preprocessed
+    counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -110,8 +113,7 @@ class Agent(Changing, metaclass=Documented):
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
-        frames = {name: config.get(name) for name in FRAMES}
-        self.source = Source(env, config.get("params"), frames, config.get("preprocess"), config.get("scenario"))
+        self.source = self.make_source(env, config)
         if self.source.asked is not None:
             config = {**config, "preprocess": text_of(self.source.asked)}
         if params := self.source.saved_params():
@@ -125,7 +127,7 @@ class Agent(Changing, metaclass=Documented):
         if self.config.check:
             self.source.watch()
         self.device_reason = ""  # on what it trains and why, in a few words
-        self.steps = 0  # environment steps taken in training
+        self.steps = 0  # environment steps taken in training, or what else is `counted`
         self.iterations = 0
         self.metrics: Row = {}  # of the last iteration
         self.goal: Goal | None = None
@@ -153,6 +155,11 @@ class Agent(Changing, metaclass=Documented):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+    def make_source(self, env: Any, config: Mapping[str, Any]) -> Source:
+        """The environment, as the settings ask for it."""
+        frames = {name: config.get(name) for name in FRAMES}
+        return Source(env, config.get("params"), frames, config.get("preprocess"), config.get("scenario"))
 
     @abstractmethod
     def parts(self) -> dict[str, str]:
@@ -368,6 +375,8 @@ class Agent(Changing, metaclass=Documented):
             "goal": None if self.goal is None else [self.goal.start, self.goal.total],
             **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
+        if isinstance(self.source, DataSource):
+            document["spaces"] = self.source.spaces
         arrays: dict[str, Any] = {**self.arrays(), **recent}
         if not live and ROWS in arrays and getattr(arrays[ROWS], "base", arrays) is not None:  # not a copy already
             arrays[ROWS] = np.array(arrays[ROWS][:])
@@ -439,7 +448,7 @@ class Agent(Changing, metaclass=Documented):
             if "buffer_file" in document.config.keys() - changes.keys():
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
-                agent: Any = kind(named_environment(document.environment, name) if env is None else env, **config)
+                agent: Any = kind(_environment_of(document, name) if env is None else env, **config)
             saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
@@ -523,6 +532,13 @@ class Agent(Changing, metaclass=Documented):
         if single:
             array = array[None]
         return (array if shape else array[:, None]), single
+
+
+def _environment_of(document: Document, name: str) -> Any:
+    """What an agent's document names: an environment, or the spaces of data."""
+    if document.spaces is not None:
+        return DataSource(document.environment, document.spaces)
+    return named_environment(document.environment, name)
 
 
 def require_steps(total_steps: Any) -> int:

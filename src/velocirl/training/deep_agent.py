@@ -22,7 +22,7 @@ from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.saved import Specs, check_arrays, streams
-from velocirl.learners.fields import fields_of, reads_costs
+from velocirl.learners.fields import fields_of, reads_costs, reads_next
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
@@ -80,7 +80,9 @@ class DeepAgent(Agent):
         self.seeds = spread_seed(seed)
         self.head: Head = self.make_head()
         self.encoding = encoding_for(
-            self.source.observation_space, getattr(self.config, "normalise_observations", False)
+            self.source.observation_space,
+            getattr(self.config, "normalise_observations", False),
+            scale=getattr(self.config, "scale_observations", False),
         )
         self.built = {name: self._build(name, one) for name, one in trained(self.networks).items()}
         self.policy: Any = self._make_policy()
@@ -279,7 +281,7 @@ class DeepAgent(Agent):
 
     def one_rank_only(self) -> str | None:
         """Why several ranks cannot train this agent together yet, after the word `where`; None if they can."""
-        return "it learns from a memory, which ranks do not share out yet"
+        return "it learns from a memory or from data, which ranks do not share out yet"
 
     def join(self, learner: Learner) -> None:
         """Let another learner train this agent."""
@@ -319,6 +321,7 @@ class DeepAgent(Agent):
             frames=self.frames,
             constraints=self.constraints,
             reads_costs=reads_costs(self.Scratch),
+            reads_next=reads_next(self.Scratch),
         )
 
     @property

@@ -18,7 +18,7 @@ def facts_of(agent: Agent) -> dict[str, str]:
         "environment": agent.source.id,
         **agent.parts(),
         "seed": str(agent.seed),
-        "steps": steps if agent.steps else "none yet",
+        agent.counted: steps if agent.steps else "none yet",
     }
     if returns:
         facts["return"] = f"{np.mean(returns):,.4g}, the mean of {len(returns)} episodes"
@@ -29,7 +29,7 @@ def as_line(agent: Agent) -> str:
     """In one line: <PPO on CartPole-v1, 64x64 tanh, cpu, 100,352 of 100,000 steps, return 481>."""
     facts = facts_of(agent)
     said = [f"{type(agent).__name__} on {facts['environment']}", *agent.parts().values()]
-    said.append("no steps yet" if not agent.steps else f"{facts['steps']} steps")
+    said.append(f"no {agent.counted} yet" if not agent.steps else f"{facts[agent.counted]} {agent.counted}")
     if "return" in facts:
         said.append(f"return {facts['return'].partition(', ')[0]}")
     return f"<{', '.join(said)}>"

@@ -13,12 +13,14 @@ from velocirl.training.source import Source
 WORK = 1.0e8
 
 
-def choose_device(wanted: str, source: Source, parameters: int, batch: int, *, native: bool) -> tuple[str, str]:
+def choose_device(
+    wanted: str, source: Source, parameters: int, batch: int, *, native: bool, steps: bool = True
+) -> tuple[str, str]:
     """The device to train on, and why, in one line.
 
     `parameters` is the size of the network, `batch` the samples of a rollout. The rule: a GPU, where there is one that
     torch and numba-cuda can use, the environment is native and an iteration has at least so much work for it, or its
-    observations are tensors there.
+    observations are tensors there. Where nothing `steps`, what the environment is does not count.
     """
     if source.check:
         if wanted == "cuda":
@@ -31,7 +33,7 @@ def choose_device(wanted: str, source: Source, parameters: int, batch: int, *, n
         return "cpu", f"cpu: {missing}"
     if source.tensors_on == "cuda":
         return "cuda", f"cuda: the observations of {source.id} are there"
-    if source.native is None:
+    if steps and source.native is None:
         return "cpu", f"cpu: {source.id} steps in Python, and its network is the smaller part of the work"
     work = float(parameters) * batch
     size = f"{batch:,} samples through {parameters:,} parameters"

@@ -6,20 +6,28 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
-from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
 
+from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.pace import Pace, check_group, exploration_at
+from velocirl.learners.recorded import Recorded
+from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
+from velocirl.training.continuing import take_over
+from velocirl.training.data_source import UNNAMED, path_of, require_fit
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.settings.collecting import CollectingConfig, check_collectors
+from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
+from velocirl.training.source import Given
+from velocirl.training.transitions import TransitionAgent
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
@@ -67,10 +75,15 @@ class OffPolicyConfig(CollectingConfig):
         "replay_buffer_kwargs": absent(None, {}, instead='give priority="proportional", n_step=3 or buffer_file='),
         "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),
     }
+    scale_observations: bool = False
+    """Scale observations by the bounds of their space, so that these are -1 and 1; for those in physical units."""
     buffer_size: int = 100_000
     """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
     """File to map the replay buffer to, for one larger than memory. Without it, the buffer is in memory."""
+    prefill: str | None = None
+    """File of a data set whose transitions are in the replay buffer before the first step. Learning then starts at
+    once, unless learning_starts says otherwise."""
     learning_starts: int = 1000
     """Number of steps with random actions before the first update."""
     train_every: int = 4
@@ -205,15 +218,62 @@ class NoisyConfig(ActorCriticConfig):
         require(0 <= self.noise_correlation < 1, "noise_correlation", self.noise_correlation, "at least 0 and below 1")
 
 
-class OffPolicyAgent(DeepAgent):
+class OffPolicyAgent(TransitionAgent):
     """Step all copies, remember, and learn from what is remembered."""
 
     config: Any
 
-    def row_names(self) -> list[str]:
-        """What is known of a transition that was drawn."""
-        return ["observation", "action", "reward", "discount", "weight", "error", "mask", "next_observation",
-                "next_mask"]  # fmt: skip
+    def __init__(self, env: Given, **config: Any) -> None:
+        """`prefill` is the path of a data set, or a `velocirl.Dataset`."""
+        given = config.get("prefill")
+        self._prefill = given if isinstance(given, Dataset) else None
+        if given is not None:
+            config["prefill"] = path_of(given)
+        super().__init__(env, **config)
+        if self._prefill is not None:
+            self._recorded()  # what does not fit is refused here
+
+    def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Where there is a memory to begin with, nothing is waited for."""
+        settings = super().fitted(settings, given)
+        early = given.get("prefill") is not None and "learning_starts" not in given
+        return {**settings, "learning_starts": 0} if early else settings
+
+    def prepare(self) -> None:
+        """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
+        fresh = self._learner is None and self._waiting is None
+        super().prepare()
+        if fresh and self.config.prefill is not None:
+            self.learner.prefill(self._recorded())  # pyright: ignore[reportAttributeAccessIssue] - all from memory do
+
+    def continue_from(self, other: DeepAgent | str | Path) -> Self:
+        """Begin with the networks of an agent that has learnt from data, or of the file or run of one.
+
+        Networks go by their names: TD3 goes on from TD3BC and ReBRAC, OnlineIQL from IQL, OnlineCQL and SAC from CQL,
+        DQN from DiscreteCQL, DiscreteSAC from DiscreteIQL, where both have the same layers. Give it the data too, as
+        prefill=.
+        """
+        take_over(self, other if isinstance(other, DeepAgent) else DeepAgent.load(other))
+        return self
+
+    def _recorded(self) -> Recorded:
+        """The data to begin with, as networks read it."""
+        config, path = self.config, self.config.prefill
+        if self._prefill is None:
+            if path == UNNAMED:
+                raise ValueError("its replay buffer is filled from data that was given as an object: give prefill=")
+            self._prefill = Dataset.load(path)
+        data = self._prefill
+        require_fit(data, path, self.source)
+        if self.frames is not None:
+            raise ValueError(f"{self.source.id} shows pictures, which are stored frame by frame: leave prefill out")
+        if len(data) > config.buffer_size // config.num_envs * config.num_envs:
+            raise ValueError(
+                f"{path} has {len(data):,} transitions, and buffer_size={config.buffer_size:,} has no room for them:"
+                " give a larger buffer_size"
+            )
+        spaces = self.source.observation_space, self.source.action_space
+        return Recorded(lambda: data, *spaces, self.encoding, self.observation_moments, self.constraints)
 
     @property
     def exploration(self) -> tuple[float, float, float, float]:
@@ -225,38 +285,12 @@ class OffPolicyAgent(DeepAgent):
         noise = getattr(config, "noise", 0.0)
         return noise, noise, 1.0, noise
 
-    def check_choices(self) -> int:
-        """How many actions there are to choose from; refuses what is no single choice."""
-        self.source.refuse_parts(self.label)
-        space = self.source.action_space
-        if not isinstance(space, Discrete):
-            raise ValueError(
-                f"{self.label} chooses one of several actions, and those of {self.source.id} are {space}: use SAC, TD3"
-                " or PPO"
-            )
-        return int(space.n)
-
-    def check_numbers(self) -> int:
-        """The numbers of an action; refuses what is not a flat, bounded box of them."""
-        self.source.refuse_parts(self.label)
-        space = self.source.action_space
-        if not isinstance(space, Box) or len(space.shape) != 1 or space.dtype.kind != "f":
-            raise ValueError(
-                f"{self.label} needs actions that are a flat Box of floats, and those of {self.source.id} are {space}:"
-                " use PPO, or DQN for a single choice"
-            )
-        if not space.is_bounded():
-            raise ValueError(
-                f"{self.label} acts between bounds, and the actions of {self.source.id} are {space}, without one:"
-                " give the space bounds, or use PPO"
-            )
-        return space.shape[0]
-
     def resolve(self) -> tuple[Any, str]:
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
         check_collectors(config, self.source)
+        check_rings(config)
         work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
@@ -333,6 +367,12 @@ class OffPolicyAgent(DeepAgent):
         from velocirl.learners.batch.making import make_replay
 
         return make_replay(task, self.steps_of_iteration, self.num_parameters)
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from saved arrays, where their memory can be followed."""
+        if TRAINED in arrays:
+            check_group(self.config, arrays)
+        super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
         """The metrics of an iteration; those of the loss are None while nothing is learnt yet."""

@@ -47,7 +47,7 @@ def ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
     mean = agent.metrics.get(RETURN)
     first = Text.assemble(
         (word, COLORS[word]),
-        f" after {agent.steps:,} steps, {say_seconds(seconds)}, {say_count(rate)} steps/s",
+        f" after {agent.steps:,} {agent.counted}, {say_seconds(seconds)}, {say_count(rate)} {agent.counted}/s",
         "" if mean is None else f"; return {say_figure(mean)}, the mean of {len(agent.recent_returns)} episodes",
     )
     after = "resume" if word == "stopped" else "evaluate"

@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.fingerprint import fingerprint
+from velocirl.engine.files import parse_json
+from velocirl.engine.writing import strict_json
 from velocirl.learners.reducing import Part, part_of
 from velocirl.learners.saved import BY_COPY, TRAINED
 from velocirl.learners.seeding import spread_seed
 from velocirl.runs.signals import StopSignals
-from velocirl.runs.state_file import parse_json, state_from, state_parts, strict_json
+from velocirl.runs.state_file import state_from, state_parts
 from velocirl.scale.launching import LIMIT, LaunchError, launch_of, let_first_speak
 from velocirl.scale.ranks import LostRankError, Ranks, ranks_of
 from velocirl.training.agent import Goal

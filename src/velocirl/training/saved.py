@@ -8,6 +8,8 @@ from velocirl.runs.memory_files import ROWS
 from velocirl.runs.state_file import State
 from velocirl.vector.given import GIVEN
 
+RECORDED = "data:"  # how the name of an environment begins of which only recorded data is known
+
 
 def named_environment(environment: str, file: str) -> str:
     """The environment that a file names, unless finding it would import a module: what is loaded executes nothing."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from velocirl.engine.writing import strict_json, write_whole
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section
-from velocirl.runs.state_file import strict_json, write_whole
 from velocirl.trajectories.alarms import alarms_of
 from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards, with_unit
 from velocirl.trajectories.figures import COST, EXCURSION, GAP, MEANING, RATE, RETURN, SCORE, STOPS, TIME

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, log
 
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.networks.heads import Head, categorical
 from velocirl.training.off_policy import ActorCriticConfig, OffPolicyAgent
 from velocirl.training.settings.config import require
+from velocirl.training.settings.entropy import EntropyConfig
 
 
 @dataclass(frozen=True)
-class DiscreteSACConfig(ActorCriticConfig):
+class DiscreteSACConfig(EntropyConfig, ActorCriticConfig):
     """The settings of discrete SAC. The preset of an environment replaces these defaults."""
 
     num_envs: int = 4
@@ -22,8 +23,6 @@ class DiscreteSACConfig(ActorCriticConfig):
     hidden: tuple[int, ...] = (64, 64)
     learning_rate: float = 1e-3
     tau: float = 0.02
-    temperature: str | float = "auto"
-    """Weight of the entropy; auto learns it to reach target_entropy."""
     target_entropy: float | None = None
     """Entropy that auto aims at. Without it, entropy_share decides."""
     entropy_share: float = 0.3
@@ -31,18 +30,8 @@ class DiscreteSACConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.temperature, str):
-            require(self.temperature == "auto", "temperature", self.temperature, 'a number, or "auto"')
-        else:
-            require(0 < self.temperature < inf, "temperature", self.temperature, 'above 0, or "auto"')
-        target = self.target_entropy
-        require(target is None or -inf < target < inf, "target_entropy", target, "finite")
+        self.check_entropy()
         require(0 <= self.entropy_share <= 1, "entropy_share", self.entropy_share, "from 0 to 1")
-
-    @property
-    def learns_temperature(self) -> bool:
-        """Whether the temperature is learnt."""
-        return self.temperature == "auto"
 
 
 def logits(agent: DiscreteSAC) -> Groups:
@@ -157,8 +146,4 @@ class DiscreteSAC(OffPolicyAgent):
 
     def numbers(self) -> dict[str, float]:
         """Where the temperature begins, and the entropy that it holds."""
-        config = self.config
-        random_entropy = log(max(self.head.outputs, 1))
-        target = config.entropy_share * random_entropy if config.target_entropy is None else config.target_entropy
-        start = 0.0 if config.learns_temperature else log(config.temperature)
-        return {"initial_log_temperature": start, "target_entropy": target}
+        return self.config.entropy_numbers(self.config.entropy_share * log(max(self.head.outputs, 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp
 from typing import ClassVar
 
 from velocirl.engine.records import float32
@@ -14,12 +14,12 @@ from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.networks.heads import Head
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
-from velocirl.training.settings.config import require
+from velocirl.training.settings.entropy import EntropyConfig
 from velocirl.training.settings.words import Word, absent, renamed
 
 
 @dataclass(frozen=True)
-class SACConfig(NoisyConfig):
+class SACConfig(EntropyConfig, NoisyConfig):
     """The settings of SAC. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
@@ -28,24 +28,10 @@ class SACConfig(NoisyConfig):
         "target_entropy": renamed("target_entropy", auto=None),
         "use_sde_at_warmup": absent(False, instead="state-dependent exploration is not here"),
     }
-    temperature: str | float = "auto"
-    """Weight of the entropy; auto learns it to reach target_entropy."""
-    target_entropy: float | None = None
-    """Entropy that auto aims at. Without it, -1 for each dimension of the action."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.temperature, str):
-            require(self.temperature == "auto", "temperature", self.temperature, 'a number, or "auto"')
-        else:
-            require(0 < self.temperature < inf, "temperature", self.temperature, 'above 0, or "auto"')
-        target = self.target_entropy
-        require(target is None or -inf < target < inf, "target_entropy", target, "finite")
-
-    @property
-    def learns_temperature(self) -> bool:
-        """Whether the temperature is learnt."""
-        return self.temperature == "auto"
+        self.check_entropy()
 
 
 def mean_and_deviation(agent: SAC) -> Groups:
@@ -181,7 +167,4 @@ class SAC(OffPolicyAgent):
 
     def numbers(self) -> dict[str, float]:
         """Where the temperature begins, and the entropy that it holds."""
-        config = self.config
-        target = -self.head.action_size if config.target_entropy is None else config.target_entropy
-        start = 0.0 if config.learns_temperature else log(config.temperature)
-        return {"initial_log_temperature": start, "target_entropy": target}
+        return self.config.entropy_numbers(-self.head.action_size)

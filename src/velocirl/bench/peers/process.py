@@ -50,16 +50,20 @@ class Peer(Timed):
         amount: float | None = None,
         cores: int | None = None,  # that it may use, where not as many as velocirl's threads in these comparisons
         cost: Cost | None = None,
+        python_of: str | None = None,  # the environment variable that names the peer's own interpreter
     ) -> None:
         super().__init__(lambda: self._seconds(1), amount=amount, closing=self._end, cost=cost)
-        if importlib.util.find_spec(needs) is None:
+        python = sys.executable if python_of is None else os.environ.get(python_of)
+        if python is None:
+            raise UnavailableError(f"{python_of} names no python that has {needs}")
+        if python_of is None and importlib.util.find_spec(needs) is None:
             raise ModuleNotFoundError(f"No module named {needs!r}", name=needs)
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process
         # A script finds modules in its own directory, not in the current one.
-        command = [sys.executable, str(SERVING), str(cores or CORES), program, function, *map(str, arguments)]
+        command = [python, str(SERVING), str(cores or CORES), program, function, *map(str, arguments)]
         # Where the number of cores matters, what somebody has set for all programs does not.
         told = {name: str(cores) for name in THREAD_VARIABLES} if cores is not None else {}
-        self._process = subprocess.Popen(  # noqa: S603 - our own code, in our own interpreter
+        self._process = subprocess.Popen(  # noqa: S603 - our own code, in an interpreter that the user named
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,8 +16,8 @@ from typing import Self
 import numpy as np
 import psutil
 
+from velocirl.engine.writing import write_whole
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
-from velocirl.runs.state_file import write_whole
 
 EVERY = 0.05  # seconds from one sample to the next
 WARM_UP = 0.2  # of the samples after the first iteration: pages are touched that were asked for long before

@@ -10,8 +10,8 @@ from typing import Any
 
 from velocirl.bench.history.trends import Trend
 from velocirl.cli.bench.history_words import say_commit, say_ratio
+from velocirl.engine.writing import write_whole
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
-from velocirl.runs.state_file import write_whole
 
 MOST_TRENDS = 24
 GREEN, RED = "#2f8f5b", "#c23b3b"

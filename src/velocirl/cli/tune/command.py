@@ -20,8 +20,8 @@ from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train.command import build
 from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_hardware, show_table
+from velocirl.engine.writing import strict_json, write_whole
 from velocirl.monitor.console import make_console
-from velocirl.runs.state_file import strict_json, write_whole
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.settings.config import require
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from velocirl.learners.batch.devices.device import PythonDevice
+from velocirl.learners.batch.offline import BatchOffline
 from velocirl.learners.batch.overlapping import OverlappingReplay
 from velocirl.learners.batch.replay import BatchReplay
 from velocirl.learners.batch.rollout import BatchRollout
@@ -21,6 +22,15 @@ def make_replay(task: Task, most_steps: int, parameters: int) -> BatchReplay:
     make = OverlappingReplay if config.overlap else BatchReplay
     with tells_of_memory(config):
         learner = make(task, make_device(config, config.batch_size * parameters), most_steps)
+        learner.prepare()
+        return learner
+
+
+def make_offline(task: Task, parameters: int) -> BatchOffline:
+    """A learner from data; on a GPU, captured as graphs."""
+    config = task.config
+    with tells_of_memory(config):
+        learner = BatchOffline(task, make_device(config, config.batch_size * parameters))
         learner.prepare()
         return learner
 

@@ -12,40 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine import random
-from velocirl.engine.compiler.columns import Indexed
-from velocirl.learners.batch.learner import BatchLearner
-from velocirl.learners.batch.networks import GOOD, LEARNING_RATE, RUN_STEP
-from velocirl.learners.batch.program import BatchProgram, Rows
+from velocirl.learners.batch.memory import BatchMemory
 from velocirl.learners.batch.reports import Pending, Reports
-from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.batch.steps import make_steps
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.counting.phases import add
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import ANY_PACE, Pace, updates_due
+from velocirl.learners.pace import ANY_PACE, Pace, group_of, updates_due
+from velocirl.learners.recorded import Recorded
 from velocirl.learners.task import Task
 
 # Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.
 STRIDES, TIMED_ROUNDS = (1, 7, 13, 31, 61, 127, 251, 509, 1021), 8
 
 
-class BatchReplay(BatchLearner):
+class BatchReplay(BatchMemory):
     """Steps all copies, remembers and learns."""
 
     def __init__(self, task: Task, device: Any, most_steps: int) -> None:
-        config = task.config
-        super().__init__(task, device, agents=1, scaling=config.precision == "fp16")
-        batch, parts = config.effective_batch_size, config.gradient_accumulation
-        self.ring = self._make_ring()
-        self._streams = device.put(random.streams(task.seeds.learner + 1, batch))
-        self.program = BatchProgram(task.program, self.networks, self._rows(), batch, parts=parts)
+        super().__init__(task, device)
         self.steps = make_steps(task, device, self._make_acting(), self.ring, most_steps)
         self.reports = Reports(self.networks, self.program, self.steps.log, self.steps.reported, None, 1)
         self._warm_up: Callable[[], None] = self.steps.warm_up
         self._step: Callable[[], None] = self.steps.step
         self._gather: Callable[[], None] = self.reports.gather
-        self._updates: dict[frozenset[str], Callable[[], None]] = {}
         self.begin_networks()
         device.synchronise()
 
@@ -74,23 +64,21 @@ class BatchReplay(BatchLearner):
         """Where the device has graphs: run everything once, record it, and go back to where it began."""
         if not self.device.captures:
             return
-        before, capture = self.state(), self.device.capture
-        kinds = self.task.program.kinds_of_updates()
+        before = self.state()
         with self.device.at_work_first():
             self._begin(ANY_PACE, 0)
             if self.steps.in_kernels:
                 self._try_steps()
             else:  # whose episodes could not be taken back: records of nothing do as well
                 self.ring.advance()
-            for kind in kinds:
+            for kind in self.task.program.kinds_of_updates():
                 self._update(kind)
             self._gather()
             self.wait()
             if self.steps.in_kernels:
                 self._capture_steps()
-                self._gather = capture(self._gather)
-            for kind in kinds:
-                self._updates[kind] = capture(lambda kind=kind: self._update(kind))
+                self._gather = self.device.capture(self._gather)
+            self._capture_updates()
         self.take()
         self._load(before, episodes=self.steps.in_kernels)
 
@@ -134,6 +122,14 @@ class BatchReplay(BatchLearner):
         else:
             self._step()
 
+    def prefill(self, data: Recorded) -> None:
+        """Remember what others recorded."""
+        config, ring = self.task.config, self.ring
+        rows = data.fill(ring.kind, group_of(config), apart=config.n_step > 1)
+        counts = np.array([len(rows) % ring.capacity, len(rows), len(rows)])
+        self.wait()
+        ring.load_state({**ring.state(), "memory.rows": rows, "memory.counts": counts}, episodes_begin=False)
+
     def improve(self, step: int, count: int) -> None:  # noqa: ARG002 - the device counts
         """So many updates from what is remembered."""
         self._learn(count)
@@ -165,8 +161,7 @@ class BatchReplay(BatchLearner):
         """The memory, the networks and optimisers, the copies and every random stream."""
         self.look()
         self.wait()
-        own = {"learner.rng": self.device.fetch(self._streams), "learner.updates": np.array([self.done])}
-        return {**own, **self.loss_scale(), **self.networks.state(), **self.ring.state(), **self.steps.state()}
+        return {**self.learnt_state(), **self.ring.state(), **self.steps.state()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
@@ -174,18 +169,11 @@ class BatchReplay(BatchLearner):
 
     def _load(self, state: Mapping[str, NDArray[Any]], *, episodes: bool) -> None:
         self.wait()
-        self.networks.load_state(state)
+        self.load_learnt(state)
         self.ring.load_state(state, episodes_begin=episodes and not self.steps.in_kernels)
         if episodes:
             self.steps.load_state(state)
-        if state["learner.rng"].shape == self._streams.shape:
-            self.device.store(self._streams, state["learner.rng"])
-        self.load_loss_scale(state)
-        self.done = int(state["learner.updates"][0])
         self.device.synchronise()
-
-    def _make_ring(self) -> BatchRing:
-        return BatchRing(self.device, self.task, self.clock)
 
     def _make_acting(self) -> Any:
         """The network that takes the steps: the one that learns."""
@@ -200,48 +188,9 @@ class BatchReplay(BatchLearner):
         """Let steps be graphs from now on."""
         self._warm_up, self._step = self.device.capture(self._warm_up), self.device.capture(self._step)
 
-    def _rows(self) -> Rows:
-        """The rows of a batch, and where networks find what they read."""
-        ring, drawn = self.ring, self.ring.drawn
-        names = [name for name in drawn.rows.dtype.names or () if drawn.rows.dtype[name].base == np.float32]
-        fields: dict[str, Any] = {}
-        for name in names:
-            array = drawn.rows[name]
-            fields[name] = array if len(array.shape) > 1 else array[:, None]
-        if ring.frames is not None:
-            fields["observation"], fields["next_observation"] = ring.frames.now, ring.frames.after
-        else:
-            fields["observation"] = Indexed(ring.rows["observation"], drawn.places)
-            fields["next_observation"] = Indexed(ring.rows["next_observation"], drawn.lasts)
-        inputs = self.task.encoding.inputs
-        widths = {name: array.shape[-1] for name, array in fields.items() if name in names}
-        return Rows(drawn.rows, fields, {**widths, "observation": inputs, "next_observation": inputs}, self._streams)
-
     def _begin(self, pace: Pace, step: int) -> None:
-        counts = np.zeros(GOOD, np.int64)  # how long there was no overflow counts on
-        counts[RUN_STEP] = step
-        self.device.write(self.clock.counts.reshape(-1)[:GOOD], counts)
-        self.device.fill(self.clock.numbers[:, LEARNING_RATE], pace.learning_rate)
-        self.ring.begin(pace)
-        self.program.begin()
-        self.networks.begin()
+        super()._begin(pace, step)
         self.steps.begin()
-
-    def _learn(self, updates: int) -> None:
-        """So many updates."""
-        for _ in range(updates):
-            self.done += 1
-            due = self.task.program.due(self.task.config, self.done)
-            captured = self._updates.get(due)
-            if captured is None:
-                self._update(due)
-            else:
-                captured()
-
-    def _update(self, due: frozenset[str]) -> None:
-        self.ring.draw()
-        self.program.run(due)
-        self.ring.revise()
 
     def count(self, pending: Pending) -> None:
         """Share out the seconds of an iteration as those of the rounds that were timed."""

@@ -155,6 +155,14 @@ def find_costs(b, r, t, ring, drawn, extent):  # noqa: ARG001
     follow_costs(ring.rows, extent.copies, drawn.places[b], drawn.lasts[b], extent.gamma, drawn.rows[b].costs)
 
 
+def find_next(b, r, t, ring, drawn):  # noqa: ARG001
+    """What was done after a record that was drawn."""
+    row, last = drawn.rows[b], ring.rows[drawn.lasts[b]]
+    for k in range(len(row.next_action)):
+        row.next_action[k] = last.next_action[k]
+    row.has_next = last.has_next
+
+
 def weigh(b, r, t, drawn, timing):  # noqa: ARG001
     """The weight in the loss that takes priorities back, of which the largest of a batch is 1."""
     beta = beta_at(timing.clock.counts[0, RUN_STEP], timing.pace[0])
@@ -180,12 +188,11 @@ class BatchRing:
 
     def __init__(self, device: Any, task: Task, clock: Clock) -> None:
         config = task.config
-        self.device, self._config, self._reads_costs = device, config, task.reads_costs
+        self.device, self._config = device, config
+        self._reads_costs, self._reads_next = task.reads_costs, task.reads_next
         self._group = group_of(config)
-        copies, batch, zeros = config.num_envs, config.effective_batch_size, device.zeros
-        self.capacity = max(config.buffer_size // copies, 1) * copies
-        if self.capacity > MOST_ROWS:
-            raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {config.buffer_size:,}")
+        batch, zeros = config.effective_batch_size, device.zeros
+        self.capacity = self._capacity(task)
         self.prioritised = config.priority == "proportional"
         # The record of a step; where frames lie elsewhere, the rows have all of it but the frame.
         self.kind = transition_type(task.encoding.inputs, task.action, task.stored, task.frames)
@@ -215,6 +222,13 @@ class BatchRing:
         self.seen, self.seen_timing = self._view(clock)
         self._bind()
 
+    def _capacity(self, task: Task) -> int:
+        """How many records there is room for: whole groups of one for each copy."""
+        copies, size = task.config.num_envs, task.config.buffer_size
+        if size > MOST_ROWS:
+            raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {size:,}")
+        return max(size // copies, 1) * copies
+
     def _view(self, clock: Clock) -> tuple[Places, Timing]:  # noqa: ARG002 - who lags has a clock of its own
         """The ring and its timing as whoever learns sees them: as they are."""
         return self.places, self.timing
@@ -226,8 +240,9 @@ class BatchRing:
         self._begin = launch([Work(begin_iteration, (self.timing,))], 1)
         self._advance = launch([Work(advance, (self.places, self.timing, extent))], 1)
         costs = [Work(find_costs, (places, drawn, extent))] if self._reads_costs else []
+        following = [Work(find_next, (places, drawn))] if self._reads_next else []
         finds = [] if self.frames is None else [self.frames.finds(places, drawn)]
-        self._draw = launch([self._choosing(), *costs, *finds], batch)
+        self._draw = launch([self._choosing(), *costs, *following, *finds], batch)
         if not self.prioritised:
             return
         levels = self._levels
@@ -328,15 +343,9 @@ class BatchRing:
     def state(self) -> dict[str, Any]:
         """What a native buffer's state has, and the streams of a batch's rows."""
         counts = self.device.fetch(self.counts)
-        state = {
-            "memory.rows": self._written(counts),
-            "memory.counts": counts,
-            "memory.rng": self._own_stream.copy(),
-        }
+        state = {"memory.rows": self._written(counts), "memory.counts": counts, **self.stream_state()}
         if self.frames is not None:
             state |= named("memory", self.frames.state(counts))
-        if not self.device.sequential:
-            state["learner.draws"] = self.device.fetch(self.streams)
         if self.prioritised:
             leaves = self.device.fetch(self.tree).reshape(-1)[: self.capacity].copy()
             state |= {"memory.priorities": leaves, "memory.greatest": self.device.fetch(self.greatest)}
@@ -368,6 +377,18 @@ class BatchRing:
         self.device.store(self.rows, rows)
         self.device.store(self.counts, counts)
         self._place = int(counts[PLACE])
+        self.load_streams(state)
+        if self.prioritised:
+            self._load_priorities(state, rows["ended"][:filled])
+        self.device.synchronise()
+
+    def stream_state(self) -> dict[str, Any]:
+        """The streams by which batches are drawn."""
+        state: dict[str, Any] = {"memory.rng": self._own_stream.copy()}
+        return state if self.device.sequential else {**state, "learner.draws": self.device.fetch(self.streams)}
+
+    def load_streams(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Draw on by the streams of a state."""
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
@@ -375,9 +396,6 @@ class BatchRing:
             if streams is None or streams.shape != (batch, 2):  # a native learner has one stream
                 streams = random.streams(int(self._own_stream[0]), batch)
             self.device.store(self.streams, streams)
-        if self.prioritised:
-            self._load_priorities(state, rows["ended"][:filled])
-        self.device.synchronise()
 
     def _written(self, counts: NDArray[np.int64]) -> Any:
         """The rows that are written, where they lie; those of a GPU come to this machine piece by piece."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.replay import PLACE
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.units import BoundUnit
+from velocirl.learners.block.memory import bind_driver
 from velocirl.learners.block.replay import BlockReplay
 from velocirl.learners.block.stepping import Stepping, enter_only
 from velocirl.learners.collectors.collected import Collected
@@ -20,7 +21,7 @@ from velocirl.learners.collectors.free import FreeRun
 from velocirl.learners.counting.counters import TIMED
 from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND, STEPPING
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import Pace, group_of, updates_due
+from velocirl.learners.pace import Pace, group_of, saved_group, updates_due
 
 
 class CollectedReplay(BlockReplay):
@@ -60,8 +61,8 @@ class CollectedReplay(BlockReplay):
     def _step_units(self) -> dict[int, BoundUnit]:
         return {}
 
-    def _bind_steps(self, bind: Callable[..., BoundUnit], pairs: list[tuple[Any, Stepping]]) -> None:
-        self._enter, self._drivers = bind(enter_only, pairs[0][1]), self._learning_drivers
+    def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
+        self._enter, self._drivers = bind_driver(enter_only, pairs[0][1]), self._learning_drivers
 
     def _begin(self) -> None:
         acting = self.task.parameters[self.task.acting]
@@ -112,7 +113,7 @@ class CollectedReplay(BlockReplay):
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:
         self._rng[...], self._noise[...] = self.collected.streams
-        return {}
+        return saved_group(self.task.config)
 
     def _load_experience(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002 - it is taken over by now
         """Go on with new episodes; their seeds come from the policy's streams."""

@@ -5,10 +5,10 @@ Thread 0 steps the copies, remembers and draws the batches; the others wait unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,34 +16,13 @@ from numpy.typing import NDArray
 from velocirl.buffers.frames_converted import to_observations
 from velocirl.buffers.making import make_buffer
 from velocirl.buffers.n_step import cut_off
-from velocirl.buffers.records import drawn_type, narrow, transition_type
-from velocirl.buffers.replay import Selection
+from velocirl.buffers.records import transition_type
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
-from velocirl.engine.compiler.columns import Indexed
-from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.saved import named, within
-from velocirl.learners.block.driver import FAULT, driver_translator
-from velocirl.learners.block.networks import BlockNetworks
-from velocirl.learners.block.program import BlockProgram, Rows
-from velocirl.learners.block.stepping import (
-    ADVANCE,
-    DRAW,
-    ENTER,
-    REVISE,
-    UNITS,
-    Stepping,
-    decide_only,
-    drawing,
-    drawn_costs,
-    entering,
-    fetch,
-    learn_only,
-    no_costs,
-    record_only,
-    revising,
-    run_fleet,
-)  # fmt: skip
+from velocirl.learners.block.memory import BlockMemory, bind_driver
+from velocirl.learners.block.stepping import ADVANCE, Stepping, decide_only, record_only, run_fleet
 from velocirl.learners.block.steps import Course, step_units
 from velocirl.learners.counting.counters import TIMED, Meter, clear, read
 from velocirl.learners.counting.phases import (
@@ -60,58 +39,37 @@ from velocirl.learners.counting.phases import (
 )  # fmt: skip
 from velocirl.learners.counting.reporting import latest
 from velocirl.learners.experience import of_fleet
-from velocirl.learners.faults import check_faults, check_update
+from velocirl.learners.faults import check_faults
 from velocirl.learners.frames import room_of
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import PACE, Pace, group_of, updates_due
+from velocirl.learners.pace import Pace, group_of, updates_due
+from velocirl.learners.recorded import Recorded
 from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
-from velocirl.optim.optimisers import optimiser_from
 from velocirl.vector.native import FleetVectorEnv
 
 
-class Batch(NamedTuple):
-    """What is drawn for one update."""
-
-    places: NDArray[np.int64]  # (batch,) of the records
-    lasts: NDArray[np.int64]  # (batch,) of those whose next observation and mask count
-    rewards: NDArray[np.float32]  # (batch,) of up to n steps
-    discounts: NDArray[np.float32]  # (batch,) of what follows; 0 where nothing does
-    weights: NDArray[np.float32]  # (batch,) of the losses
-    errors: NDArray[np.float32]  # (batch,) what the update found
-
-
-class BlockReplay:
+class BlockReplay(BlockMemory):
     """Steps all copies, remembers and learns; everything is done when `iterate` returns."""
 
     def __init__(self, task: Task, most_steps: int) -> None:
         config = task.config
-        self.task, self.phases, self._recent = task, task.phases, task.recent
-        copies, threads = config.num_envs, config.threads
+        self._recent = task.recent
+        copies = config.num_envs
+        kind = transition_type(task.encoding.inputs, task.action, task.stored)
+        self.task = task
         self.envs = self._make_copies()
+        super().__init__(task, make_buffer(config, kind, task.seeds.learner))
         self._meter = Meter(self.phases, "rollout", self._count)
         self._rng = random.streams(task.seeds.policy, copies)
-        batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
-        self._streams = random.streams(task.seeds.learner + 1, batch)  # a stream for each row of a batch
         self._noise = np.zeros((copies, task.head.action_size), np.float32)
-        kind = transition_type(task.encoding.inputs, task.action, task.stored)
-        self.buffer = make_buffer(config, kind, task.seeds.learner)
-        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
-        places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
-        self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
-        self.drawn = np.zeros(batch, drawn_type(task.action, task.fields))
         ends = (1, most_steps, copies)
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                         np.zeros(copies, np.int32))  # fmt: skip
         self._reported = np.zeros((task.report_rows, *ends), np.float32)
-        self._updates, self._pace = np.zeros(1, np.int64), np.zeros(1, PACE)
-        self._clock, self._exploration, self._beta = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
-        rows = self._rows()
-        self.program = BlockProgram(task.program, self.networks, lambda thread: rows, threads)  # noqa: ARG005 - all alike
-        for job in self.program.jobs:
-            job["batch"], job["begins"], job["weight"] = batch, 1, batch
-        self._connect()
+        self._host: HostExperience | None = None
+        self._bind_steps(self._connect(self._step_units()))
         self._begin()
         self.take()
 
@@ -125,16 +83,13 @@ class BlockReplay:
         log, networks, copies = self._log, self.networks, self.task.config.num_envs
         before, first = int(self._updates[0]), steps - schedule.rounds * copies
         log.fault[:] = 0
-        self._pace[0] = tuple(schedule)
-        networks.learning[0] = schedule.learning_rate, schedule.max_grad_norm, schedule.max_grad_value
-        self.program.begin()
+        self.begin(schedule)
         begun = perf_counter()
         self._run(first, schedule)
         self.buffer.tidy()
         self._meter.add(perf_counter() - begun)
         check_faults(log.fault, first)
-        for parameters in networks.learnt:
-            check_update(bool(self.program.outcome[FAULT]), parameters, steps)
+        self.check(steps)
         updates = int(self._updates[0]) - before
         taken = [one[0, : schedule.rounds] for one in (log.ends, log.returns, log.lengths, *self._reported)]
         names = self.task.report
@@ -153,41 +108,27 @@ class BlockReplay:
             violations=int(sum(one.sum() for one in taken[3 + len(names) :])),
         )
 
-    def update(self, pace: Pace, count: int) -> None:
-        """So many updates from what is remembered, without a step; for measuring them."""
-        self.networks.learning[0] = pace.learning_rate, pace.max_grad_norm, pace.max_grad_value
-        self._pace[0] = tuple(pace)
-        self.program.begin()
-        self.program.run(self._learning_drivers, 0, count)
+    def prefill(self, data: Recorded) -> None:
+        """Remember what others recorded."""
+        config, buffer = self.task.config, self.buffer
+        buffer.add(data.fill(buffer.rows.dtype, group_of(config), apart=config.n_step > 1))
 
     def drain(self) -> None:
         """Nothing is ever under way."""
         self._meter.fold()
-
-    def settle(self) -> None:
-        """The agent's own arrays are those that this learner works on."""
-
-    def take(self) -> None:
-        """Lay the parameters out anew, after something else than an update changed them."""
-        self.networks.pack()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The memory, the networks and optimisers, the copies and every random stream."""
         rows = self.buffer.rows[: len(self.buffer)]  # as they lie: a checkpoint writes the new ones only
         memory = named("memory", {"rows": rows, **self.buffer.bookkeeping()})
         experience = self._experience_state()
-        own = {name: array.copy() for name, array in self._arrays().items()}
+        own = {name: array.copy() for name, array in self.arrays().items()}
         return {**own, **memory, **experience}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
-        own = self._arrays()
-        streams = own.pop("learner.rng")
         self.buffer.load_state(self._memory_of(state))
-        for name, array in own.items():
-            array[...] = state[name]
-        if state["learner.rng"].shape == streams.shape:  # else it comes from another device
-            streams[...] = state["learner.rng"]
+        self.load_arrays(self.arrays(), state)
         self._load_experience(state)
         self.take()
 
@@ -200,57 +141,9 @@ class BlockReplay:
         own = {name: memory[name] for name in buffer.bookkeeping() if name in memory}
         return {**own, **to_observations(memory, room, buffer.rows.dtype, factor)}
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        own = {
-            "policy.rng": self._rng,
-            "policy.noise": self._noise,
-            "learner.rng": self._streams,
-            "learner.updates": self._updates,
-        }
-        return {**own, **self.networks.arrays()}
-
-    def _rows(self) -> Rows:
-        """The rows of a batch, and where networks find what they read."""
-        batch, rows = self.batch, self.buffer.rows
-        stored = narrow(rows)
-        columns = (
-            self.drawn,
-            Indexed(stored, batch.places),
-            Indexed(stored, batch.lasts),
-            batch.rewards,
-            batch.discounts,
-            batch.weights,
-        )
-        own = {
-            name: self.drawn[name] for name in self.drawn.dtype.names or () if self.drawn.dtype[name].base == np.float32
-        }
-        fields = {name: array if array.ndim > 1 else array[:, None] for name, array in own.items()}
-        wide = {
-            "observation": Indexed(rows["observation"], batch.places),
-            "next_observation": Indexed(rows["next_observation"], batch.lasts),
-        }
-        return Rows(self.drawn, {**fields, **wide}, self._streams, (fetch, columns))
-
-    def _connect(self) -> None:
-        """Bind the units of a step, of a batch, and the drivers that call them."""
-        config = self.task.config
-        self._host: HostExperience | None = None
-        units = self._step_units()
-        selection, book = self.buffer.selection(config.effective_batch_size)
-        units |= self._batch_units(selection, book)
-        table = np.zeros(UNITS, np.int64)
-        for which, unit in units.items():
-            table[which] = unit.frame
-        self._held = units
-        crews = [self._stepping(table, unit) for unit in self.program.updates]
-        pairs = list(zip(self.program.crews, crews, strict=True))
-        translator = driver_translator()
-
-        def bind(driver: Any, *arguments: Any) -> BoundUnit:
-            return bind_unit(driver, arguments, translator, disjoint=False)
-
-        self._bind_learning = lambda: [bind(learn_only, *pair) for pair in pairs]
-        self._bind_steps(bind, pairs)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What decides the next steps and updates beside the memory and the copies, as the arrays themselves."""
+        return {"policy.rng": self._rng, "policy.noise": self._noise, **super().arrays()}
 
     def _make_copies(self) -> Any:
         """The copies to learn from."""
@@ -270,43 +163,14 @@ class BlockReplay:
         self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         return step_units(task, self.networks, self._host.arrays, course)
 
-    def _bind_steps(self, bind: Callable[..., BoundUnit], pairs: list[tuple[Any, Stepping]]) -> None:
+    def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
         """Bind what an iteration calls."""
         if self._host is None:
-            self._drivers = [bind(run_fleet, *pair) for pair in pairs]
+            self._drivers = [bind_driver(run_fleet, *pair) for pair in pairs]
         else:
             stepping = pairs[0][1]
-            self._decide, self._record = bind(decide_only, stepping), bind(record_only, stepping)
+            self._decide, self._record = bind_driver(decide_only, stepping), bind_driver(record_only, stepping)
             self._drivers = self._learning_drivers
-
-    @cached_property
-    def _learning_drivers(self) -> list[BoundUnit]:
-        return self._bind_learning()
-
-    def _stepping(self, table: NDArray[np.int64], unit: BoundUnit) -> Stepping:
-        return Stepping(
-            units=table,
-            update=unit.frame,
-            counts=self.buffer.counts,
-            capacity=self.buffer.capacity,
-            copies=group_of(self.task.config),
-            clock=self._clock,
-            exploration=self._exploration,
-            beta=self._beta,
-            updates=self._updates,
-            pace=self._pace,
-        )
-
-    def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
-        buffer, config, bind = self.buffer, self.task.config, self.networks.bind
-        chosen = book, buffer.counts
-        find_costs = drawn_costs if self.task.reads_costs else no_costs
-        follows = narrow(buffer.rows), group_of(config), config.n_step, float(config.gamma), self.batch
-        return {
-            ENTER: bind(entering(selection.enter), *chosen),
-            DRAW: bind(drawing(selection.draw, find_costs), *chosen, buffer.rng, self._beta, *follows, self.drawn),
-            REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
-        }
 
     def _begin(self) -> None:
         """Let the first episodes begin; those of Gymnasium's do with the first step."""

@@ -22,7 +22,7 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import run_together
-from velocirl.learners.block.collector import BlockCollector
+from velocirl.learners.block.collector import BlockCollector, BlockRecorded
 from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
@@ -294,7 +294,7 @@ class BlockRollout:
         """Threads that share the update."""
         return self.task.config.threads
 
-    def _make_collector(self) -> BlockCollector:
+    def _make_collector(self) -> BlockRecorded:
         return BlockCollector(self.task, self.networks, self.task.config.threads)
 
     def _learnt_records(self) -> NDArray[Any]:
@@ -371,13 +371,13 @@ class BlockRollout:
 
     def _add_moments(self) -> None:
         """Let the normalisers take in what the rollout saw."""
-        rollout, task = self.collector.rollout, self.task
+        collector, task = self.collector, self.task
         if task.encoding.normalises:
-            sums = rollout.observation_sums.sum(0)
+            sums = collector.observation_sums.sum(0)
             self._reducer.sum(sums)
             task.observation_moments.add(sums[0], sums[1], self._batch)
         if self._scaling is not None and task.reward_moments is not None:
-            sums = rollout.reward_sums.sum(0)
+            sums = collector.reward_sums.sum(0)
             self._reducer.sum(sums)
             task.reward_moments.add(sums[:1], sums[1:], self._batch)
 

@@ -226,3 +226,11 @@ def fetch(row, stored, last, reward, discount, weight):
     for k in range(len(row.mask)):
         row.mask[k] = stored.mask[k]
         row.next_mask[k] = last.next_mask[k]
+
+
+def fetch_with_next(row, stored, last, reward, discount, weight):
+    """The same, and what was done after it."""
+    fetch(row, stored, last, reward, discount, weight)
+    for k in range(len(row.next_action)):
+        row.next_action[k] = last.next_action[k]
+    row.has_next = last.has_next

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from velocirl.engine.writing import write_whole
 from velocirl.runs.curves.characters import NOTHING, say_tick
 from velocirl.runs.metrics import DEVIATION, EVALUATION, RETURN, STEP, Row
-from velocirl.runs.state_file import write_whole
 
 if TYPE_CHECKING:
     from velocirl.runs.curves.comparing import Curve, Plot, Subject

@@ -1,0 +1,1 @@
+"""Algorithms that learn from recorded data alone, one file each."""

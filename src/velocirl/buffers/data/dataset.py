@@ -1,0 +1,247 @@
+"""A data set: episodes that somebody recorded, as columns in memory or mapped from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.data.columns import (
+    ACTIONS,
+    OBSERVATIONS,
+    DatasetError,
+    Nested,
+    check_structure,
+    check_values,
+    columns_of,
+    is_observed,
+)
+from velocirl.buffers.data.episodes import Episode, columns_from
+from velocirl.buffers.data.file import Stored, checksum_of, read_columns, write_columns
+from velocirl.buffers.data.info import DatasetInfo
+from velocirl.engine.action_parts import as_given
+
+Array = NDArray[Any]
+BLOCK = 65536  # transitions that are given together
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Steps one after the other, (rows, ...) each; of Dict and Tuple spaces, dicts and tuples of such arrays.
+
+    `next_observations` are those of the same episode, the last one's being its final observation. The next action of
+    the last step of an episode does not exist: where `has_next` is false, `next_actions` is the action itself.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: NDArray[np.float32]
+    costs: NDArray[np.float32]  # (rows, constraints)
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    next_observations: Any
+    next_actions: Any
+    has_next: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+class Dataset:
+    """Recorded episodes, as columns: `velocirl.Dataset.load("reactor-medium.vds")`.
+
+    Observations have one row more than there are steps in each episode, as in Minari's layout; episode k has the steps
+    `starts[k]:starts[k + 1]`, and its observations begin at `starts[k] + k`. Actions are in the units of the plant.
+    A discount is cut by termination, never by truncation, and no pair of steps crosses an episode.
+    """
+
+    def __init__(self, info: DatasetInfo, columns: Mapping[str, Array], *, path: Path | None = None) -> None:
+        """Columns by name, as `Dataset.columns` has them; refused where they do not fit what `info` says."""
+        self.info = info
+        self.columns = {name: np.asarray(column) for name, column in columns.items()}
+        self.path = path
+        check_structure(info, self.columns)
+
+    @classmethod
+    def from_episodes(cls, episodes: Iterable[Episode | Mapping[str, Any]], info: DatasetInfo) -> Dataset:
+        """The data set of some episodes; see `Episode`, or dicts of the same."""
+        found = cls(info, columns_from(episodes, info))
+        check_values(info, found.columns)
+        return found
+
+    @classmethod
+    def concatenate(cls, datasets: Sequence[Dataset], **changed: Any) -> Dataset:
+        """One data set after the other; `changed` fields of the info count for more than those of the first."""
+        if not datasets:
+            raise ValueError("there is no data set to concatenate")
+        first = datasets[0].info
+        for other in datasets[1:]:
+            for name in ("observation_space", "action_space", "constraints"):
+                if getattr(other.info, name) != getattr(first, name):
+                    was, now = getattr(first, name), getattr(other.info, name)
+                    raise ValueError(
+                        f"data sets of another {name.replace('_', ' ')} do not go together: {was} and {now}"
+                    )
+        columns = {name: np.concatenate([one.columns[name] for one in datasets]) for name in columns_of(first)}
+        ends = np.cumsum([0, *(len(one) for one in datasets)])
+        starts = [one.starts[:-1] + end for one, end in zip(datasets, ends, strict=False)]
+        columns["starts"] = np.concatenate([*starts, ends[-1:]]).astype(np.int64)
+        return cls(replace(first, **changed), columns)
+
+    @classmethod
+    def load(cls, path: str | Path, *, check: bool = True) -> Dataset:
+        """Map the data set of a file. All of it is checked first, a chunk at a time, whatever its size.
+
+        With `check=False` only its header is, which takes no time for a file that is known to be whole.
+        """
+        info, columns, checksum = read_columns(Path(path), check=check)
+        try:
+            found = cls(info, columns, path=Path(path))
+            if check:
+                check_values(info, columns)
+        except DatasetError as error:
+            raise DatasetError(f"{path}: {error}") from None
+        found.checksum = checksum
+        return found
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to one file, whole or not at all; any reader of safetensors opens it, too."""
+        self.validate()
+        write_columns(Path(path), self.info, self._stored())
+        return Path(path)
+
+    def validate(self) -> None:
+        """Refuse values that cannot be learnt from, in one sentence that says what and where."""
+        check_structure(self.info, self.columns)
+        check_values(self.info, self.columns)
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of all that it holds, the same as in its file."""
+        return checksum_of(self.info, self._stored())
+
+    def __len__(self) -> int:
+        """How many transitions there are."""
+        return len(self.rewards)
+
+    def __repr__(self) -> str:
+        of = f" of {self.info.environment}" if self.info.environment else ""
+        return f"Dataset({len(self):,} transitions in {self.episodes:,} episodes{of})"
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes there are."""
+        return len(self.starts) - 1
+
+    @property
+    def observations(self) -> Any:
+        """(transitions + episodes, ...); a dict or tuple of such arrays where the space is one."""
+        return self._given(OBSERVATIONS, self.columns)
+
+    @property
+    def actions(self) -> Any:
+        """(transitions, ...), in the units of the plant."""
+        return self._given(ACTIONS, self.columns)
+
+    @property
+    def rewards(self) -> NDArray[np.float32]:
+        """(transitions,)."""
+        return self.columns["rewards"]
+
+    @property
+    def costs(self) -> NDArray[np.float32]:
+        """(transitions, constraints)."""
+        return self.columns["costs"]
+
+    @property
+    def terminations(self) -> NDArray[np.bool_]:
+        """(transitions,): whether a step ended its episode, so that nothing follows."""
+        return self.columns["terminations"]
+
+    @property
+    def truncations(self) -> NDArray[np.bool_]:
+        """(transitions,): whether an episode was cut off after a step, though it would have gone on."""
+        return self.columns["truncations"]
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """(episodes + 1,): the first step of each episode, and the number of all steps."""
+        return self.columns["starts"]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """The steps of each episode."""
+        return np.diff(self.starts)
+
+    def returns(self) -> NDArray[np.float64]:
+        """The undiscounted return of each episode."""
+        return self._sums(self.rewards)
+
+    def episode_costs(self) -> NDArray[np.float64]:
+        """What each episode cost, (episodes, constraints)."""
+        return self._sums(self.costs)
+
+    def episode(self, number: int) -> Episode:
+        """One episode, as views of the columns."""
+        if not -self.episodes <= number < self.episodes:
+            raise IndexError(f"there is no episode {number}: the data set has {self.episodes}")
+        number %= self.episodes
+        first, stop = int(self.starts[number]), int(self.starts[number + 1])
+        seen = slice(first + number, stop + number + 1)
+        cut = {name: one[seen if is_observed(name) else slice(first, stop)] for name, one in self._rows()}
+        rest = {name: cut[name] for name in ("rewards", "costs", "terminations", "truncations")}
+        return Episode(self._given(OBSERVATIONS, cut), self._given(ACTIONS, cut), **rest)
+
+    def transitions(self, block: int = BLOCK) -> Iterator[Transitions]:
+        """All steps in their order, in blocks of rows that a learner can take: memory is needed for one block only."""
+        if block < 1:
+            raise ValueError(f"a block has at least one transition, got {block}")
+        steps = len(self)
+        for first in range(0, steps, block):
+            stop = min(first + block, steps)
+            yield self._block(first, stop)
+
+    def _block(self, first: int, stop: int) -> Transitions:
+        rows = np.arange(first, stop)
+        number = np.searchsorted(self.starts, rows, "right") - 1
+        has_next = rows + 1 < self.starts[number + 1]
+        seen, following = rows + number, np.where(has_next, rows + 1, rows)
+        # Rows that lie side by side are copied once, and taken apart by index there.
+        low = int(seen[0])
+        near = {
+            name: one[low : int(seen[-1]) + 2] if is_observed(name) else one[first : stop + 1]
+            for name, one in self._rows()
+        }
+        of = {name: one[seen - low if is_observed(name) else slice(stop - first)] for name, one in near.items()}
+        later = {
+            name: near[name][seen - low + 1 if is_observed(name) else following - first]
+            for name in near
+            if is_observed(name) or name.partition("/")[0] == ACTIONS
+        }
+        return Transitions(
+            self._given(OBSERVATIONS, of),
+            self._given(ACTIONS, of),
+            **{name: of[name] for name in ("rewards", "costs", "terminations", "truncations")},
+            next_observations=self._given(OBSERVATIONS, later),
+            next_actions=self._given(ACTIONS, later),
+            has_next=has_next,
+        )
+
+    def _rows(self) -> Iterator[tuple[str, Array]]:
+        return ((name, column) for name, column in self.columns.items() if name != "starts")
+
+    def _given(self, kind: str, columns: Mapping[str, Array]) -> Any:
+        space = self.info.observation_space if kind == OBSERVATIONS else self.info.action_space
+        return as_given(space, Nested(columns, kind))  # pyright: ignore[reportArgumentType]
+
+    def _sums(self, column: Array) -> Array:
+        if not self.episodes:
+            return np.zeros((0, *column.shape[1:]))
+        return np.add.reduceat(column, self.starts[:-1], axis=0, dtype=np.float64)
+
+    def _stored(self) -> dict[str, Stored]:
+        return {name: Stored.of(column) for name, column in self.columns.items()}

@@ -1,0 +1,174 @@
+"""Learning from the records of a memory on CPU threads: batches are drawn and learnt from in one compiled loop.
+
+Thread 0 draws the batches; the others wait until there is one to learn from.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import drawn_type, narrow
+from velocirl.buffers.replay import ReplayBuffer, Selection
+from velocirl.engine import random
+from velocirl.engine.compiler.columns import Indexed
+from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.learners.block.driver import FAULT, driver_translator
+from velocirl.learners.block.networks import BlockNetworks
+from velocirl.learners.block.program import BlockProgram, Rows
+from velocirl.learners.block.stepping import (
+    DRAW,
+    ENTER,
+    REVISE,
+    UNITS,
+    Stepping,
+    drawing,
+    drawn_costs,
+    entering,
+    fetch,
+    fetch_with_next,
+    learn_only,
+    no_costs,
+    revising,
+)  # fmt: skip
+from velocirl.learners.faults import check_update
+from velocirl.learners.pace import PACE, Pace, group_of
+from velocirl.learners.task import Task
+from velocirl.optim.optimisers import optimiser_from
+
+
+class Batch(NamedTuple):
+    """What is drawn for one update."""
+
+    places: NDArray[np.int64]  # (batch,) of the records
+    lasts: NDArray[np.int64]  # (batch,) of those whose next observation and mask count
+    rewards: NDArray[np.float32]  # (batch,) of up to n steps
+    discounts: NDArray[np.float32]  # (batch,) of what follows; 0 where nothing does
+    weights: NDArray[np.float32]  # (batch,) of the losses
+    errors: NDArray[np.float32]  # (batch,) what the update found
+
+
+class BlockMemory:
+    """Networks that learn from what is drawn from a buffer; who fills that is not said here."""
+
+    def __init__(self, task: Task, buffer: ReplayBuffer) -> None:
+        config = task.config
+        self.task, self.phases, self.buffer = task, task.phases, buffer
+        batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
+        self._streams = random.streams(task.seeds.learner + 1, batch)  # a stream for each row of a batch
+        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), config.threads)
+        places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
+        self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
+        self.drawn = np.zeros(batch, drawn_type(task.action, task.fields))
+        self._updates, self._pace = np.zeros(1, np.int64), np.zeros(1, PACE)
+        self._clock, self._exploration, self._beta = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
+        rows = self._rows()
+        self.program = BlockProgram(task.program, self.networks, lambda thread: rows, config.threads)  # noqa: ARG005 - all alike
+        for job in self.program.jobs:
+            job["batch"], job["begins"], job["weight"] = batch, 1, batch
+
+    def update(self, pace: Pace, count: int, first: int = 0) -> None:
+        """So many updates from what is remembered, at which the run has taken `first` steps, and no step."""
+        self.begin(pace)
+        self.program.run(self._learning_drivers, first, count)
+
+    def begin(self, pace: Pace) -> None:
+        """At the beginning of an iteration."""
+        self._pace[0] = tuple(pace)
+        self.networks.learning[0] = pace.learning_rate, pace.max_grad_norm, pace.max_grad_value
+        self.program.begin()
+
+    def check(self, steps: int) -> None:
+        """Refuse parameters that are not finite, after so many steps."""
+        for parameters in self.networks.learnt:
+            check_update(bool(self.program.outcome[FAULT]), parameters, steps)
+
+    def settle(self) -> None:
+        """The agent's own arrays are those that this learner works on."""
+
+    def take(self) -> None:
+        """Lay the parameters out anew, after something else than an update changed them."""
+        self.networks.pack()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What decides the next updates beside the memory, as the arrays themselves."""
+        return {"learner.rng": self._streams, "learner.updates": self._updates, **self.networks.arrays()}
+
+    def load_arrays(self, own: dict[str, NDArray[Any]], state: Any) -> None:
+        """Go on from such arrays of a state."""
+        for name, array in own.items():
+            # The streams of rows may come from another device, which has others.
+            if name != "learner.rng" or state[name].shape == array.shape:
+                array[...] = state[name]
+
+    def _rows(self) -> Rows:
+        """The rows of a batch, and where networks find what they read."""
+        batch, rows = self.batch, self.buffer.rows
+        stored = narrow(rows)
+        columns = (
+            self.drawn,
+            Indexed(stored, batch.places),
+            Indexed(stored, batch.lasts),
+            batch.rewards,
+            batch.discounts,
+            batch.weights,
+        )
+        own = {
+            name: self.drawn[name] for name in self.drawn.dtype.names or () if self.drawn.dtype[name].base == np.float32
+        }
+        fields = {name: array if array.ndim > 1 else array[:, None] for name, array in own.items()}
+        wide = {
+            "observation": Indexed(rows["observation"], batch.places),
+            "next_observation": Indexed(rows["next_observation"], batch.lasts),
+        }
+        found = fetch_with_next if self.task.reads_next else fetch
+        return Rows(self.drawn, {**fields, **wide}, self._streams, (found, columns))
+
+    def _connect(self, units: dict[int, BoundUnit]) -> list[tuple[Any, Stepping]]:
+        """Bind the units of a batch beside those of a step; gives what each thread's driver is called with."""
+        selection, book = self.buffer.selection(self.task.config.effective_batch_size)
+        units |= self._batch_units(selection, book)
+        table = np.zeros(UNITS, np.int64)
+        for which, unit in units.items():
+            table[which] = unit.frame
+        self._held = units
+        crews = [self._stepping(table, unit) for unit in self.program.updates]
+        self._pairs = list(zip(self.program.crews, crews, strict=True))
+        return self._pairs
+
+    @cached_property
+    def _learning_drivers(self) -> list[BoundUnit]:
+        return [bind_driver(learn_only, *pair) for pair in self._pairs]
+
+    def _stepping(self, table: NDArray[np.int64], unit: BoundUnit) -> Stepping:
+        return Stepping(
+            units=table,
+            update=unit.frame,
+            counts=self.buffer.counts,
+            capacity=self.buffer.capacity,
+            copies=group_of(self.task.config),
+            clock=self._clock,
+            exploration=self._exploration,
+            beta=self._beta,
+            updates=self._updates,
+            pace=self._pace,
+        )
+
+    def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
+        buffer, config, bind = self.buffer, self.task.config, self.networks.bind
+        chosen = book, buffer.counts
+        find_costs = drawn_costs if self.task.reads_costs else no_costs
+        follows = narrow(buffer.rows), group_of(config), config.n_step, float(config.gamma), self.batch
+        return {
+            ENTER: bind(entering(selection.enter), *chosen),
+            DRAW: bind(drawing(selection.draw, find_costs), *chosen, buffer.rng, self._beta, *follows, self.drawn),
+            REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
+        }
+
+
+def bind_driver(driver: Any, *arguments: Any) -> BoundUnit:
+    """A compiled loop over units, with its arguments."""
+    return bind_unit(driver, arguments, driver_translator(), disjoint=False)
