@@ -102,7 +102,7 @@ def _read(arguments: Sequence[str]) -> Request:
 def _refuse(values: dict[str, Any], algorithm: type[Agent]) -> None:
     """Settings with which trainings cannot come and go."""
     if several_ranks(values, algorithm):
-        raise ValueError("tune trains in one process: leave out mpirun, torchrun and --runtime")
+        raise ValueError("tune trains in one process: leave out --runtime, mpirun and torchrun")
     if values.get("buffer_file") is not None:
         raise ValueError("tune trains many agents, which would all write to --buffer-file: leave it out")
 
