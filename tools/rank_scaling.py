@@ -4,8 +4,9 @@
     python tools/rank_scaling.py --ranks 2 --rounds 5
 
 One process of n threads, n ranks of mpirun and n ranks of torchrun (gloo) take turns, so that a machine whose speed
-changes is fair to all; the best of the rounds counts. The share of the reduction is the time that a rank spends in it,
-of the rank that spends least: the others also wait there for whoever is slower.
+changes is fair to all; the best of the rounds counts. "in sums" is the share of its time that the rank spends in
+reductions that spends least there: it waits there for whoever is slower, too. "sums alone" is what as many reductions
+of the same sizes take where all ranks come at the same time, one after the other.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from velocirl.engine.targets.threads import available_cores
 
 SETTINGS = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "device": "cpu", "seed": 0}
 ITERATIONS = 10  # of a measurement, after two to warm up
 MARK = "measured "
+REPEATS = 200
 
 
 def measure_rank(threads: int) -> None:
@@ -32,8 +37,8 @@ def measure_rank(threads: int) -> None:
     from velocirl.algorithms.online.ppo import PPO
 
     agent = PPO("CartPole-v1", **SETTINGS, threads=threads)
-    batch, spent = agent.config.batch, 0.0
-    company = agent.company
+    batch, spent, company = agent.config.batch, 0.0, agent.company
+    sizes: Counter[tuple[int, str]] = Counter()
     if company is not None:
         ranks: Any = company.ranks
         reduce = ranks.sum
@@ -43,13 +48,27 @@ def measure_rank(threads: int) -> None:
             began = time.perf_counter()
             reduce(array)
             spent += time.perf_counter() - began
+            sizes[array.size, array.dtype.str] += 1
 
         ranks.sum = timed
     agent.learn(2 * batch)
+    sizes.clear()
     spent, began = 0.0, time.perf_counter()
     agent.learn(ITERATIONS * batch)
     seconds = time.perf_counter() - began
-    print(MARK + json.dumps({"rate": ITERATIONS * batch / seconds, "reducing": spent / seconds}), flush=True)
+    alone = 0.0 if company is None else sum(count * sum_seconds(reduce, *size) for size, count in sizes.items())
+    found = {"rate": ITERATIONS * batch / seconds, "reducing": spent / seconds, "alone": alone / seconds}
+    print(MARK + json.dumps(found), flush=True)
+
+
+def sum_seconds(reduce: Any, size: int, kind: str) -> float:
+    """Seconds of a reduction; the quicker quarter of many, as others may use the machine."""
+    array, seconds = np.zeros(size, kind), []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        reduce(array)
+        seconds.append(time.perf_counter() - began)
+    return float(np.percentile(seconds, 25))
 
 
 def command(kind: str, ranks: int) -> list[str]:
@@ -67,8 +86,8 @@ def command(kind: str, ranks: int) -> list[str]:
     return [mpirun, *shared, "-n", str(ranks), sys.executable, *own]
 
 
-def measure(kind: str, ranks: int) -> tuple[float, float]:
-    """Steps per second of a job, and the share of its time that the reduction takes."""
+def measure(kind: str, ranks: int) -> tuple[float, ...]:
+    """Steps per second of a job, and the shares of its time that reductions take, with waiting and without."""
     settings = {}
     if os.geteuid() == 0:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -78,7 +97,7 @@ def measure(kind: str, ranks: int) -> tuple[float, float]:
     found = [json.loads(line.partition(MARK)[2]) for line in job.stdout.splitlines() if MARK in line]
     if job.returncode or not found:
         raise SystemExit(f"{kind}: {job.stderr}")
-    return min(one["rate"] for one in found), min(one["reducing"] for one in found)
+    return tuple(min(one[name] for one in found) for name in ("rate", "reducing", "alone"))
 
 
 def main() -> None:
@@ -93,17 +112,17 @@ def main() -> None:
         measure_rank(arguments.threads)
         return
     kinds = ("threads", "mpirun", "torchrun")
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    found: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
     for _ in range(arguments.rounds):
         for kind in kinds:
             found[kind].append(measure(kind, arguments.ranks))
     described = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())
     print(f"PPO on CartPole-v1, {described}; {arguments.ranks} threads or ranks, best of {arguments.rounds}\n")
-    print("| | steps/s | to threads | reduction |\n| --- | ---: | ---: | ---: |")
-    alone = max(rate for rate, _ in found["threads"])
+    print("| | steps/s | to threads | in sums | sums alone |\n| --- | ---: | ---: | ---: | ---: |")
+    threads = max(found["threads"])[0]
     for kind, measured in found.items():
-        rate, share = max(measured)[0], min(share for _, share in measured)
-        print(f"| {kind} | {rate / 1e6:.2f}M | {rate / alone:.2f} | {share:.1%} |")
+        rate, share, alone = max(measured)
+        print(f"| {kind} | {rate / 1e6:.2f}M | {rate / threads:.2f} | {share:.1%} | {alone:.1%} |")
 
 
 if __name__ == "__main__":

@@ -109,3 +109,24 @@ def test_processes_of_one_thread_learn_as_one_of_as_many_threads(size):
     assert sum(len(report.returns) for report in one_reports) > 0
     for name in ("policy.rng", "fleet.rng", "learner.rng"):
         np.testing.assert_array_equal(np.concatenate([state[name] for _, state, _, _ in ranks]), one_state[name])
+
+
+class Broken:
+    """The first of two processes, which loses the other after some sums."""
+
+    rank, size = 0, 2
+
+    def __init__(self, lasts):
+        self.left = lasts
+
+    def sum(self, array):
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("the other one is gone")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_a_reduction_raises_within_compiled_loops_is_raised_after_them(threads):
+    """All threads leave the update, although only the first one has heard of it."""
+    with pytest.raises(ConnectionError, match="the other one is gone"):
+        train(threads, Broken(20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -70,9 +71,12 @@ class TorchRanks:
 
     def assemble(self, seconds: float) -> None:
         """The first rank waits for each of the others, and the others for it."""
+        began = time.monotonic()
         try:
             distributed.monitored_barrier(self._group, timedelta(seconds=seconds), wait_all_ranks=True)
         except RuntimeError as error:
+            if time.monotonic() - began < seconds:
+                raise self._lost() from error
             raise LaunchError(
                 f"rank {self.rank} of {self.size} has waited {seconds:.0f} s for the others: all ranks have to train"
                 f" the same agent, in the same order ({' '.join(str(error).split())})"
@@ -86,7 +90,10 @@ class TorchRanks:
         try:
             yield
         except RuntimeError as error:
-            raise LostRankError(f"rank {self.rank} of {self.size} has lost another one, which ended") from error
+            raise self._lost() from error
+
+    def _lost(self) -> LostRankError:
+        return LostRankError(f"rank {self.rank} of {self.size} has lost another one, which ended")
 
 
 def _leave() -> None:
