@@ -39,6 +39,7 @@ def measure_rank(threads: int) -> None:
     agent = PPO("CartPole-v1", **SETTINGS, threads=threads)
     batch, spent, company = agent.config.batch, 0.0, agent.company
     sizes: Counter[tuple[int, str]] = Counter()
+    reduce: Any = None
     if company is not None:
         ranks: Any = company.ranks
         reduce = ranks.sum

@@ -70,13 +70,11 @@ heard = []
 agent = make_one().learn(STEPS, lambda agent: heard.append(agent.metrics["rollout/ep_rew_mean"]))
 once = hashlib.sha256(agent.parameters.tobytes()).hexdigest()
 half = make_one().learn(STEPS, lambda agent: agent.steps < STEPS // 2)
-if rank == 0:
-    agent.save(directory / "whole")
-    half.save(directory / "half")
+agent.save(directory / "whole")  # which the first rank does
+half.save(directory / "half")
 MPI.COMM_WORLD.Barrier()
 half = velocirl.load(directory / "half.safetensors").learn()
-if rank == 0:
-    half.save(directory / "resumed")
+half.save(directory / "resumed")
 free = make_one(seed=None).learn(200)  # one of the first rank's choice
 tell(once=once, heard=heard, steps=agent.steps, free=[free.seed, float(np.abs(free.parameters).sum())],
      resumed=hashlib.sha256(half.parameters.tobytes()).hexdigest())
@@ -137,6 +135,18 @@ def test_what_ranks_cannot_do_is_said_once_before_anything_starts(tmp_path):
     assert "DQN learns on one rank only where it learns from a memory" in said[0]
     assert "mpirun has started 2 processes: start one, or give runtime=" in said[0]
     assert not (tmp_path / "run").exists()
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_ranks_of_several_threads_learn_as_all_of_them(tmp_path):
+    """Two ranks of two threads, with 4 and 3 copies."""
+    text = (
+        f"agent = make('ppo', 'Pendulum-v1', threads=2, **{SETTINGS!r}).learn({STEPS})\nagent.save(directory / 'ranks')"
+    )
+    tell_of(2, tmp_path, f"{text}\ntell()")
+    one = PPO("Pendulum-v1", threads=4, **SETTINGS).learn(STEPS)
+    assert_alike(arrays_of(PPO.load(tmp_path / "ranks.safetensors")), arrays_of(one))
 
 
 DIFFERENT = """

@@ -387,9 +387,13 @@ class Agent(Changing, metaclass=Documented):
 
         Without its `memory`, where it has one, the file is small; an agent loaded from it begins with an empty one.
         Without what `training` needs it is smallest: what was learnt, and nothing of optimisers and copies.
+
+        Of several ranks that train an agent, the first one writes.
         """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".safetensors")
+        if self.ranks > 1 and self.follows:
+            return path
         state = self.state(live=True)
         arrays = state.arrays if memory else forget(state.arrays)
         if not training:
