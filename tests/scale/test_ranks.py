@@ -103,7 +103,7 @@ def test_ranks_of_mpi_learn_as_threads_and_resume_exactly(tmp_path):
 
 
 @needs_mpi
-def test_a_signal_to_any_rank_saves_once_and_the_run_goes_on_as_if_nothing_had_been(tmp_path):
+def test_a_signal_to_any_rank_saves_once_and_the_run_goes_on(tmp_path):
     directory, total = tmp_path / "run", 128 * 4000
     job = start(2, *train(directory, "--total-steps", total, "--checkpoint-every", "12800", "--json"))
     pids = pids_of(job, 2)
