@@ -28,6 +28,7 @@ class Tables:
     network: str | dict[str, str] | None = None
     """A name, or a name for each part."""
     hidden: tuple[int, ...] | None = (4,)
+    norm: bool | None = None
 
 
 def parse(*arguments):
@@ -44,6 +45,8 @@ def parse(*arguments):
         (["E-v0", "--counts", "a=2k", "--network", "torch"], {"counts": {"a": 2000}, "network": "torch"}),
         (["E-v0", "--network", "mlp(64, act=relu)"], {"network": "mlp(64, act=relu)"}),
         (["E-v0", "--hidden", "8", "4"], {"hidden": [8, 4]}),
+        (["E-v0", "--norm"], {"norm": True}),
+        (["E-v0", "--no-norm"], {"norm": False}),
         (
             ["E-v0", "--given", "a=uniform(5,15)", "b=false", "c=8x8", "d=[1, 2.5]", "e=9.8", "f=1_000", "g=", "h=3"],
             {
@@ -198,5 +201,5 @@ def test_a_setting_that_no_group_names_is_one_of_learning():
     assert grouped(Tables) == {
         "environment": ["params"],
         "network": ["hidden", "network"],
-        "learning": ["given", "counts"],
+        "learning": ["given", "counts", "norm"],
     }

@@ -39,6 +39,7 @@ AGENTS = {
     "cnn": (DQN, "CatchPixels-v0", {"network": "cnn(4, 8) mlp(16)", "dueling": False}),
     "sac": (SAC, "Pendulum-v1", LAYERS),
     "td3": (TD3, "Pendulum-v1", {**LAYERS, "actor_every": 2}),
+    "layer norms": (SAC, "Pendulum-v1", {**LAYERS, "layer_norm": True}),
     "sac-lagrangian": (ALGORITHMS["sac-lagrangian"], OFTEN["Pendulum-v1"], {**LAYERS, "cost_limit": 1.0}),
     "discrete-sac": (ALGORITHMS["discrete-sac"], "CartPole-v1", LAYERS),
     "qr-dqn": (ALGORITHMS["qr-dqn"], "CartPole-v1", {**LAYERS, "quantiles": 5}),

@@ -28,6 +28,7 @@ CASES = {
     "stopped": (PPO, "CartPole-v1", {**ROLLOUT, "target_kl": 1e-3, "epochs": 8}, 96),
     "values": (DQN, "CartPole-v1", {**REPLAY, "n_step": 3, "priority": "proportional", "target_every": 3}, 64),
     "soft": (SAC, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "n_step": 2}, 64),
+    "layer norms": (SAC, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "critic_layer_norm": True}, 64),
     "twins": (TD3, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "noise_correlation": 0.5}, 64),
 }  # fmt: skip
 EXACT = ("rng", "steps", "updates")  # the ends of the names of arrays in which nothing is rounded

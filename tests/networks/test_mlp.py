@@ -68,9 +68,30 @@ def test_same_seed_same_parameters():
     assert np.count_nonzero(initial(SHARED, 3) == initial(SHARED, 4)) == 64 + 32 + 4  # the biases
 
 
+def test_layer_norms_change_no_weights():
+    """They draw nothing, so that a seed means the same weights; gains begin at 1 and shifts at 0."""
+    plain, normalised = (MLP.of([5, 7, 3, 2], "tanh", "orthogonal", layer_norm=norm) for norm in (False, True))
+    assert normalised.num_parameters == plain.num_parameters + 2 * (7 + 3)
+    pairs = zip(plain.layers(initial(plain, 1)), normalised.layers(initial(normalised, 1)), strict=True)
+    for one, other in pairs:
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])
+    assert plain.norms(initial(plain, 1)) == [None] * 3
+    first, second, last = normalised.norms(initial(normalised, 1))
+    assert last is None
+    for (gains, shifts), width in ((first, 7), (second, 3)):
+        np.testing.assert_array_equal(gains, np.ones(width))
+        np.testing.assert_array_equal(shifts, np.zeros(width))
+    counted = np.zeros(normalised.num_parameters, np.float32)
+    for part in (*normalised.layers(counted), *normalised.norms(counted)[:2]):
+        part[0][...] += 1
+        part[1][...] += 1
+    np.testing.assert_array_equal(counted, 1)  # each number has one place
+
+
 def test_places_do_not_overlap():
     """Everything that a block needs has room of its own, in every array of a workspace."""
-    for network in (SHARED, APART, MLP.of([1, 1, 1], "gelu")):
+    for network in (SHARED, APART, MLP.of([1, 1, 1], "gelu"), MLP.of([3, 9, 1], "gelu", layer_norm=True)):
         work, layers = network.workspace(), network.plan.layers
         rows = len(work.output)
         spans = {"values": [(0, rows * int(layers[0]["source_row"]))], "gradient": [], "packed": []}
@@ -80,6 +101,14 @@ def test_places_do_not_overlap():
             columns = int(layer["columns"])
             gradient, bias = int(layer["gradient"]), int(layer["bias_gradient"])
             spans["gradient"] += [(gradient, gradient + int(layer["inputs"]) * columns), (bias, bias + columns)]
+            if layer["normalised"]:
+                linear, inverse = int(layer["linear"]), int(layer["inverse_deviations"])
+                spans["values"] += [(linear, linear + size), (inverse, inverse + rows)]
+                for name in ("gain", "shift"):
+                    place = int(layer[f"{name}_gradient"])
+                    spans["gradient"].append((place, place + columns))
+                    place = int(layer[f"packed_{name}s"])
+                    spans["packed"].append((place, place + columns))
             packed = int(layer["packed"]), int(layer["packed_biases"]), int(layer["transposed"])
             panels = -(-columns // 16) * 16
             back = -(-int(layer["inputs"]) // 16) * 16

@@ -41,6 +41,9 @@ def reference(network, parameters, inputs):
         weights = parameters[int(layer["weights"]) :][: width * size].reshape(width, size)
         source = inputs if layer["first"] or width == 0 else last
         value = source[:, :width] @ weights + parameters[int(layer["biases"]) :][:size]
+        if layer["normalised"]:
+            gain, shift = (parameters[int(layer[name]) :][:size] for name in ("gains", "shifts"))
+            value = torch.nn.functional.layer_norm(value, (size,), gain, shift)
         if layer["hidden"]:
             last = value = TORCH[network.activation](value)
         for segment in network.plan.segments[network.plan.segments["layer"] == place]:
@@ -49,9 +52,9 @@ def reference(network, parameters, inputs):
     return torch.stack(columns, dim=1)
 
 
-def made(name, activation, seed=0):
+def made(name, activation, seed=0, layer_norm=False):
     inputs, chains = NETWORKS[name]
-    network = MLP(inputs, chains, activation)
+    network = MLP(inputs, chains, activation, layer_norm=layer_norm)
     generator = np.random.default_rng(seed)
     parameters = network.initial_parameters(generator)
     parameters += 0.1 * generator.standard_normal(parameters.shape).astype(np.float32)
@@ -96,6 +99,12 @@ def test_gradients_of_every_activation(activation):
 def test_gradients_of_every_structure(name):
     for activation in ("tanh", "gelu"):  # whose slope is found from the output, and from the input
         check(*made(name, activation), rows=100)
+
+
+@pytest.mark.parametrize("activation", slow_but({"gelu"}, ("relu", "gelu")))
+def test_gradients_through_layer_norms(activation):
+    for name in NETWORKS:
+        check(*made(name, activation, layer_norm=True), rows=100)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 95, 96, 97, 300])

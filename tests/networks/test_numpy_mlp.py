@@ -30,6 +30,9 @@ def outputs_by_torch(mlp, parameters, inputs):
         weights = parameters[int(layer["weights"]) :][: width * size].reshape(width, size)
         source = inputs if layer["first"] or width == 0 else last
         value = source[:, :width] @ weights + parameters[int(layer["biases"]) :][:size]
+        if layer["normalised"]:
+            gain, shift = (parameters[int(layer[name]) :][:size] for name in ("gains", "shifts"))
+            value = torch.nn.functional.layer_norm(value, (size,), gain, shift)
         if layer["hidden"]:
             last = value = activate(value)
         for one in mlp.plan.segments[mlp.plan.segments["layer"] == place]:
@@ -56,9 +59,10 @@ def near(found, expected, tolerance=2e-6):
 @pytest.mark.parametrize(
     ("name", "activation"), [*((name, "tanh") for name in NETWORKS), *(("apart", one) for one in ACTIVATIONS)]
 )
-def test_both_passes_are_those_of_autograd(name, activation):
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_both_passes_are_those_of_autograd(name, activation, layer_norm):
     generator = np.random.default_rng(0)
-    mlp = MLP(*NETWORKS[name], activation)
+    mlp = MLP(*NETWORKS[name], activation, layer_norm=layer_norm)
     network = begun(mlp, generator)
     inputs = generator.standard_normal((11, mlp.inputs)).astype(np.float32)
     weights = generator.standard_normal((11, mlp.outputs)).astype(np.float32)

@@ -16,6 +16,7 @@ NETWORKS = {
     "one of each": MLP.of([1, 1, 1]),
     "two chains": MLP(7, (Chain((20,), (Segment(0, 1),)), Chain((18, 33), (Segment(1, 1),)))),
     "free numbers": MLP(4, (Chain((17,), (Segment(0, 2), Segment(2, 2, free=0.5))),)),
+    "layer norms": MLP.of([3, 19, 5, 2], layer_norm=True),
 }
 
 
@@ -29,8 +30,11 @@ def panels(matrix):
 
 
 def expected(network, parameters, packed, *, both):
-    for layer, (weights, biases) in zip(network.plan.layers, network.layers(parameters), strict=True):
+    views = zip(network.plan.layers, network.layers(parameters), network.norms(parameters), strict=True)
+    for layer, (weights, biases), norm in views:
         parts = {"packed": weights, "packed_biases": biases[None]}
+        if norm is not None:
+            parts |= {"packed_gains": norm[0][None], "packed_shifts": norm[1][None]}
         if both:
             parts["transposed"] = weights.T
         for name, matrix in parts.items():

@@ -13,7 +13,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "num_envs", "data", "data_sha256", "scenario", "params", "preprocess", "skip", "stack", "workers", "check",
         "trust",
     ),
-    NETWORK: ("hidden", "activation", "network", "critic", "shared", "initialiser", "compile"),
+    NETWORK: (
+        "hidden", "activation", "layer_norm", "network", "critic", "critic_layer_norm", "shared", "initialiser",
+        "compile",
+    ),
     TABLE: ("storage", "dtype", "initial_value"),
     LEARNING: (
         "learning_rate", "learning_rate_schedule", "gamma", "horizon", "epochs", "minibatch_size", "clip",

@@ -187,7 +187,7 @@ def add_settings(
         what = what if what.endswith("...") else what.removesuffix(".")
         text = (what if default is None else f"{what} (default: {shown(default)})").replace("%", "%%")
         flag = _option(field.name)
-        if types[field.name] is bool:
+        if types[field.name] in (bool, bool | None):
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             group.add_argument(flag, help=text, **_accepts(types[field.name]))

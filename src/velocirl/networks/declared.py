@@ -36,19 +36,32 @@ class Network:
     """A network that learns: the fields that it reads side by side, and the groups of columns that it gives.
 
     `gives(agent)` are groups of columns. Each group has layers of its own, unless `together` names a setting that says
-    otherwise. `setting` names the one by which a torch network can be given in its place.
+    otherwise. `setting` names the one by which a torch network can be given in its place. `layer_norm` is whether its
+    hidden layers are normalised where no setting says so; None: no, or as the setting of the network that acts says.
     """
 
     reads: tuple[str, ...]
     gives: Callable[[Any], Groups]
     together: str | None = None
     setting: str = "network"
+    layer_norm: bool | None = None
 
     def __init__(
-        self, *reads: str, gives: Callable[[Any], Groups], together: str | None = None, setting: str = "network"
+        self,
+        *reads: str,
+        gives: Callable[[Any], Groups],
+        together: str | None = None,
+        setting: str = "network",
+        layer_norm: bool | None = None,
     ) -> None:
-        for name, value in (("reads", reads), ("gives", gives), ("together", together), ("setting", setting)):
+        given = {"gives": gives, "together": together, "setting": setting, "layer_norm": layer_norm}
+        for name, value in {"reads": reads, **given}.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def norm_setting(self) -> str:
+        """The setting that says whether its hidden layers are normalised."""
+        return "layer_norm" if self.setting == "network" else f"{self.setting}_layer_norm"
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,14 @@ def trained(networks: Mapping[str, Declared]) -> dict[str, Network]:
 
 
 def native_network(
-    inputs: int, groups: Groups, hidden: tuple[int, ...], activation: str, initialiser: str, *, together: bool
+    inputs: int,
+    groups: Groups,
+    hidden: tuple[int, ...],
+    activation: str,
+    initialiser: str,
+    *,
+    together: bool,
+    layer_norm: bool,
 ) -> MLP:
     """A multilayer perceptron that gives these groups of columns one after the other."""
     column, dealt = 0, []
@@ -90,4 +110,4 @@ def native_network(
         dealt.append(tuple(segments))
     if together:
         dealt = [tuple(segment for segments in dealt for segment in segments)]
-    return MLP(inputs, tuple(Chain(hidden, segments) for segments in dealt), activation, initialiser)
+    return MLP(inputs, tuple(Chain(hidden, segments) for segments in dealt), activation, initialiser, layer_norm)

@@ -34,10 +34,15 @@ LAYER = np.dtype(
             "packed", "packed_biases", "transposed",  # places in the packed copy: panels of W, bias, panels of W^T
             "source", "source_row",  # place and row length of what it reads, in the values
             "place", "before", "row",  # of its outputs, and of what they were before the activation
+            "linear",  # where its product is written: `before`, or what a layer norm makes of it before that
             "source_delta", "delta",  # the same for gradients, in the deltas
             "gradient", "bias_gradient",  # places in the gradient as computed, (inputs, columns)
             "hidden",  # 1 if activated
             "first",  # 1 if it reads the network's input
+            "normalised",  # 1 if it has a layer norm, and only then what follows
+            "gains", "shifts",  # places in the flat vectors
+            "packed_gains", "packed_shifts", "gain_gradient", "shift_gradient",  # as those of the biases
+            "inverse_deviations",  # of each row, in the values
         )
     ]
 )  # fmt: skip
@@ -83,12 +88,17 @@ class Chain:
 
 @dataclass(frozen=True)
 class MLP:
-    """A multilayer perceptron of any depth and width."""
+    """A multilayer perceptron of any depth and width.
+
+    With `layer_norm`, the numbers of each hidden layer get mean 0 and variance 1 within their row before they are
+    activated, and then a learnt gain and shift: torch.nn.LayerNorm between product and activation.
+    """
 
     inputs: int
     chains: tuple[Chain, ...]
     activation: str = "tanh"
     initialiser: str = "orthogonal"
+    layer_norm: bool = False
     plan: Plan = field(init=False, repr=False, compare=False)
     outputs: int = field(init=False)
     num_parameters: int = field(init=False)
@@ -103,15 +113,17 @@ class MLP:
         _lay_out(self)
 
     @staticmethod
-    def of(sizes: Sequence[int], activation: str = "relu", initialiser: str = "he_uniform") -> MLP:
+    def of(
+        sizes: Sequence[int], activation: str = "relu", initialiser: str = "he_uniform", *, layer_norm: bool = False
+    ) -> MLP:
         """A single chain: `MLP.of([64, 256, 256, 16])`."""
         if len(sizes) < 2:
             raise ValueError(f"sizes must have an input and an output, got {list(sizes)}")
         chain = Chain(tuple(sizes[1:-1]), (Segment(0, sizes[-1]),))
-        return MLP(sizes[0], (chain,), activation, initialiser)
+        return MLP(sizes[0], (chain,), activation, initialiser, layer_norm)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """A new vector of parameters: weights by the initialiser, biases zero, free segments at their values."""
+        """A new vector: weights by the initialiser, biases and shifts zero, gains one, free segments at their value."""
         claim(4 * self.num_parameters, f"a network of {self.num_parameters:,} parameters")
         parameters = np.zeros(self.num_parameters, np.float32)
         initialise = initialiser_from(self.initialiser)
@@ -131,11 +143,26 @@ class MLP:
                 else:
                     weights[:, columns] = initialise(generator, inputs, segment.size, segment.gain)
                 offset += segment.size
+        for norm in self.norms(parameters):
+            if norm is not None:
+                norm[0][:] = 1.0
         return parameters
 
     def layers(self, parameters: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """Views of the flat vector, in order: weights (inputs, outputs) and biases (outputs,) of each layer."""
         return [self._views(parameters, layer) for layer in self.plan.layers]
+
+    def norms(self, parameters: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]] | None]:
+        """Views of the flat vector: gains and shifts (outputs,) of each layer's norm; None where it has none."""
+        return [
+            (
+                parameters[layer["gains"] : layer["gains"] + layer["outputs"]],
+                parameters[layer["shifts"] : layer["shifts"] + layer["outputs"]],
+            )
+            if layer["normalised"]
+            else None
+            for layer in self.plan.layers
+        ]
 
     def workspace(self) -> Workspace:
         """Arrays for one thread."""
@@ -193,15 +220,22 @@ def _lay_out(network: MLP) -> None:
         before = values.take(ROWS * row) if hidden and keeps_input else place
         weights, biases = flat, flat + inputs * outputs
         flat = biases + outputs
+        normalised = hidden and network.layer_norm
+        gains, shifts = (flat, flat + outputs) if normalised else (0, 0)
+        flat += 2 * outputs if normalised else 0
         panels = -(-columns // PANEL) * PANEL
         back_panels = -(-padded(inputs) // PANEL) * PANEL
         layers.append(
             (
                 inputs, outputs, columns, weights, biases,
                 packed.take(inputs * panels), packed.take(panels), packed.take(outputs * back_panels),
-                source[0], source[1], place, before, row, source[2], delta,
+                source[0], source[1], place, before, row, values.take(ROWS * row) if normalised else before,
+                source[2], delta,
                 gradient.take(inputs * columns), gradient.take(columns),
                 int(hidden), int(source[2] == input_delta and inputs > 0),
+                int(normalised), gains, shifts,
+                *(room.take(panels) if normalised else 0 for room in (packed, packed, gradient, gradient)),
+                values.take(ROWS) if normalised else 0,
             )
         )  # fmt: skip
         return place, row, delta

@@ -35,7 +35,7 @@ class NativeNetwork:
         self.network = network
         self.parameters = parameters
         self._work = network.workspace()
-        self._passes = passes(activation_from(network.activation))
+        self._passes = passes(activation_from(network.activation), network.layer_norm)
         self._translator = learning_translator("network")
         add_passes(self._translator, self._passes)
         self.refresh()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.networks.activations import activation_from
+from velocirl.networks.layer_norm import EPSILON
 from velocirl.networks.mlp import MLP
 
 
@@ -51,20 +52,26 @@ class NumpyMLP:
     def forward(self, inputs: NDArray[np.float32], state: Any = None) -> tuple[NDArray[np.float32], None]:  # noqa: ARG002
         """The outputs (rows, outputs) for inputs (rows, inputs); there is no state."""
         output = np.zeros((len(inputs), self.outputs), np.float32)
-        befores, values, last = [], [], inputs
+        befores, values, normals, last = [], [], [], inputs
+        norms = self.mlp.norms(self.parameters)
         for place, (layer, (weights, biases)) in enumerate(self._layers()):
             source = inputs if layer["first"] else last
             alone = not layer["inputs"]  # parameters that hang on nothing: a policy's free deviations
             before = np.broadcast_to(biases, (len(inputs), len(biases))) if alone else source @ weights + biases
+            norm, normal = norms[place], None
+            if norm is not None:
+                normal = _normalised(before)
+                before = normal[0] * norm[0] + norm[1]
             value = self._value(before).astype(np.float32) if layer["hidden"] else before
             befores.append(before)
             values.append(value)
+            normals.append(normal)
             if layer["hidden"]:
                 last = value
             for one in self._segments(place):
                 output[:, one["column"] : one["column"] + one["size"]] = value[:, one["offset"] :][:, : one["size"]]
         if self._slot is not None:
-            self._kept[self._slot] = {"inputs": inputs.copy(), "before": befores, "values": values}
+            self._kept[self._slot] = {"inputs": inputs.copy(), "before": befores, "values": values, "normals": normals}
         return output, None
 
     def backward(self, output_gradient: NDArray[np.float32], accumulate: bool = False, slot: str = "") -> None:
@@ -87,7 +94,8 @@ class NumpyMLP:
         kept = self._kept[slot]
         inputs, values = kept["inputs"], kept["values"]
         layers = list(self._layers())
-        gradients = self.mlp.layers(self.gradient)
+        gradients, norms = self.mlp.layers(self.gradient), self.mlp.norms(self.gradient)
+        gains = [None if norm is None else norm[0] for norm in self.mlp.norms(self.parameters)]
         deltas = [np.zeros_like(value) for value in values]
         made, source = np.zeros_like(inputs), self._sources()
         for place in reversed(range(len(layers))):
@@ -98,6 +106,11 @@ class NumpyMLP:
             if layer["hidden"]:
                 slopes = self._slope(kept["before"][place], values[place])
                 deltas[place] = (deltas[place] * slopes).astype(np.float32)
+            norm, normal = norms[place], kept["normals"][place]
+            if norm is not None:
+                norm[0][:] += (deltas[place] * normal[0]).sum(0)
+                norm[1][:] += deltas[place].sum(0)
+                deltas[place] = _through_norm(deltas[place] * gains[place], *normal)
             gradients[place][1][:] += deltas[place].sum(0)
             if layer["inputs"]:
                 read = inputs if source[place] is None else values[source[place]]
@@ -144,3 +157,18 @@ class NumpyMLP:
 
     def load_buffers(self, buffers: Mapping[str, NDArray[Any]]) -> None:
         """Nothing to load."""
+
+
+def _normalised(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Rows with mean 0 and variance 1 in each, and the inverses (rows, 1) of their deviations before that."""
+    centred = rows - rows.mean(1, keepdims=True)
+    inverse = 1 / np.sqrt((centred * centred).mean(1, keepdims=True) + np.float32(EPSILON))
+    return centred * inverse, inverse
+
+
+def _through_norm(
+    delta: NDArray[np.float32], normal: NDArray[np.float32], inverse: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The gradient of what was normalised, from that of the normalised rows."""
+    along = (delta * normal).mean(1, keepdims=True)
+    return (delta - delta.mean(1, keepdims=True) - normal * along) * inverse

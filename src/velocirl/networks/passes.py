@@ -11,13 +11,14 @@ import numpy as np
 
 from velocirl.engine.compiler.products import PANEL, multiply, padded
 from velocirl.networks.activations import Activation
+from velocirl.networks.layer_norm import descend_norm, normalise
 
 SQUARE = 16  # columns that are transposed together
 WIDTH = np.uint64(PANEL)  # an index that is never negative needs no test for it
 
 
 class Passes(NamedTuple):
-    """The functions of one network, composed for its activation."""
+    """The functions of one network, composed for its activation, with layer norms or without."""
 
     kernels: tuple[Callable[..., Any], ...]  # all of them, each after those that it calls
     pack: Callable[..., None]  # (plan, parameters, work): lay the parameters out for the products
@@ -73,6 +74,9 @@ def pack_part(plan, parameters, packed, thread, threads, both):
         panels = (layer.outputs + PANEL - 1) // PANEL
         first, stop = panels * thread // threads, panels * (thread + 1) // threads
         pack_panels(parameters, layer.biases, 1, layer.outputs, packed, layer.packed_biases, first, stop)
+        if layer.normalised:
+            pack_panels(parameters, layer.gains, 1, layer.outputs, packed, layer.packed_gains, first, stop)
+            pack_panels(parameters, layer.shifts, 1, layer.outputs, packed, layer.packed_shifts, first, stop)
         pack_panels(parameters, layer.weights, layer.inputs, layer.outputs, packed, layer.packed, first, stop)
         if both:
             panels = (layer.inputs + PANEL - 1) // PANEL
@@ -96,13 +100,21 @@ def add_columns(deltas, start, row, rows, columns, sums, place):
             total[j] += delta[j]
 
 
+def clear_row(sums, place, columns):
+    """Set a row of sums to zero."""
+    row = sums[place : place + columns]
+    for j in range(len(row)):
+        row[j] = 0.0
+
+
 def clear(plan, work):
     """Set the gradient to zero: that of the weights by a word, since the next pass writes all of it."""
     for number in range(len(plan.layers)):
         layer = plan.layers[number]
-        total = work.gradient[layer.bias_gradient : layer.bias_gradient + layer.columns]
-        for j in range(len(total)):
-            total[j] = 0.0
+        clear_row(work.gradient, layer.bias_gradient, layer.columns)
+        if layer.normalised:
+            clear_row(work.gradient, layer.gain_gradient, layer.columns)
+            clear_row(work.gradient, layer.shift_gradient, layer.columns)
     work.fresh[0] = 1
 
 
@@ -121,10 +133,14 @@ def unpack(plan, work, gradient):
                 taken[j] = given[j]
         for j in range(layer.outputs):
             gradient[layer.biases + j] = work.gradient[layer.bias_gradient + j]
+        if layer.normalised:
+            for j in range(layer.outputs):
+                gradient[layer.gains + j] = work.gradient[layer.gain_gradient + j]
+                gradient[layer.shifts + j] = work.gradient[layer.shift_gradient + j]
 
 
-def passes(activation: Activation) -> Passes:
-    """Compose the passes of a network with this activation."""
+def passes(activation: Activation, layer_norm: bool = False) -> Passes:
+    """Compose the passes of a network with this activation, and with layer norms or without."""
     value, slope = activation.value, activation.slope
 
     def activate(before, values, start, place, row, rows, columns):
@@ -135,7 +151,7 @@ def passes(activation: Activation) -> Passes:
                 y[j] = value(x[j])
 
     def descend(deltas, delta, before, values, start, place, row, rows, columns, sums, bias):
-        """Through the activation: multiply each delta by the slope, and add the rows up for the biases."""
+        """Through the activation: multiply each delta by the slope, and add the rows up for the biases or shifts."""
         total = sums[bias : bias + columns]
         for i in range(rows):
             x = before[start + i * row : start + i * row + columns]
@@ -153,9 +169,15 @@ def passes(activation: Activation) -> Passes:
                 values, layer.source, layer.source_row, 1,
                 work.packed, layer.packed, layer.inputs * PANEL, PANEL,
                 work.packed, layer.packed_biases, 0,
-                values, layer.before, layer.row, rows, layer.columns, layer.inputs,
+                values, layer.linear, layer.row, rows, layer.columns, layer.inputs,
             )  # fmt: skip
             if layer.hidden:
+                if layer_norm:
+                    normalise(
+                        values, layer.linear, values, layer.inverse_deviations,
+                        work.packed, layer.packed_gains, layer.packed_shifts,
+                        values, layer.before, layer.row, rows, layer.outputs, layer.columns,
+                    )  # fmt: skip
                 activate(values, values, layer.before, layer.place, layer.row, rows, layer.columns)
         for s in range(len(plan.segments)):
             segment = plan.segments[s]
@@ -181,8 +203,14 @@ def passes(activation: Activation) -> Passes:
             if layer.hidden:
                 descend(
                     deltas, layer.delta, values, values, layer.before, layer.place, layer.row, rows, layer.columns,
-                    sums, layer.bias_gradient,
+                    sums, layer.shift_gradient if layer_norm else layer.bias_gradient,
                 )  # fmt: skip
+                if layer_norm:
+                    descend_norm(
+                        deltas, layer.delta, values, layer.linear, values, layer.inverse_deviations,
+                        work.packed, layer.packed_gains, layer.row, rows, layer.outputs, layer.columns,
+                        sums, layer.gain_gradient, layer.bias_gradient,
+                    )  # fmt: skip
             else:
                 add_columns(deltas, layer.delta, layer.row, rows, layer.columns, sums, layer.bias_gradient)
             if weights_too:
@@ -208,5 +236,6 @@ def passes(activation: Activation) -> Passes:
             work.fresh[0] = 0
 
     packing = (pack_panels, pack_transposed, pack_part, pack)
-    kernels = (multiply, *packing, add_columns, clear, unpack, activate, descend, forward, backward)
+    norms = (normalise, descend_norm) if layer_norm else ()
+    kernels = (multiply, *packing, add_columns, clear, unpack, activate, descend, *norms, forward, backward)
     return Passes(kernels, pack, forward, backward, clear, unpack)

@@ -45,7 +45,7 @@ class Actor(Acting):
     """Chooses actions for one observation or a batch of them."""
 
     def __init__(self, network: MLP, parameters: NDArray[np.float32], *arguments: Any) -> None:
-        functions = passes(activation_from(network.activation))
+        functions = passes(activation_from(network.activation), network.layer_norm)
         self._translator, self._passes = learning_translator("policy"), learning_translator("network")
         add_passes(self._passes, functions)
         self._work = network.workspace()

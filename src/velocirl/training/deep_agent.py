@@ -110,6 +110,7 @@ class DeepAgent(Agent):
             described = ", ".join(f"{name}: {one}" for name, one in described.items())
         elif described is None:
             described = f"{'x'.join(map(str, config.hidden))} {config.activation}" if config.hidden else "linear"
+        described += self._norms_described()
         threads = f", {config.threads} threads" if config.device == "cpu" and (config.threads or 1) > 1 else ""
         return {
             "network": f"{described}, {self.num_parameters:,} parameters",
@@ -393,14 +394,22 @@ class DeepAgent(Agent):
                     f" {sum(one.size for group in groups for one in group)} values, to {self.name.upper()}"
                 )
         extra = sum(self.width_of(field) for field in network.reads[1:])
+        layer_norm, own_stages = self._layer_norm(network), described is not None
         if described is None and config.compile:  # torch's compiler needs a module
-            described = f"mlp({', '.join(map(str, config.hidden))})"
+            described = f"mlp({', '.join([*map(str, config.hidden), *['norm=layer'] * layer_norm])})"
         widths = config.hidden if described is None else layers_alone(described, self.encoding)
         widths = None if config.compile else widths
         together = network.together is not None and (described is not None or getattr(config, network.together))
         style = {"activation": config.activation, "initialiser": config.initialiser}
         if widths is not None:
-            return native_network(self.encoding.inputs + extra, groups, widths, together=together, **style)
+            return native_network(
+                self.encoding.inputs + extra, groups, widths, together=together, layer_norm=layer_norm, **style
+            )
+        if own_stages and getattr(config, network.norm_setting, None):
+            raise ValueError(
+                f"{network.norm_setting}=True is for layers that are described by hidden or as mlp(64, 64): in"
+                f" {network.setting}={described!r} say where, as in mlp(64, norm=layer) or by a torch.nn.LayerNorm"
+            )
         from velocirl.networks.torch import building as torch_building  # needs torch
 
         more = {"extra": extra, "compiled": config.compile}
@@ -421,6 +430,23 @@ class DeepAgent(Agent):
             spec, self.encoding, groups, name="the network", together=network.together is not None,
             generator=self._generator(name), **more, **style,
         )  # fmt: skip
+
+    def _layer_norm(self, network: Network) -> bool:
+        """Whether the hidden layers of a network are normalised: by its setting, its declaration, or as the actor's."""
+        wishes = getattr(self.config, network.norm_setting, None), network.layer_norm, self.config.layer_norm
+        return next((wish for wish in wishes if wish is not None), False)
+
+    def _norms_described(self) -> str:
+        """Which networks have layer norms that no description of their stages tells."""
+        networks = trained(self.networks)
+        named = [
+            name
+            for name, network in networks.items()
+            if self._layer_norm(network) and (isinstance(self.built[name], MLP) or self.config.network is None)
+        ]
+        if not named or not self.config.hidden:
+            return ""
+        return ", layer norm" if len(named) == len(networks) else f", layer norm in {', '.join(named)}"
 
     def _refuse_memory(self, reason: str) -> None:
         if not self.remembers:

@@ -167,6 +167,9 @@ class ActorCriticConfig(OffPolicyConfig):
     hidden: tuple[int, ...] = (256, 256)
     critic: str | dict[str, str] | None = None
     """Description of a torch network for each critic. Without it, the critics are built like the actor."""
+    critic_layer_norm: bool | None = None
+    """Normalise each hidden layer of the critics before its activation. As the algorithm has it if not given, or else
+    as layer_norm says."""
     actor_every: int = 1
     """Number of critic updates per actor update."""
 

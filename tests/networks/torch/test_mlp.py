@@ -228,14 +228,14 @@ def test_without_torch_the_error_says_what_to_install(run_script, tmp_path):
 import importlib, sys
 sys.modules["torch"] = None
 import velocirl
-for name in ("mlp", "network", "modules", "checks", "activations", "memory", "conversion"):
+for name in ("mlp", "network", "modules", "checks", "activations", "memory", "conversion", "layer_norm"):
     try:
         importlib.import_module(f"velocirl.networks.torch.{name}")
     except ImportError as error:
         print(error)
 """)
     lines = run_script(script).splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert all(line.endswith('needs torch: pip install "velocirl[torch]"') for line in lines)
 
 

@@ -301,12 +301,14 @@ def test_compiled_modules_give_the_same(spec):
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has no CUDA device")
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # autograd's thread, the first time
-@pytest.mark.parametrize("kind", ["mlp", "mlp bfloat16", "module", "module bfloat16", "recurrent"])
+@pytest.mark.parametrize(
+    "kind", ["mlp", "mlp bfloat16", "mlp norms", "mlp norms bfloat16", "module", "module bfloat16", "recurrent"]
+)
 def test_both_passes_can_be_captured_as_a_graph(kind):
     def make(device):
         dtype = torch.bfloat16 if kind.endswith("bfloat16") else None
         if kind.startswith("mlp"):
-            network = TorchMLP(MLP.of([6, 8, 4], "tanh"), device, dtype=dtype)
+            network = TorchMLP(MLP.of([6, 8, 4], "tanh", layer_norm="norms" in kind), device, dtype=dtype)
             network.parameters_from(network.mlp.initial_parameters(np.random.default_rng(0)))
             return network
         return made("mlp(8) lstm(4)" if kind == "recurrent" else "mlp(8)", device=device, autocast=dtype)

@@ -108,6 +108,9 @@ class SAC(OffPolicyAgent):
 
     name = "sac"
     Config = SACConfig
+    # Of four settings, tried for 30,000 steps by seeds from 1000 on: HalfCheetah came to 1604 (716 with the defaults),
+    # Hopper to 862 (331), Walker2d to 302 (328), means of two or three seeds.
+    untuned = {"learning_rate": 7e-4, "learning_starts": 100}
     networks = {
         "actor": Network("observation", gives=mean_and_deviation),
         "critics": Network("observation", "action", gives=two_values, setting="critic"),

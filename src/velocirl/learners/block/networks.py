@@ -136,7 +136,7 @@ class BlockNetworks:
 
     def functions(self, name: str) -> Passes:
         """The passes of a network."""
-        return self._passes[self.network(name).activation][0]
+        return self._passes[_kind(self.network(name))][0]
 
     def own_work(self, name: str, thread: int) -> Workspace:
         """A thread's room for one forward pass more; its gradients are those of the network."""
@@ -184,7 +184,7 @@ class BlockNetworks:
         self, function: Callable[..., Any], *arguments: Any, name: str | None = None, disjoint: bool = True
     ) -> BoundUnit:
         """A unit of the learner; one that goes through a network has its passes at hand."""
-        translator = self.translator if name is None else self._passes[self.network(name).activation][1]
+        translator = self.translator if name is None else self._passes[_kind(self.network(name))][1]
         return bind_unit(function, arguments, translator, disjoint=disjoint)
 
     def bind_call(self, call: Call, columns: Sequence[Any], fixed: Sequence[str] = ()) -> BoundUnit:
@@ -207,12 +207,12 @@ class BlockNetworks:
         return self.bind(pack_unit, plan, parameters, packed, thread, threads, int(both), name=name)
 
     @cached_property
-    def _passes(self) -> dict[str, tuple[Passes, Translator]]:
+    def _passes(self) -> dict[tuple[str, bool], tuple[Passes, Translator]]:
         found = {}
-        for activation in {self.network(name).activation for name in self.parameters}:
-            functions, translator = passes(activation_from(activation)), learning_translator("network")
+        for activation, layer_norm in {_kind(self.network(name)) for name in self.parameters}:
+            functions, translator = passes(activation_from(activation), layer_norm), learning_translator("network")
             add_passes(translator, functions)
-            found[activation] = functions, translator
+            found[activation, layer_norm] = functions, translator
         return found
 
     def _bind_optimiser(self, parameters: Any, gradients: Any, moments: Any, factors: Any) -> BoundUnit:
@@ -239,6 +239,11 @@ class BlockNetworks:
         for name, array in self.arrays().items():
             array[...] = state[name]
         self.pack()
+
+
+def _kind(network: MLP) -> tuple[str, bool]:
+    """What the passes of a network are composed for."""
+    return network.activation, network.layer_norm
 
 
 class PackedCopy:

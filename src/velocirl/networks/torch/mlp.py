@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch.activations import ACTIVATE, DESCEND
+from velocirl.networks.torch.layer_norm import LayerNorm
 from velocirl.networks.torch.network import FlatVectors
 
 try:
@@ -41,6 +42,7 @@ class _Layer:
     weight_gradient: Tensor  # (..., inputs, outputs)
     bias_gradient: Tensor  # (..., outputs)
     bias_share: Tensor  # (..., outputs) what is added to the gradient of the biases
+    norm: LayerNorm | None
     reached: bool = True  # whether an output depends on it
     columns: slice | None = None  # where its outputs stand in the output row, if they do so one after the other
 
@@ -63,6 +65,10 @@ class _Room:
         ]
         apart = [layer.hidden and keeps_input for layer in layers]
         self.before = [torch.empty_like(v) if two else v for v, two in zip(self.values, apart, strict=True)]
+        # What products are written into: `before`, or what a norm reads.
+        norms = {place: layer.norm for place, layer in enumerate(layers) if layer.norm is not None}
+        self.linear = [torch.empty_like(v) if place in norms else v for place, v in enumerate(self.before)]
+        self.moments = {place: norm.room(self.linear[place]) for place, norm in norms.items()}
         self.deltas = [self._columns(layer.outputs) for layer in layers]
         self.input_gradient: Tensor | None = None  # (..., rows, inputs), once somebody wants it
 
@@ -105,7 +111,7 @@ class TorchMLP(FlatVectors):
         self._ones = self._working.new_ones(0)
         self._first: dict[int, Any] = {}  # layers that have kernels of their own, by place
         self._last: dict[int, Any] = {}
-        if self.device.type == "cuda" and not self._casts:
+        if self.device.type == "cuda" and not self._casts and not mlp.layer_norm:
             self._find_edges()
         self._kept: dict[str, tuple[_Room, Tensor]] = {}  # what passes under learning() leave for backward
 
@@ -126,7 +132,9 @@ class TorchMLP(FlatVectors):
                 value.copy_(layer.biases)
             else:
                 source = inputs if layer.source == INPUT else room.values[layer.source]
-                multiply(layer.biases, source, layer.weights, out=before)
+                multiply(layer.biases, source, layer.weights, out=room.linear[place])
+            if layer.norm is not None:
+                layer.norm.forward(room.moments[place], before)
             if layer.hidden:
                 self._activate(before, value)
             elif layer.columns is None:
@@ -157,12 +165,16 @@ class TorchMLP(FlatVectors):
                 if not adds:
                     layer.weight_gradient.zero_()
                     layer.bias_gradient.zero_()
+                    if layer.norm is not None:
+                        layer.norm.clear()
                 continue
             if place in self._first:
                 self._descend_first(place, room, inputs, adds)
                 continue
             if layer.hidden and self._reader(place) not in self._last:
                 self._descend(delta, room.before[place], room.values[place])
+                if layer.norm is not None:
+                    delta = layer.norm.backward(delta, room.moments[place], adds)
             elif layer.columns is not None:
                 delta = output_gradient[..., layer.columns]
             elif not layer.hidden:
@@ -213,6 +225,8 @@ class TorchMLP(FlatVectors):
                 continue
             if layer.hidden:
                 self._descend(delta, room.before[place], room.values[place])
+                if layer.norm is not None:
+                    delta = layer.norm.input_gradient(delta, room.moments[place])
             elif layer.columns is not None:
                 delta = output_gradient[..., layer.columns]
             else:
@@ -246,6 +260,11 @@ class TorchMLP(FlatVectors):
             for entry in (
                 (f"layers.{place}.weights", (layer.inputs, layer.outputs)),
                 (f"layers.{place}.biases", (layer.outputs,)),
+                *(
+                    (f"layers.{place}.{name}", (layer.outputs,))
+                    for name in ("gains", "shifts")
+                    if layer.norm is not None
+                ),
             )
         ]
 
@@ -275,6 +294,7 @@ class TorchMLP(FlatVectors):
                     weight_gradient=self._working_gradient[..., weights].unflatten(-1, (inputs, outputs)),
                     bias_gradient=self._working_gradient[..., biases],
                     bias_share=torch.empty_like(layer_biases),
+                    norm=self._make_norm(entry),
                 )
             )
             if layers[-1].hidden:
@@ -283,6 +303,13 @@ class TorchMLP(FlatVectors):
             readers = [layer for layer in layers if layer.source == place]
             layers[place].reached = not layers[place].hidden or any(layer.reached for layer in readers)
         return layers
+
+    def _make_norm(self, entry: Any) -> LayerNorm | None:
+        if not entry["normalised"]:
+            return None
+        gains, shifts = (slice(int(entry[name]), int(entry[name] + entry["outputs"])) for name in ("gains", "shifts"))
+        vectors = self._working, self._working_gradient
+        return LayerNorm(*(vector[..., place] for vector in vectors for place in (gains, shifts)))
 
     def _add_up(self, delta: Tensor, into: Tensor) -> None:
         """Sum over the rows; as a product with ones, since torch's own sum of tall matrices is three times as slow."""

@@ -103,6 +103,9 @@ class DeepConfig:
     """Widths of the hidden layers."""
     activation: str = "relu"
     """Activation function: relu, leaky_relu, elu, gelu, silu, tanh, sigmoid or linear."""
+    layer_norm: bool | None = None
+    """Normalise each hidden layer before its activation, with a learnt gain and shift. As the algorithm has it if not
+    given, which is mostly without. In a description of a torch network write norm=layer."""
     initialiser: str = "orthogonal"
     """Initialisation of the weights: orthogonal, xavier_uniform, xavier_normal, he_uniform or he_normal."""
     params: dict[str, Any] | None = None
