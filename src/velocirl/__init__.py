@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from velocirl.buffers.data.dataset import Dataset
     from velocirl.buffers.data.episodes import Episode
     from velocirl.buffers.data.info import DatasetInfo
+    from velocirl.datasets.levels import create_dataset
+    from velocirl.datasets.record import record_dataset
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
@@ -43,6 +45,8 @@ _FOR_TRAINING = {
     "velocirl.buffers.data.dataset": ("Dataset",),
     "velocirl.buffers.data.episodes": ("Episode",),
     "velocirl.buffers.data.info": ("DatasetInfo",),
+    "velocirl.datasets.levels": ("create_dataset",),
+    "velocirl.datasets.record": ("record_dataset",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -87,6 +91,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "bool_",
     "check_env",
     "clear",
+    "create_dataset",
     "evaluate",
     "evaluate_safety",
     "float32",
@@ -104,6 +109,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "random",
     "read_metrics",
     "record",
+    "record_dataset",
     "record_video",
     "rollout",
     "uint8",

@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Discrete
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.spaces import Discrete, Space
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from velocirl.controllers.controller import Controller
@@ -27,14 +27,17 @@ class Random(Controller):
         """Draw from a space of its own: whoever seeds one changes what is drawn next."""
         self._space = copy.deepcopy(layout.action)
         self._space.seed(self._seed)
+        self._batches: dict[int, Space[Any]] = {}
 
     def act(self, observations: Any, state: Any, starts: NDArray[np.bool_], masks: Any) -> tuple[Any, None]:  # noqa: ARG002
         """An action for each copy."""
-        space = self._space
+        space, count = self._space, len(starts)
         if masks is None:
-            drawn = [space.sample() for _ in starts]
-        elif isinstance(space, Discrete):
-            drawn = [space.sample(mask=np.asarray(mask, np.int8)) for mask in masks]
-        else:
+            if count not in self._batches:  # thousands of copies are drawn for at once
+                self._batches[count] = batch_space(space, count)
+                self._batches[count].seed(self._seed)
+            return self._batches[count].sample(), None
+        if not isinstance(space, Discrete):
             raise ValueError(f"{self.layout.id}: Random knows masks of Discrete actions, not of {space}")
+        drawn = [space.sample(mask=np.asarray(mask, np.int8)) for mask in masks]
         return concatenate(space, drawn, create_empty_array(space, len(drawn))), None

@@ -51,8 +51,7 @@ class Stored(NamedTuple):
 
 def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored]) -> str:
     """Write a data set to a file, whole or not at all; gives its checksum."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
+    require_directory(path)
     header, digests = _Header(info, columns), _Digests()
     with written_whole(path) as file:
         file.write(header.text(NOTHING * header.chunks, NOTHING))  # as long as it will be
@@ -63,6 +62,12 @@ def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored]) 
         text, checksum = header.finished(digests.chunks())
         file.write(text)
     return checksum
+
+
+def require_directory(path: Path) -> None:
+    """Refuse a file where none can be, before anybody waits for what is to be in it."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
 
 
 def checksum_of(info: DatasetInfo, columns: Mapping[str, Stored]) -> str:

@@ -37,14 +37,18 @@ def space_document(space: Space[Any]) -> dict[str, Any]:
 
 def space_from(document: Any) -> Space[Any]:
     """The space that a document describes; ValueError where it is none that `space_document` writes."""
-    try:
-        space = _made(document)
-        same = space_document(space) == document
-    except (AssertionError, AttributeError, LookupError, OverflowError, TypeError) as error:
-        raise ValueError(f"it describes a space that is none: {str(document)[:80]}") from error
-    if not same:
+    space = space_of(document)
+    if space_document(space) != document:
         raise ValueError(f"it describes a space in words that velocirl does not use: {str(document)[:80]}")
     return space
+
+
+def space_of(document: Any) -> Space[Any]:
+    """The space that a document of another writer describes, who may have said the same in more words."""
+    try:
+        return _made(document)
+    except (AssertionError, AttributeError, LookupError, OverflowError, RecursionError, TypeError) as error:
+        raise ValueError(f"it describes a space that is none: {str(document)[:80]}") from error
 
 
 def _made(document: dict[str, Any]) -> Space[Any]:

@@ -1,0 +1,1 @@
+"""Making data sets and carrying them: recording, levels, other layouts, historians, figures."""

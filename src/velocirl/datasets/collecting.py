@@ -1,0 +1,118 @@
+"""Steps of many copies at once, put in order as whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.data.columns import ACTIONS, OBSERVATIONS, Column, column_name, is_observed
+from velocirl.buffers.data.info import DatasetInfo
+from velocirl.engine.action_parts import parts_of
+
+Array = NDArray[Any]
+COPY = "copy"  # the column of numbers of copies, which no data set has
+
+
+class Steps:
+    """What copies did, step by step, until it is handed on as episodes; those that are under way stay here."""
+
+    def __init__(self, info: DatasetInfo, wanted: Mapping[str, Column], copies: int, room: int) -> None:
+        """Room for so many steps of each copy."""
+        self._info, self._copies, self._room = info, copies, room
+        self._rows = {name: np.empty((room, copies, *one.shape), one.dtype) for name, one in wanted.items()}
+        self._ends = np.zeros((room, copies), np.bool_)
+        self._final: dict[str, list[Array]] = {name: [] for name in wanted if is_observed(name)}
+        self._count = 0
+        self._open = {name: np.empty((0, *one.shape), one.dtype) for name, one in wanted.items()}
+        self._open[COPY] = np.empty(0, np.int64)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is room for no other step."""
+        return self._count == self._room
+
+    @property
+    def longest(self) -> int:
+        """The steps of the longest episode that is under way, as of the last time that episodes were taken."""
+        return int(np.bincount(self._open[COPY]).max()) if len(self._open[COPY]) else 0
+
+    def add(self, observations: Any, actions: Any, numbers: Mapping[str, Array]) -> None:
+        """What copies saw and did, and the rewards, costs and ends that followed; call `final` where one ended."""
+        row = self._count
+        for kind, space, values in (
+            (OBSERVATIONS, self._info.observation_space, observations),
+            (ACTIONS, self._info.action_space, actions),
+        ):
+            for part in parts_of(space):
+                self._rows[column_name(kind, part)][row] = inside(values, part.path)
+        for name, values in numbers.items():
+            self._rows[name][row] = values
+        self._ends[row] = numbers["terminations"] | numbers["truncations"]
+        self._count += 1
+
+    def final(self, observations: Any) -> None:
+        """The last observations of the episodes that ended with the step that was added last."""
+        ended = np.flatnonzero(self._ends[self._count - 1])
+        for part in parts_of(self._info.observation_space):
+            found = self._final[column_name(OBSERVATIONS, part)]
+            if isinstance(observations, np.ndarray) and observations.dtype == object:
+                found.append(np.stack([np.asarray(inside(observations[copy], part.path)) for copy in ended]))
+            else:
+                found.append(np.asarray(inside(observations, part.path))[ended])
+
+    def cut(self, observations: Any) -> None:
+        """Cut off all episodes that are under way after the step that was added last, at what is seen now."""
+        row = self._count - 1
+        going = ~self._ends[row]
+        # Final observations come in the order of steps and copies, so those of this step are made anew.
+        for part in parts_of(self._info.observation_space):
+            name = column_name(OBSERVATIONS, part)
+            now = np.array(inside(observations, part.path))
+            if self._ends[row].any():
+                now[self._ends[row]] = self._final[name].pop()
+            self._final[name].append(now)
+        self._rows["truncations"][row] |= going
+        self._ends[row] = True
+
+    def take(self) -> dict[str, Array]:
+        """The episodes that are over, copy by copy, as the columns of a data set."""
+        count, copies = self._count, self._copies
+        rows = {name: one[:count].reshape(count * copies, *one.shape[2:]) for name, one in self._rows.items()}
+        rows[COPY] = np.tile(np.arange(copies), count)
+        rows = {name: np.concatenate([self._open[name], one]) for name, one in rows.items()}
+        order = np.argsort(rows[COPY], kind="stable")
+        rows = {name: one[order] for name, one in rows.items()}
+        ended = np.concatenate([np.zeros(len(self._open[COPY]), np.bool_), self._ends[:count].reshape(-1)])
+        final_place = (np.cumsum(ended) - 1)[order]
+        ended = ended[order]
+        # A run of steps ends with its episode, or with its copy: then the episode is under way.
+        stops = ended | np.append(np.diff(rows[COPY]) != 0, True)[: len(ended)]
+        run = np.cumsum(stops) - stops
+        over = ended[np.flatnonzero(stops)][run] if len(run) else np.zeros(0, np.bool_)
+        self._open = {name: one[~over] for name, one in rows.items()}
+        found = {name: one[over] for name, one in rows.items() if name != COPY}
+        ends = np.flatnonzero(ended[over])
+        steps, episodes = len(found["rewards"]), len(ends)
+        found["starts"] = np.concatenate([[0], ends + 1]).astype(np.int64)
+        places = np.arange(steps) + np.cumsum(ended[over]) - ended[over]
+        last = found["starts"][1:] + np.arange(episodes)
+        for name, finals in self._final.items():
+            column = np.empty((steps + episodes, *found[name].shape[1:]), found[name].dtype)
+            column[places] = found[name]
+            if episodes:
+                column[last] = np.concatenate(finals)[final_place[over][ends]]
+            found[name] = column
+            finals.clear()
+        self._count = 0
+        self._ends[:] = False
+        return found
+
+
+def inside(values: Any, path: tuple[Any, ...]) -> Any:
+    """A part of a value of a space."""
+    for key in path:
+        values = values[key]
+    return values

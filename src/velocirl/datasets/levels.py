@@ -1,0 +1,156 @@
+"""Data sets by level: of random actions, of the operator's controller, of agents on their way to an expert."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from velocirl.buffers.data.dataset import Dataset
+from velocirl.buffers.data.info import LEVELS
+from velocirl.controllers import Random
+from velocirl.datasets.record import Progress, info_of, record_parts
+from velocirl.datasets.references import mean_return, measure_references
+from velocirl.runs.callback import Callback
+from velocirl.training.agent import Agent, algorithm_from
+from velocirl.training.evaluation import Model
+from velocirl.training.source import Given, Source
+from velocirl.trajectories.policies import Policy, model_from, name_of
+
+SNAPSHOTS = 20  # of a training, at equal distances
+EPISODES = 20  # by which snapshots are judged
+MEDIUM = 50.0  # the score, from 0 of random actions to 100 of the expert, that a medium policy has reached
+ALGORITHMS = ("ppo", "sac", "td3", "dqn")  # the first that has a preset for the environment trains its expert
+TRAINING_STEPS = 1_000_000  # where a preset does not say
+
+
+class Snapshot:
+    """An agent as it was at a moment of its training; acts as it did then."""
+
+    def __init__(self, agent: Agent, stage: dict[str, Any]) -> None:
+        """Snapshots of one agent share a stage, on which one of them plays at a time."""
+        self._agent, self._stage, self._arrays = agent, stage, agent.policy_arrays()
+
+    def predict(self, observation: Any, **more: Any) -> tuple[Any, Any]:
+        """The actions of then."""
+        if self._stage.get("playing") is not self:
+            self._agent.load_policy_arrays(self._arrays)
+            self._stage["playing"] = self
+        return self._agent.predict(observation, **more)
+
+
+class KeepSnapshots(Callback):
+    """Keeps how an agent acted, from its beginning to its end, at equal distances."""
+
+    def __init__(self, total: int, count: int = SNAPSHOTS) -> None:
+        self.kept: list[Snapshot] = []
+        self._stage: dict[str, Any] = {}
+        self._times = list(np.linspace(0, total, count + 1).astype(int))
+
+    def start(self, agent: Agent) -> None:
+        """Keep it as it begins."""
+        self.step(agent)
+
+    def step(self, agent: Agent) -> bool | None:
+        """Keep it where it is time."""
+        if self._times and agent.steps >= self._times[0]:
+            self.kept.append(Snapshot(agent, self._stage))
+            self._times = [time for time in self._times if time > agent.steps]
+        return None
+
+
+def create_dataset(
+    level: str,
+    env: Given,
+    *,
+    steps: int,
+    path: str | Path | None = None,
+    seed: int = 0,
+    expert: Policy | None = None,
+    medium: Policy | None = None,
+    algorithm: str | None = None,
+    training_steps: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Dataset:
+    """A data set of a level, recorded in an environment of ours, with the reference returns of its expert.
+
+    - `random`: uniform actions; `operator`: the controller that comes with the environment;
+    - `expert`: the best snapshot of a training; `medium`: the first that reaches half its score;
+    - `mixed`: random, medium and expert in equal parts; `replay`: all 21 snapshots in equal parts, as an agent meets
+      them while it learns.
+
+    An `expert` and a `medium` policy may be given (agents, runs, files); otherwise `algorithm` is trained with its
+    preset, for `training_steps` or what the preset has. Other `options` are those of `record_dataset`.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
+    source = Source(env)
+    if source.native is None:
+        raise ValueError(f"levels are for environments of ours, and {source.id} steps in Python: use record_dataset")
+    if level == "operator" and source.native.controller is None:
+        raise ValueError(f"{source.id} comes with no controller, so there is no operator: choose another level")
+    given = {name: model_from(one, env) for name, one in (("expert", expert), ("medium", medium)) if one is not None}
+    device = options.get("device", "cpu")
+    references = measure_references(source, given.get("expert"), seed, device=device)
+    words = f"{level} level, of given policies"
+    parts: list[Model] = []
+    if level in ("random", "operator"):
+        parts = [Random(seed) if level == "random" else source.native.controller]
+        words = name_of(parts[0])
+    else:
+        needed = {"medium": ("medium", "expert"), "mixed": ("medium", "expert")}.get(level, ("expert",))
+        if level == "replay" or any(name not in given for name in needed):
+            trained = _trained(source, env, algorithm, training_steps, seed, references["random"])
+            given = {"medium": trained.medium, "expert": trained.expert, **given}
+            references.setdefault("expert", trained.expert_return)
+            words = f"{level} level of {trained.algorithm} in {trained.steps:,} steps"
+            parts = list(trained.snapshots)
+        if level != "replay":
+            parts = [Random(seed), given["medium"], given["expert"]] if level == "mixed" else [given[level]]
+    info = replace(info_of(source), level=level, seed=seed, policy=words, references=references)
+    shares = np.diff(np.linspace(0, steps, len(parts) + 1).astype(int)).tolist()
+    planned = [(part, share) for part, share in zip(parts, shares, strict=True) if share]
+    return record_parts(planned, source, info, path, seed, progress=progress, **options)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one training gives: how the agent acted at each moment, and which of them are the medium and the expert."""
+
+    algorithm: str
+    steps: int
+    snapshots: tuple[Snapshot, ...]
+    medium: Snapshot
+    expert: Snapshot
+    expert_return: float
+
+
+def _trained(
+    source: Source, env: Given, algorithm: str | None, training_steps: int | None, seed: int, random_return: float
+) -> Trained:
+    presets = {} if source.native is None else source.native.presets
+    name = algorithm or next((one for one in ALGORITHMS if one in presets), ALGORITHMS[0])
+    agent = algorithm_from(name)(env, seed=seed)
+    total = training_steps or presets.get(name, {}).get("total_steps", TRAINING_STEPS)
+    kept = KeepSnapshots(total)
+    agent.learn(total, kept)
+    returns = [mean_return(one, source, seed, EPISODES) for one in kept.kept]
+    best = int(np.argmax(returns))
+    if returns[best] <= random_return:
+        raise ValueError(
+            f"{name} returns {returns[best]:.6g} after {total:,} steps, and random actions {random_return:.6g}: train"
+            " longer, choose another algorithm, or give an expert"
+        )
+    medium = halfway(returns, random_return)
+    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best], returns[best])
+
+
+def halfway(returns: list[float], random_return: float) -> int:
+    """The first snapshot that has come half the way from random actions to the best, or nearest to that."""
+    best = max(returns)
+    scores = [100.0 * (one - random_return) / (best - random_return) for one in returns]
+    reached = [place for place, score in enumerate(scores) if MEDIUM <= score < 100.0]
+    return reached[0] if reached else int(np.argmin([abs(score - MEDIUM) for score in scores]))

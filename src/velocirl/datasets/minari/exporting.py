@@ -1,0 +1,112 @@
+"""Writing a data set in Minari's layout."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from velocirl.buffers.data.dataset import Dataset
+from velocirl.datasets.minari.layout import COST, COSTS, DATA, DESCRIPTION, FILE, OWN, VERSION, hdf5, space_text
+from velocirl.engine.writing import UNFINISHED, strict_json, sync_directory
+
+NAMED = re.compile(r"([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]+-v\d+")
+
+Progress = Callable[[int, int], None]
+
+
+def export_minari(
+    dataset: Dataset, path: str | Path, dataset_id: str | None = None, progress: Progress | None = None
+) -> Path:
+    """Write a data set as a directory that Minari reads: `minari.MinariDataset(path / "data")`.
+
+    `minari.load_dataset(dataset_id)` finds it at `~/.minari/datasets/DATASET_ID`. The id ends in a version, such as
+    reactor/medium-v0; without one it is made of the directory's name. Everything that a data set of ours says of itself
+    is kept, so that it comes back the same; costs are among the infos. All of it is written, or nothing.
+    """
+    path = Path(path)
+    name = dataset_id or (path.name if NAMED.fullmatch(path.name) else f"{path.name}-v0")
+    if not NAMED.fullmatch(name):
+        raise ValueError(f"Minari's ids are words with a version at the end, such as plant/medium-v0: got {name!r}")
+    if path.exists():
+        raise FileExistsError(f"{path} is there already: choose another path, or remove it first")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
+    hdf5()
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent))
+    try:
+        data = unfinished / DATA
+        data.mkdir()
+        _write_episodes(dataset, data / FILE, progress)
+        description = _description(dataset, name, (data / FILE).stat().st_size)
+        (data / DESCRIPTION).write_text(strict_json(description), encoding="utf-8")
+        unfinished.chmod(0o755)  # for others as Minari's own are; only what is unfinished is private
+        unfinished.rename(path)
+    except OSError as error:
+        reason = f"could not be written ({error.strerror or error}); nothing is left of it"
+        raise OSError(error.errno, reason, str(path)) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    sync_directory(path.parent)
+    return path
+
+
+def _write_episodes(dataset: Dataset, path: Path, progress: Progress | None) -> None:
+    with hdf5().File(path, "w") as file:
+        for number in range(dataset.episodes):
+            episode, group = dataset.episode(number), file.create_group(f"episode_{number}")
+            group.attrs["id"], group.attrs["total_steps"] = number, len(episode)
+            _put(group, "observations", episode.observations)
+            _put(group, "actions", episode.actions)
+            for name in ("rewards", "terminations", "truncations"):
+                group.create_dataset(name, data=getattr(episode, name))
+            if dataset.info.constraints:  # infos have a row for the beginning, too
+                costs = np.concatenate([np.zeros_like(episode.costs[:1]), episode.costs])
+                _put(group, "infos", {COSTS: costs, COST: costs.sum(axis=1)})
+            if progress is not None:
+                progress(number + 1, dataset.episodes)
+
+
+def _put(group: Any, name: str, values: Any) -> None:
+    if isinstance(values, dict | tuple):
+        inner = values.items() if isinstance(values, dict) else ((f"_index_{i}", one) for i, one in enumerate(values))
+        within = group.create_group(name)
+        for key, one in inner:
+            _put(within, key, one)
+    else:
+        group.create_dataset(name, data=values)
+
+
+def _description(dataset: Dataset, name: str, size: int) -> dict[str, Any]:
+    info = dataset.info
+    found: dict[str, Any] = {
+        "dataset_id": name,
+        "total_episodes": dataset.episodes,
+        "total_steps": len(dataset),
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "dataset_size": round(size / 1e6, 1),
+        "minari_version": VERSION,
+        "observation_space": space_text(info.observation_space),
+        "action_space": space_text(info.action_space),
+        "author": [],
+        "author_email": [],
+        OWN: strict_json(info.document()),
+    }
+    if info.policy:
+        found["algorithm_name"] = info.policy
+    for key, reference in (("ref_min_score", "random"), ("ref_max_score", "expert")):
+        if reference in info.references:
+            found[key] = float(info.references[reference])
+    for environment in (f"velocirl/{info.environment}", str(info.environment).removeprefix("gym:")):
+        with contextlib.suppress(gymnasium.error.Error):
+            found["env_spec"] = gymnasium.spec(environment).to_json()
+            break
+    return found

@@ -1,0 +1,205 @@
+"""Recording data sets from any policy, in as many copies at once as fill them with whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from velocirl import __version__
+from velocirl.buffers.data.columns import columns_of
+from velocirl.buffers.data.dataset import Dataset
+from velocirl.buffers.data.info import DatasetInfo
+from velocirl.buffers.data.writer import DatasetWriter, Growing, InMemory
+from velocirl.controllers import bound
+from velocirl.datasets.collecting import Steps
+from velocirl.datasets.noise import Noise
+from velocirl.datasets.references import measure_references
+from velocirl.training.evaluation import MOST_HOST_COPIES, Model
+from velocirl.training.source import Given, Source
+from velocirl.trajectories.policies import Policy, model_from, name_of
+from velocirl.trajectories.rollout import in_scenario, source_for
+
+MOST_COPIES = 1024
+EPISODES = 4  # of each copy at least, where an environment says how long they are: the last of each is cut off
+USUAL = 1000  # steps of each copy at least, where it does not
+ROUND_BYTES = 2**28  # of steps that are put in order together
+LONGEST = 2**17  # steps of an episode that has no end: then it is cut off, and the next goes on from there
+
+Progress = Callable[[int, int], None]
+
+
+def record_dataset(
+    policy: Policy,
+    env: Given | None = None,
+    *,
+    steps: int,
+    path: str | Path | None = None,
+    seed: int = 0,
+    level: str | None = None,
+    noise: float = 0.0,
+    deterministic: bool = False,
+    expert: Policy | None = None,
+    references: Mapping[str, float] | None = None,
+    scenario: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Dataset:
+    """Let a policy act for so many steps, and keep all of them: in a file, or in memory without a `path`.
+
+    A policy is an agent, a controller, the path of a run or of a model, or a function of one observation; agents draw
+    their actions unless they are to be `deterministic`. `noise` is added to actions: to numbers, Gaussian of that share
+    of half their range; choices are replaced with that probability. Returns of known policies are measured and kept,
+    so that scores follow (that of an `expert` where one is given), unless `references` has them.
+    The last episode of each copy is cut off where it is when the steps are done, and counts as truncated.
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    model = model_from(policy, env)
+    source = in_scenario(_source(model, env), scenario, params)
+    if references is None:
+        expert = model if level == "expert" else expert
+        judged = None if expert is None else model_from(expert, env)
+        references = measure_references(source, judged, seed, device=device)
+    info = replace(info_of(source), level=level, seed=seed, policy=name_of(policy), references=dict(references))
+    parts = [(model, steps)]
+    options = {"noise": noise, "deterministic": deterministic, "device": device, "progress": progress}
+    return record_parts(parts, source, info, path, seed, **options)
+
+
+def record_parts(
+    parts: Sequence[tuple[Model, int]],
+    source: Source,
+    info: DatasetInfo,
+    path: str | Path | None,
+    seed: int,
+    **options: Any,
+) -> Dataset:
+    """One data set of what several models did, one after the other, each for so many steps."""
+    seeds = np.random.SeedSequence(seed).generate_state(len(parts)).tolist() if len(parts) > 1 else [seed]
+    done, total, progress = 0, sum(steps for _, steps in parts), options.pop("progress", None)
+
+    def record_all(into: Growing) -> None:
+        nonlocal done
+        for (model, steps), own in zip(parts, seeds, strict=True):
+            before = done
+
+            def told(now: int, _: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + now, total)
+
+            _record(model, source, info, into, steps, own, progress=told, **options)
+            done += steps
+
+    if path is None:
+        growing = InMemory(info)
+        record_all(growing)
+        return growing.finish()
+    with DatasetWriter(path, info) as writer:
+        record_all(writer)
+    return Dataset.load(path)
+
+
+def info_of(source: Source) -> DatasetInfo:
+    """What there is to say of data from an environment."""
+    native = source.native
+    if native is None:
+        return DatasetInfo(source.observation_space, source.action_space, environment=source.id, version=__version__)
+    return DatasetInfo(
+        source.observation_space,
+        source.action_space,
+        environment=native.id,
+        params=source.params,
+        signals={} if native.stack > 1 else native.signals,
+        actuators=native.actuators,
+        constraints=tuple(one.name for one in native.constraints),
+        version=__version__,
+    )
+
+
+def copies_for(steps: int, limit: int | None, most: int) -> int:
+    """How many copies record so many steps: as many as leave each some episodes, all whole ones where that goes."""
+    most = max(min(most, steps // (USUAL if limit is None else EPISODES * limit)), 1)
+    tried = range(most, most // 4, -1)
+    for unit in (limit or 1, 1):  # whole episodes of the longest kind, or else as many steps for each
+        if whole := [copies for copies in tried if steps % (copies * unit) == 0]:
+            return whole[0]
+    return most
+
+
+def _source(model: Model, env: Given | None) -> Source:
+    if isinstance(env, VectorEnv):
+        raise ValueError("give what copies can be made of, such as an id: a data set is recorded in copies of its own")
+    return source_for(model, env)
+
+
+def _record(
+    model: Model,
+    source: Source,
+    info: DatasetInfo,
+    into: Growing,
+    steps: int,
+    seed: int,
+    *,
+    noise: float = 0.0,
+    deterministic: bool = False,
+    device: str = "cpu",
+    progress: Progress,
+) -> None:
+    native = source.native
+    limit = None if native is None else native.max_steps
+    copies = copies_for(steps, limit, MOST_HOST_COPIES if native is None else MOST_COPIES)
+    wanted, disturb = columns_of(info), Noise(info.action_space, noise, seed)
+    row_bytes = sum(one.dtype.itemsize * prod(one.shape) for one in wanted.values())
+    room = max(min(ROUND_BYTES // (row_bytes * copies), -(-steps // copies)), 1)
+    # The steps that do not divide are taken by one copy alone, in the end.
+    for count, each in ((copies, steps // copies), (1, steps % copies)):
+        done = steps // copies * copies if count != copies else 0
+        if each == 0:
+            continue
+        with closing(source.make_evaluation(count, seed if count == copies else seed + 1, device)) as envs:
+            acting = _Acting(bound(model, envs), envs, disturb, deterministic)
+            collected = Steps(info, wanted, count, room)
+            for step in range(1, each + 1):
+                acting.step(collected)
+                last = step == each
+                if last or (collected.full and collected.longest >= LONGEST):
+                    collected.cut(acting.observations)
+                if last or collected.full:
+                    into.add(collected.take())
+                progress(done + step * count, steps)
+
+
+class _Acting:
+    """A model that acts in copies, one step after the other."""
+
+    def __init__(self, model: Model, envs: VectorEnv, disturb: Noise, deterministic: bool) -> None:
+        self._model, self._envs, self._disturb, self._deterministic = model, envs, disturb, deterministic
+        self.observations, self._infos = envs.reset()
+        self._starts, self._state = np.ones(envs.num_envs, np.bool_), None
+
+    def step(self, collected: Steps) -> None:
+        # Only what there is, since the models of other libraries do not know all of these.
+        more = {} if self._state is None else {"state": self._state, "episode_start": self._starts}
+        if "action_mask" in self._infos:
+            more["action_masks"] = self._infos["action_mask"]
+        actions, self._state = self._model.predict(self.observations, deterministic=self._deterministic, **more)
+        actions = self._disturb(actions)
+        before = self.observations
+        self.observations, rewards, terminated, truncated, self._infos = self._envs.step(actions)
+        numbers = {"rewards": rewards, "terminations": terminated, "truncations": truncated}
+        if "costs" in self._infos:
+            numbers["costs"] = self._infos["costs"]
+        else:
+            numbers["costs"] = np.zeros((len(rewards), 0), np.float32)
+        collected.add(before, actions, numbers)
+        self._starts = terminated | truncated
+        if self._starts.any():
+            collected.final(self._infos["final_obs"])
