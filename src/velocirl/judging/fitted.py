@@ -18,7 +18,7 @@ from velocirl.judging.value import FittedValue
 from velocirl.runs.seeds import student_t
 from velocirl.trajectories.policies import Policy, name_of
 
-FITS, UPDATES = 5, 10_000
+FITS, UPDATES = 5, 15_000
 Progress = Callable[[int, int], Any]
 
 
@@ -140,12 +140,13 @@ class Fit:
                 progress(fit, fits)
             generator = np.random.default_rng([seed, fit])
             chosen = np.arange(count) if fits == 1 else generator.integers(0, count, count)
-            found.append(self._value(process, chosen, int(generator.integers(2**31))))
+            found.append(self._value(process, chosen, generator))
         return np.array(found)
 
-    def _value(self, process: Process, chosen: Places, seed: int) -> float:
-        settings = {"gamma": self.gamma, "seed": seed, **self._settings}
-        agent = FittedValue(data=process.sample(self.stretches.rows(chosen)), **settings)
+    def _value(self, process: Process, chosen: Places, generator: np.random.Generator) -> float:
+        (lowest, highest), seed = process.limits, int(generator.integers(2**31))
+        data = process.sample(self.stretches.rows(chosen), generator)
+        agent = FittedValue(data=data, **{"seed": seed, "lowest": lowest, "highest": highest, **self._settings})
         agent.learn(self._updates, progress=False)
         outputs, _ = agent.predict(process.beginnings[chosen], deterministic=True)
-        return float(process.value(outputs).mean())
+        return float(process.value(outputs[:, 0]).mean())

@@ -4,10 +4,16 @@ With the policy's action at the next state known, the value of a policy is learn
 
     x = (observation, recorded action, steps left)  ->  x' = (next observation, the policy's action there, one less)
 
-and rewards. It ends after so many steps as an episode has, so that what is learnt is the return of an episode, without
-a discount. Rewards are told as differences from their mean r, in units of a scale: with b(h) = r (1 + gamma + ... +
-gamma^(h-1)), value = b(h) + scale f(x), and f is what a network learns. That changes nothing of the answer; it begins at
-what the data has on average, and numbers stay small.
+and rewards. It ends when no step is left, so that what is learnt is the return of an episode, without a discount. The
+plant does not know how many steps we count: each transition has any number of them, drawn anew for each fit.
+
+What a network says of a point is the mean reward of the steps that are left, in deviations of the rewards in the data
+from their mean: with n = 1 + gamma + ... + gamma^(left - 1),
+
+    f(x) = r / n + (1 - 1 / n) f(x'),   value(x) = n (mean + deviation f(x))
+
+which is the equation of values, divided by n. So numbers are small, begin at what is usual in the data, and have limits:
+no mean is beyond the lowest and the highest reward. After a termination rewards are 0.
 """
 
 from __future__ import annotations
@@ -77,75 +83,94 @@ class Stretches:
 
 @dataclass(frozen=True)
 class Process:
-    """All transitions as points and what follows, of one policy."""
+    """All transitions as points and what follows, of one policy; the steps left are still to be drawn."""
 
     points: Numbers  # (transitions, numbers)
     following: Numbers  # (transitions, numbers)
-    rewards: Numbers  # (transitions,) as differences, in units of the scale
-    ends: NDArray[np.bool_]  # (transitions,) whether nothing follows
-    beginnings: Numbers  # (stretches, numbers): the policy's first point of each
+    rewards: NDArray[np.float64]  # (transitions,) in deviations from the mean
+    nothing: float  # a reward of 0 in these units
+    terminations: NDArray[np.bool_]  # (transitions,)
     known: NDArray[np.bool_]  # (transitions,) whether what follows is known
-    baseline: float  # the value of an average step, times all steps of the horizon
-    scale: float
+    beginnings: Numbers  # (stretches, numbers): the policy's first point of each, with all steps left
+    horizon: int
+    gamma: float
+    mean: float
+    deviation: float
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Between what any mean of rewards must lie."""
+        ends = [self.nothing] if self.terminations.any() else []
+        return min([float(self.rewards.min()), *ends]), max([float(self.rewards.max()), *ends])
+
+    def worth(self, steps: Places) -> NDArray[np.float64]:
+        """n: how many rewards so many steps count for."""
+        whole = steps.astype(np.float64)
+        return whole if self.gamma == 1.0 else (1.0 - self.gamma**whole) / (1.0 - self.gamma)
 
     def value(self, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """The value of beginnings, in the units of the data, by what a network says of them."""
-        return self.baseline + self.scale * outputs.reshape(-1).astype(np.float64)
+        held = np.clip(outputs.reshape(-1).astype(np.float64), *self.limits)
+        return self.worth(np.array(self.horizon)) * (self.mean + self.deviation * held)
 
-    def sample(self, rows: Places) -> Dataset:
-        """Some transitions as data to learn from, each by itself."""
+    def sample(self, rows: Places, generator: np.random.Generator) -> Dataset:
+        """Some transitions as data to learn from, each by itself.
+
+        In the place of an action it has two numbers: the share of what follows in f(x), and the weight of the loss,
+        in proportion to n^2, so that it is the loss of values.
+        """
         rows = rows[self.known[rows]]
-        count, size = len(rows), self.points.shape[1]
-        answer, point = (Box(-np.inf, np.inf, (width,), np.float32) for width in (1, size))
-        observations = np.stack([self.points[rows], self.following[rows]], axis=1).reshape(2 * count, size)
+        left = generator.integers(1, self.horizon + 1, len(rows))
+        worth, terminated = self.worth(left), self.terminations[rows]
+        shares, weights = 1.0 - 1.0 / worth, worth**2
+        ends = terminated | (left == 1)
+        count, size = len(rows), self.points.shape[1] + 1
+        pair, point = (Box(-np.inf, np.inf, (width,), np.float32) for width in (2, size))
+        both = [_timed(self.points[rows], left / self.horizon), _timed(self.following[rows], (left - 1) / self.horizon)]
+        rewards = self.rewards[rows] / worth + np.where(terminated, shares * self.nothing, 0.0)
         columns = {
-            "observations": observations,
-            "actions": np.zeros((count, 1), np.float32),  # nothing is left to choose
-            "rewards": self.rewards[rows],
+            "observations": np.stack(both, axis=1).reshape(2 * count, size),
+            "actions": np.stack([np.where(ends, 0.0, shares), weights / weights.mean()], axis=1).astype(np.float32),
+            "rewards": rewards.astype(np.float32),
             "costs": np.zeros((count, 0), np.float32),
-            "terminations": self.ends[rows],
-            "truncations": ~self.ends[rows],
+            "terminations": ends,
+            "truncations": ~ends,
             "starts": np.arange(count + 1),
         }
-        return Dataset(DatasetInfo(point, answer), columns)
+        return Dataset(DatasetInfo(point, pair), columns)
 
 
-def process_of(
-    stretches: Stretches, actions: Numbers | None, rewards: NDArray[np.float32], gamma: float
-) -> Process:
+def process_of(stretches: Stretches, actions: Numbers | None, rewards: NDArray[np.float32], gamma: float) -> Process:
     """The process of a policy whose actions at all observations are given; without, of who acted in the data."""
-    data, left, horizon = stretches.data, stretches.left, stretches.horizon
-    here = np.arange(len(data)) + stretches.episode  # the observation of each transition; the next one follows it
-    space = data.info.observation_space
-    seen = numbers_of(space, data.observations, len(data) + data.episodes)
+    data = stretches.data
+    each = np.arange(len(data))
+    here = each + stretches.episode  # the observation of each transition; the next one follows it
+    seen = numbers_of(data.info.observation_space, data.observations, len(data) + data.episodes)
     done = action_numbers(data.info.action_space, data.actions, len(data))
     last = np.append(np.diff(stretches.episode) > 0, True)  # of its episode
     if actions is None:
-        next_actions, first_actions = done[np.where(last, np.arange(len(data)), np.arange(len(data)) + 1)], done
+        first_actions, next_actions = done, done[np.where(last, each, each + 1)]
     else:
-        next_actions, first_actions = actions[here + 1], actions[here]
-    ends = data.terminations | (left == 1)
-    average, spread = float(rewards.mean(dtype=np.float64)), float(rewards.std(dtype=np.float64))
-    scale = spread * horizon**0.5 or 1.0
-
-    def level(steps: Places) -> NDArray[np.float64]:
-        """What so many average steps are worth."""
-        return average * (steps if gamma == 1.0 else (1.0 - gamma**steps) / (1.0 - gamma))
-
-    following_level = np.where(ends, 0.0, level(left - 1))
-    told = (rewards + gamma * following_level - level(left)) / scale
+        first_actions, next_actions = actions[here], actions[here + 1]
+    mean = float(rewards.mean(dtype=np.float64))
+    deviation = float(rewards.std(dtype=np.float64)) or 1.0
     firsts = stretches.firsts[:-1]
-
-    def points(places: Places, acted: Numbers, steps: Places) -> Numbers:
-        return np.concatenate([seen[places], acted, (steps / horizon)[:, None]], axis=1).astype(np.float32)
-
+    beginnings = np.concatenate([seen[here[firsts]], first_actions[firsts]], axis=1)
     return Process(
-        points(here, done, left),
-        points(here + 1, next_actions, left - 1),
-        told.astype(np.float32),
-        ends,
-        points(here[firsts], first_actions[firsts], left[firsts]),
-        ends | ~last | (actions is not None),
-        float(level(np.array([horizon]))[0]),
-        scale,
+        np.concatenate([seen[here], done], axis=1),
+        np.concatenate([seen[here + 1], next_actions], axis=1),
+        (rewards - mean) / deviation,
+        -mean / deviation,
+        data.terminations,
+        data.terminations | ~last | (actions is not None),
+        _timed(beginnings, np.ones(len(firsts))),
+        stretches.horizon,
+        gamma,
+        mean,
+        deviation,
     )
+
+
+def _timed(points: Numbers, left: NDArray[np.float64]) -> Numbers:
+    """Points with the share of steps that are left."""
+    return np.concatenate([points, left[:, None]], axis=1).astype(np.float32)
