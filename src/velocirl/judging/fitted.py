@@ -103,27 +103,33 @@ def fitted_q_evaluation(
     if fits < 1:
         raise ValueError(f"fits must be at least 1, got {fits}")
     data = data if isinstance(data, Dataset) else Dataset.load(data)
-    stretches = Stretches.of(data, horizon)
+    fit = Fit(Stretches.of(data, horizon), data.rewards, gamma, updates, settings)
     actions = actions_at_recorded(policy_for(policy, data), data, deterministic=deterministic)
-    fit = Fit(stretches, gamma, updates, settings)
-    found = fit.estimates(actions, fits, seed, progress)
-    beginnings = len(stretches.firsts) - 1
-    return FittedQEvaluation(name_of(policy), found, fit.returns(), beginnings, stretches.horizon, gamma)
+    return fit.evaluation(name_of(policy), fit.estimates(actions, fits, seed, progress))
 
 
 class Fit:
-    """How the values of policies are learnt from one data set, all alike."""
+    """How the values of policies are learnt from one data set, all alike: of its rewards, or of what steps cost."""
 
-    def __init__(self, stretches: Stretches, gamma: float, updates: int, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, stretches: Stretches, rewards: NDArray[np.float32], gamma: float, updates: int, settings: dict[str, Any]
+    ) -> None:
         if not stretches.whole.any():
             raise ValueError(
                 f"no episode in the data has {stretches.horizon} steps or ends before: give a shorter horizon"
             )
-        self.stretches, self.gamma, self._updates, self._settings = stretches, gamma, updates, settings
+        self.stretches, self.gamma, self._rewards = stretches, gamma, rewards
+        self._updates, self._settings = updates, settings
 
     def returns(self) -> NDArray[np.float64]:
         """What the data itself returned."""
-        return self.stretches.returns(self.gamma, self.stretches.data.rewards)
+        return self.stretches.returns(self.gamma, self._rewards)
+
+    def evaluation(self, policy: str, estimates: NDArray[np.float64]) -> FittedQEvaluation:
+        """Estimates, beside what the data returned."""
+        stretches = self.stretches
+        beginnings = len(stretches.firsts) - 1
+        return FittedQEvaluation(policy, estimates, self.returns(), beginnings, stretches.horizon, self.gamma)
 
     def estimates(
         self, actions: Numbers | None, fits: int, seed: int, progress: Progress | None = None
@@ -132,7 +138,7 @@ class Fit:
 
         A single fit has all of the data, and several have resamples of it.
         """
-        process = process_of(self.stretches, actions, self.stretches.data.rewards, self.gamma)
+        process = process_of(self.stretches, actions, self._rewards, self.gamma)
         count = len(process.beginnings)
         found = []
         for fit in range(fits):
