@@ -3,6 +3,7 @@
 What differs from an oracle is then the formula, never rounding.
 """
 
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
@@ -85,7 +86,8 @@ def slope_of(critics, value_slope, rows, metrics):
     action = torch.tensor(rows["new_action"], requires_grad=True)
     values = critics(action)
     gradient = fresh(values)
-    call(value_slope, critics=values.detach().numpy(), gradient=gradient, metrics=metrics)
+    more = {"row": rows} if "row" in signature(value_slope).parameters else {}
+    call(value_slope, critics=values.detach().numpy(), gradient=gradient, metrics=metrics, **more)
     values.backward(torch.tensor(gradient))
     assert action.grad is not None
     return action.grad.numpy()

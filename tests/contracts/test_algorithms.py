@@ -43,6 +43,8 @@ SPECIAL = {
     "td3": {"noise_correlation": 0.5},
     "qr-dqn": {"quantiles": 5},
     "cql": {"samples": 2},
+    "cql-lagrangian": {"samples": 2},
+    "online-cql": {"samples": 2},
     "double-q-learning": {"storage": "sparse"},
     "sarsa": {"n_step": 3},
     "expected-sarsa": {"exploration": "ucb"},
@@ -95,7 +97,7 @@ def total_of(case):
     """Steps of several iterations, or updates."""
     name, device = case
     if name in OFFLINE and device == "python":
-        return 24
+        return 16
     return 65_536 if name in TABLES else 384 if device == "python" else 4096
 
 
@@ -115,7 +117,8 @@ def settings_of(name):
 
 def short(name):
     """Those of its settings that make training short."""
-    return {setting: value for setting, value in SHORT.items() if setting in settings_of(name)}
+    shorter = {"batch_size": 4} if name in OFFLINE else {}
+    return {setting: value for setting, value in {**SHORT, **shorter}.items() if setting in settings_of(name)}
 
 
 def made(case, env=None, *, kind=None, **changes):

@@ -15,12 +15,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from velocirl.algorithms import load_algorithms
+from velocirl.buffers.data.dataset import Dataset
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.cli.setting_groups import LEARNING, grouped
 from velocirl.cli.trust import add_trust
 from velocirl.engine.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
+from velocirl.training.offline import OfflineAgent
 from velocirl.training.settings.documenting import default_of, descriptions, shown
 from velocirl.training.settings.words import other_names
 
@@ -96,10 +98,10 @@ def read_request(arguments: Sequence[str]) -> Request:
         _check_keys(early.config, file, algorithm)
 
     given = _parser(algorithm).parse(arguments)
-    environment = given.get("environment") or file.get("environment")
+    said = {**file, **given}
+    environment = said.get("environment") or _environment_of(said.get("data"))
     if environment is None:
         raise ValueError("say which environment is to be learnt: velocirl train CartPole-v1 (velocirl envs lists them)")
-    said = {**file, **given}
     for name in ("total_steps", "checkpoint_every", "evaluate_every", "seeds"):
         if said.get(name) is not None and said[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {said[name]}")
@@ -128,7 +130,7 @@ def read_request(arguments: Sequence[str]) -> Request:
 
 @cache
 def _parser(algorithm: type[Agent]) -> Parser:
-    names = ", ".join(sorted(ALGORITHMS))
+    names, offline = ", ".join(sorted(ALGORITHMS)), issubclass(algorithm, OfflineAgent)
     parser = Parser(
         "train ENV",
         "Train an agent. Options override the settings in the --config file, which override the environment's preset,"
@@ -146,7 +148,7 @@ def _parser(algorithm: type[Agent]) -> Parser:
         "--total-steps",
         type=whole_number,
         metavar="N",
-        help="Number of environment steps (default: the preset's, or 1M)",
+        help=f"Number of {'gradient' if offline else 'environment'} {algorithm.counted} (default: the preset's, or 1M)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="TOML", help="Read settings from this file, such as a run's config.toml"
@@ -158,13 +160,26 @@ def _parser(algorithm: type[Agent]) -> Parser:
             if name == TRUST:
                 add_trust(options)
             elif name in OPTIONS:
-                options.add_argument(_option(name), **OPTIONS[name])
+                counted = {"help": OPTIONS[name]["help"].replace("steps", algorithm.counted)}
+                options.add_argument(_option(name), **OPTIONS[name] | counted)
             else:
                 add_settings(options, algorithm.Config, [name])
     parser.elsewhere = {
         _option(there): " and ".join(map(_option, here)) for there, here in _other_names(algorithm).items()
     }
     return parser
+
+
+def _environment_of(data: str | None) -> str | None:
+    """The environment that a data set was recorded in, where one is learnt from."""
+    if data is None:
+        return None
+    environment = Dataset.load(data, check=False).info.environment
+    if environment is None:
+        raise ValueError(
+            f"{data} names no environment: give one with the same spaces, velocirl train ENV --data {data}"
+        )
+    return environment
 
 
 def _other_names(algorithm: type[Agent]) -> dict[str, tuple[str, ...]]:

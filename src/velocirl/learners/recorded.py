@@ -60,6 +60,18 @@ class Recorded:
                 sums[into], squares[into] = numbers.sum(0), (numbers * numbers).sum(0)
             _add(moments, sums, squares, len(raw))
 
+    def fill(self, kind: np.dtype[Any], group: int, *, apart: bool) -> NDArray[Any]:
+        """Records for a memory whose steps come in groups of so many: all transitions but the first few that are over.
+
+        A memory finds what follows a step a group further on, where data has something else. Where that is asked for
+        the records stand `apart`, each for itself.
+        """
+        rows = np.zeros(len(self), kind)
+        self.write(rows)
+        if apart:
+            rows["ended"][rows["ended"] == GOES_ON] = TRUNCATED
+        return rows[len(rows) % group :]
+
     def write(self, rows: NDArray[Any]) -> None:
         """Write the record of each transition, in the order of the data; what was legal is not known, so all is."""
         first = 0

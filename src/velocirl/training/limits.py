@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from velocirl.engine.naming import nearest
-from velocirl.training.settings.config import require
+from velocirl.training.settings.config import require, require_whole
 
 USUAL_LIMIT = 25.0  # of Safety-Gymnasium's tasks
 SUM = "cost"  # how the sum of all costs is called
@@ -41,6 +41,40 @@ class LimitedConfig:
     def limited(self) -> tuple[str, ...]:
         """What has a limit: the sum of all costs, or constraints by name."""
         return (SUM,) if self.cost_limits is None else tuple(self.cost_limits)
+
+
+@dataclass(frozen=True)
+class CostCriticConfig(LimitedConfig):
+    """What an algorithm has that knows costs by critics of them, and pays for these by multipliers."""
+
+    multiplier_rate: float = 1e-3
+    """What a multiplier gains in an update where episodes are expected to cost twice their limit."""
+    largest_multiplier: float = 100.0
+    """Upper limit of a multiplier."""
+    episode_steps: int | None = None
+    """Number of steps of an episode, for which limits hold. Without it, the time limit of the environment."""
+
+    def check_cost_critics(self, gamma: float) -> None:
+        """Refuse numbers that make no sense, and a discount by which an episode's cost cannot be told."""
+        self.check_limits()
+        require(gamma < 1, "gamma", gamma, "below 1")
+        require(0 <= self.multiplier_rate < inf, "multiplier_rate", self.multiplier_rate, "at least 0")
+        require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
+        require_whole(self, 1, 2**31 - 1, "episode_steps")
+
+
+def cost_critic_numbers(config: Any, constraints: tuple[str, ...], source: Any) -> dict[str, Any]:
+    """The limits, where multipliers begin, and by how much cost values are to be multiplied.
+
+    A cost value is discounted: in the long run, it is what a step costs over 1 - gamma.
+    """
+    steps = config.episode_steps or (None if source.native is None else source.native.max_steps)
+    if steps is None:
+        raise ValueError(
+            f"a limit is the cost of an episode, and {source.id} does not say how long one is: give episode_steps="
+        )
+    limits = limit_numbers(config, constraints, source.id)
+    return {**limits, "nothing_yet": 0.0, "steps_of_value": steps * (1.0 - config.gamma)}
 
 
 def limit_numbers(config: LimitedConfig, constraints: tuple[str, ...], environment: str) -> dict[str, Any]:

@@ -6,17 +6,24 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
+from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.recorded import Recorded
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
+from velocirl.training.continuing import take_over
+from velocirl.training.data_source import UNNAMED, path_of, require_fit
+from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
+from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
@@ -69,6 +76,9 @@ class OffPolicyConfig(CollectingConfig):
     """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
     """File to map the replay buffer to, for one larger than memory. Without it, the buffer is in memory."""
+    prefill: str | None = None
+    """File of a data set whose transitions are in the replay buffer before the first step. Learning then starts at
+    once, unless learning_starts says otherwise."""
     learning_starts: int = 1000
     """Number of steps with random actions before the first update."""
     train_every: int = 4
@@ -207,6 +217,58 @@ class OffPolicyAgent(TransitionAgent):
     """Step all copies, remember, and learn from what is remembered."""
 
     config: Any
+
+    def __init__(self, env: Given, **config: Any) -> None:
+        """`prefill` is the path of a data set, or a `velocirl.Dataset`."""
+        given = config.get("prefill")
+        self._prefill = given if isinstance(given, Dataset) else None
+        if given is not None:
+            config["prefill"] = path_of(given)
+        super().__init__(env, **config)
+        if self._prefill is not None:
+            self._recorded()  # what does not fit is refused here
+
+    def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Where there is a memory to begin with, nothing is waited for."""
+        settings = super().fitted(settings, given)
+        early = given.get("prefill") is not None and "learning_starts" not in given
+        return {**settings, "learning_starts": 0} if early else settings
+
+    def prepare(self) -> None:
+        """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
+        fresh = self._learner is None and self._waiting is None
+        super().prepare()
+        if fresh and self.config.prefill is not None:
+            self.learner.prefill(self._recorded())  # pyright: ignore[reportAttributeAccessIssue] - all from memory do
+
+    def continue_from(self, other: DeepAgent | str | Path) -> Self:
+        """Begin with the networks of an agent that has learnt from data, or of the file or run of one.
+
+        Networks go by their names: TD3 goes on from TD3BC and ReBRAC, OnlineIQL from IQL, OnlineCQL and SAC from CQL,
+        DQN from DiscreteCQL, DiscreteSAC from DiscreteIQL, where both have the same layers. Give it the data too, as
+        prefill=.
+        """
+        take_over(self, other if isinstance(other, DeepAgent) else DeepAgent.load(other))
+        return self
+
+    def _recorded(self) -> Recorded:
+        """The data to begin with, as networks read it."""
+        config, path = self.config, self.config.prefill
+        if self._prefill is None:
+            if path == UNNAMED:
+                raise ValueError("its replay buffer is filled from data that was given as an object: give prefill=")
+            self._prefill = Dataset.load(path)
+        data = self._prefill
+        require_fit(data, path, self.source)
+        if self.frames is not None:
+            raise ValueError(f"{self.source.id} shows pictures, which are stored frame by frame: leave prefill out")
+        if len(data) > config.buffer_size // config.num_envs * config.num_envs:
+            raise ValueError(
+                f"{path} has {len(data):,} transitions, and buffer_size={config.buffer_size:,} has no room for them:"
+                " give a larger buffer_size"
+            )
+        spaces = self.source.observation_space, self.source.action_space
+        return Recorded(lambda: data, *spaces, self.encoding, self.observation_moments, self.constraints)
 
     @property
     def exploration(self) -> tuple[float, float, float, float]:

@@ -23,14 +23,13 @@ from velocirl.learners.task import Task
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Row
 from velocirl.training.callbacks import Step
-from velocirl.training.data_source import DataSource
+from velocirl.training.data_source import UNNAMED, DataSource, path_of, require_fit
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.saved import RECORDED, named_environment
+from velocirl.training.saved import named_environment
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import COMMON, Word
 from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent
-from velocirl.vector.given import GIVEN
 from velocirl.vector.making import GYMNASIUM
 
 # An iteration has so many updates: often enough for callbacks, rarely enough to cost nothing. Where updates are large
@@ -39,7 +38,6 @@ UPDATES = {"cpu": 1024, "cuda": 4096, "python": 8}
 WORK = {"cpu": 1.0e10, "cuda": 1.0e12, "python": 1.0e7}
 PASSES = 5  # over the parameters in an update, about
 WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
-UNNAMED = "given data"  # what a configuration has in the place of the path of data that was given as an object
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,9 @@ class OfflineCriticConfig(OfflineConfig):
     """Step of the target networks towards their networks; 1 copies them."""
     critic: str | dict[str, str] | None = None
     """Description of a torch network for each critic. Without it, the critics are built like the actor."""
+    critic_layer_norm: bool | None = None
+    """Normalise each hidden layer of the critics before its activation. As the algorithm has it if not given, or else
+    as layer_norm says."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,9 +121,7 @@ class OfflineAgent(TransitionAgent):
                 " velocirl.Dataset"
             )
         self._data: Dataset | None = given if isinstance(given, Dataset) else None
-        if self._data is not None:
-            config["data"] = UNNAMED if self._data.path is None else str(self._data.path)
-        self._path = config["data"]
+        self._path = config["data"] = path_of(given)
         # A saved agent has all that it needs to act, and asks for its data when it goes on learning.
         loaded = config.get("data_sha256") is not None and env is not None
         if not loaded:
@@ -132,8 +131,17 @@ class OfflineAgent(TransitionAgent):
         super().__init__(env, **config)  # pyright: ignore[reportArgumentType] - it may be a source already
         if not loaded:
             self.data  # noqa: B018 - what does not fit is refused here
-            if self.encoding.normalises:
-                self.recorded.measure()
+            self._measure()
+
+    def prepare(self) -> None:
+        """Open the data and compile everything, once."""
+        self._measure()
+        super().prepare()
+
+    def _measure(self) -> None:
+        """Find by what observations are normalised, unless that is known."""
+        if self.encoding.normalises and not self.observation_moments.state[0].any():
+            self.recorded.measure()
 
     def make_source(self, env: Any, config: Mapping[str, Any]) -> Source:
         """The environment, or where there is none, the spaces of the data."""
@@ -164,25 +172,12 @@ class OfflineAgent(TransitionAgent):
                 raise ValueError(f"the data that {self.name} learnt from is not at {self._path}: say where, as data=")
             self._data = Dataset.load(self._path)
         data, wanted = self._data, self.config.data_sha256
-        if not len(data):
-            raise ValueError(f"{self._path} has no transitions to learn from")
         if data.checksum != wanted:
             raise ValueError(
                 f"{self._path} is not the data that {self.name} learnt from so far: give that as data=, or begin anew"
             )
-        self._require_fit(data)
+        require_fit(data, self._path, self.source)
         return data
-
-    def _require_fit(self, data: Dataset) -> None:
-        """Refuse data of another environment, or of other spaces."""
-        info, source = data.info, self.source
-        named = not source.id.startswith((GIVEN, RECORDED))
-        if named and info.environment is not None and info.environment != source.id:
-            raise ValueError(f"{self._path} was recorded in {info.environment}, and this agent is for {source.id}")
-        for what in ("observation", "action"):
-            theirs, ours = getattr(info, f"{what}_space"), getattr(source, f"{what}_space")
-            if theirs != ours:
-                raise ValueError(f"the {what}s in {self._path} are {theirs}, and those of {source.id} are {ours}")
 
     @cached_property
     def recorded(self) -> Recorded:
@@ -193,8 +188,8 @@ class OfflineAgent(TransitionAgent):
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints of which costs are told: those of the environment, or those in data of none."""
-        if self.source.native is None and self._data is not None and reads_costs(self.Scratch):
-            return self._data.info.constraints
+        if self.source.native is None and reads_costs(self.Scratch):
+            return self.data.info.constraints
         return super().constraints
 
     def learn(

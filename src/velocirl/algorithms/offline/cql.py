@@ -29,28 +29,38 @@ LOG_HALF = -0.6931471805599453  # the logarithm of the density of a number that 
 
 
 @dataclass(frozen=True)
-class CQLConfig(EntropyConfig, OfflineCriticConfig):
-    """The settings of CQL. The preset of an environment replaces these defaults."""
+class CQLSettings:
+    """What the rule of CQL has to set, whether it learns from data or from steps."""
 
     conservatism: float = 5.0
     """Weight of the gap between the values of all actions and that of the data's."""
     samples: int = 10
     """Number of actions of each kind by which the values of all actions are known: random ones, those of the policy,
     and those of the policy at the next state."""
+
+    def check_rule(self) -> None:
+        """Refuse numbers that make no sense."""
+        require(0 <= self.conservatism < inf, "conservatism", self.conservatism, "at least 0")
+        require_whole(self, 1, 16, "samples")
+
+    @property
+    def tried(self) -> int:
+        """Actions by which the values of all actions are known."""
+        return 3 * self.samples
+
+
+@dataclass(frozen=True)
+class CQLConfig(CQLSettings, EntropyConfig, OfflineCriticConfig):
+    """The settings of CQL. The preset of an environment replaces these defaults."""
+
     actor_every: int = 1
     """Number of critic updates per actor update."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_entropy()
-        require(0 <= self.conservatism < inf, "conservatism", self.conservatism, "at least 0")
-        require_whole(self, 1, 16, "samples")
+        self.check_rule()
         require_whole(self, 1, 2**31 - 1, "actor_every")
-
-    @property
-    def tried(self) -> int:
-        """Actions by which the values of all actions are known."""
-        return 3 * self.samples
 
 
 def draw_random_and_next(actor, row, settings, rng):
@@ -85,11 +95,12 @@ def critic_gradient(critics, target_critics, row, settings, gradient, metrics):
         target += row.discount * squashed.smaller(target_critics)
     for k in range(2):
         error = critics[k] - target
-        gradient[k] = error - settings.conservatism
-        metrics.critic_loss += 0.5 * error * error
+        gradient[k] = row.weight * (error - settings.conservatism)
+        metrics.critic_loss += row.weight * 0.5 * error * error
         metrics.action_value += 0.5 * critics[k]
-        metrics.td_error += 0.5 * abs(error)
         metrics.gap -= 0.5 * critics[k]
+    row.error = 0.5 * (abs(critics[0] - target) + abs(critics[1] - target))
+    metrics.td_error += row.error
 
 
 def conservative_gradient(candidate_values, row, settings, gradient, metrics):
@@ -111,7 +122,7 @@ def conservative_gradient(candidate_values, row, settings, gradient, metrics):
             gradient[q, i] = exp(gradient[q, i] - highest)
             total += gradient[q, i]
         for q in range(count):
-            gradient[q, i] *= settings.conservatism / total
+            gradient[q, i] *= row.weight * settings.conservatism / total
         metrics.gap += 0.5 * (highest + log(total / count))
 
 

@@ -16,8 +16,8 @@ from velocirl.training.settings.config import require
 
 
 @dataclass(frozen=True)
-class IQLConfig(OfflineCriticConfig):
-    """The settings of IQL. The preset of an environment replaces these defaults."""
+class IQLSettings:
+    """What the rule of IQL has to set, whether it learns from data or from steps."""
 
     expectile: float = 0.7
     """Expectile of the values of actions that the value of a state is: 0.5 is their mean, near 1 the best of them."""
@@ -26,11 +26,20 @@ class IQLConfig(OfflineCriticConfig):
     largest_weight: float = 100.0
     """Upper limit of such a weight."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check_rule(self) -> None:
+        """Refuse numbers that make no sense."""
         require(0 < self.expectile < 1, "expectile", self.expectile, "above 0 and below 1")
         require(0 <= self.temperature < inf, "temperature", self.temperature, "at least 0")
         require(0 < self.largest_weight < inf, "largest_weight", self.largest_weight, "above 0")
+
+
+@dataclass(frozen=True)
+class IQLConfig(IQLSettings, OfflineCriticConfig):
+    """The settings of IQL. The preset of an environment replaces these defaults."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_rule()
 
 
 def mean_and_free_deviation(agent: IQL) -> Groups:
@@ -54,8 +63,8 @@ def value_gradient(target_critics, value, row, settings, gradient, metrics):
     row.action_value = squashed.smaller(target_critics)
     difference = row.action_value - value[0]
     slope = expectile_slope(difference, settings.expectile)
-    gradient[0] = -slope
-    metrics.value_loss += 0.5 * slope * difference
+    gradient[0] = -row.weight * slope
+    metrics.value_loss += row.weight * 0.5 * slope * difference
     metrics.value += value[0]
 
 
@@ -70,7 +79,7 @@ def actor_gradient(actor, value, row, settings, gradient, metrics):
 
     With z = (a - tanh(output)) / deviation: d log N / d mean = z / deviation,  d log N / d log deviation = z^2 - 1.
     """
-    weight, size = weight_of(row.action_value - value[0], settings), len(row.action)
+    weight, size = row.weight * weight_of(row.action_value - value[0], settings), len(row.action)
     for k in range(size):
         mean, log_deviation = tanh(actor[k]), bounded_log_deviation(actor[size + k])
         inverse = exp(-log_deviation)
@@ -89,10 +98,11 @@ def critic_gradient(critics, next_value, row, gradient, metrics):
         target += row.discount * next_value[0]
     for k in range(2):
         error = critics[k] - target
-        gradient[k] = error
-        metrics.critic_loss += 0.5 * error * error
+        gradient[k] = row.weight * error
+        metrics.critic_loss += row.weight * 0.5 * error * error
         metrics.action_value += 0.5 * critics[k]
-        metrics.td_error += 0.5 * abs(error)
+    row.error = 0.5 * (abs(critics[0] - target) + abs(critics[1] - target))
+    metrics.td_error += row.error
 
 
 class IQL(OfflineAgent):

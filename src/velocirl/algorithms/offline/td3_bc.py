@@ -11,7 +11,6 @@ from velocirl.algorithms.online.td3 import (
     own_action,
     smooth_next_action,
     two_values,
-    value_slope,
 )  # fmt: skip
 from velocirl.engine.records import float32
 from velocirl.learners.fields import Action
@@ -43,10 +42,16 @@ class TD3BCConfig(OfflineCriticConfig):
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
 
 
-def keep_slope(critics, row, new_action_slope, metrics):
-    """What is to be scaled by the values of all rows: d(-Q_1)/d(action), and Q_1 itself."""
+def value_slope(critics, row, gradient, metrics):
+    """d(-Q_1)/dQ: the first critic is asked; and how large its values are."""
+    gradient[0] = -1.0
+    gradient[1] = 0.0
     row.value = critics[0]
-    metrics.value_size += abs(critics[0])
+    metrics.value_size += abs(row.value)
+
+
+def keep_slope(row, new_action_slope):
+    """d(-Q)/d(action), which is to be scaled by the values of all rows."""
     for k in range(len(row.slope)):
         row.slope[k] = new_action_slope[k]
 

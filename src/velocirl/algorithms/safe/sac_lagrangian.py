@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from velocirl.algorithms.online import sac
@@ -21,28 +20,16 @@ from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
-from velocirl.training.limits import LimitedConfig, limit_numbers, limited_cost
-from velocirl.training.settings.config import require, require_whole
+from velocirl.training.limits import CostCriticConfig, cost_critic_numbers, limited_cost
 
 
 @dataclass(frozen=True)
-class SACLagrangianConfig(LimitedConfig, SACConfig):
+class SACLagrangianConfig(CostCriticConfig, SACConfig):
     """The settings of SAC-Lagrangian: those of SAC, limits, and how multipliers follow them."""
-
-    multiplier_rate: float = 1e-3
-    """What a multiplier gains in an update where episodes are expected to cost twice their limit."""
-    largest_multiplier: float = 100.0
-    """Upper limit of a multiplier."""
-    episode_steps: int | None = None
-    """Number of steps of an episode, for which limits hold. Without it, the time limit of the environment."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_limits()
-        require(self.gamma < 1, "gamma", self.gamma, "below 1")
-        require(0 <= self.multiplier_rate < inf, "multiplier_rate", self.multiplier_rate, "at least 0")
-        require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
-        require_whole(self, 1, 2**31 - 1, "episode_steps")
+        self.check_cost_critics(self.gamma)
 
 
 def cost_value_of_each_limit(agent: SACLagrangian) -> Groups:
@@ -169,12 +156,4 @@ class SACLagrangian(SAC):
 
     def numbers(self) -> dict[str, Any]:
         """The limits, where multipliers begin, and by how much cost values are to be multiplied."""
-        config, native = self.config, self.source.native
-        steps = config.episode_steps or (None if native is None else native.max_steps)
-        if steps is None:
-            raise ValueError(
-                f"a limit is the cost of an episode, and {self.source.id} does not say how long one is: give"
-                " episode_steps="
-            )
-        limits = limit_numbers(config, self.constraints, self.source.id)
-        return {**super().numbers(), **limits, "nothing_yet": 0.0, "steps_of_value": steps * (1.0 - config.gamma)}
+        return {**super().numbers(), **cost_critic_numbers(self.config, self.constraints, self.source)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.learners.batch.memory import BatchMemory
@@ -17,7 +18,8 @@ from velocirl.learners.batch.steps import make_steps
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.counting.phases import add
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import ANY_PACE, Pace, updates_due
+from velocirl.learners.pace import ANY_PACE, Pace, group_of, updates_due
+from velocirl.learners.recorded import Recorded
 from velocirl.learners.task import Task
 
 # Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.
@@ -119,6 +121,14 @@ class BatchReplay(BatchMemory):
             self._warm_up()
         else:
             self._step()
+
+    def prefill(self, data: Recorded) -> None:
+        """Remember what others recorded."""
+        config, ring = self.task.config, self.ring
+        rows = data.fill(ring.kind, group_of(config), apart=config.n_step > 1)
+        counts = np.array([len(rows) % ring.capacity, len(rows), len(rows)])
+        self.wait()
+        ring.load_state({**ring.state(), "memory.rows": rows, "memory.counts": counts}, episodes_begin=False)
 
     def improve(self, step: int, count: int) -> None:  # noqa: ARG002 - the device counts
         """So many updates from what is remembered."""

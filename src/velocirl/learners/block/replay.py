@@ -43,7 +43,8 @@ from velocirl.learners.faults import check_faults
 from velocirl.learners.frames import room_of
 from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import Pace, updates_due
+from velocirl.learners.pace import Pace, group_of, updates_due
+from velocirl.learners.recorded import Recorded
 from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
 from velocirl.vector.native import FleetVectorEnv
@@ -106,6 +107,11 @@ class BlockReplay(BlockMemory):
             reported=dict(zip(names, reported, strict=True)),
             violations=int(sum(one.sum() for one in taken[3 + len(names) :])),
         )
+
+    def prefill(self, data: Recorded) -> None:
+        """Remember what others recorded."""
+        config, buffer = self.task.config, self.buffer
+        buffer.add(data.fill(buffer.rows.dtype, group_of(config), apart=config.n_step > 1))
 
     def drain(self) -> None:
         """Nothing is ever under way."""

@@ -1,0 +1,45 @@
+"""Implicit Q-learning (Kostrikov et al., 2021) from steps: what IQL has learnt from data goes on by its own rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from velocirl.algorithms.offline.iql import IQL, IQLSettings
+from velocirl.networks import squashed
+from velocirl.networks.heads import Head
+from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
+
+
+@dataclass(frozen=True)
+class OnlineIQLConfig(IQLSettings, NoisyConfig):
+    """The settings of IQL from steps. The preset of an environment replaces these defaults."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_rule()
+
+
+def act(head, actor, row, mask, exploration, noise, settings, rng):
+    """An action by the policy, and noise on top of that where it is wanted."""
+    head.sample(actor, mask, rng, row.action)
+    if exploration > 0.0:
+        squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
+
+
+class OnlineIQL(OffPolicyAgent):
+    """Implicit Q-learning from steps, with the networks and the update of IQL.
+
+    `OnlineIQL("Pendulum-v1", prefill="pendulum.vds").continue_from(agent)`, where `agent` is an IQL agent.
+    """
+
+    name = "online-iql"
+    Config = OnlineIQLConfig
+    networks = IQL.networks
+    Scratch = IQL.Scratch
+    act = act
+    update = IQL.update
+    reports = IQL.reports
+
+    def make_head(self) -> Head:
+        """Numbers about a mean within their bounds, held there."""
+        return squashed.gaussian_within(self.check_numbers())

@@ -1,0 +1,78 @@
+"""Going on by another algorithm: an agent that learns from steps begins with the networks of one that learnt from data.
+
+Where observations were normalised by the moments of the data, that becomes part of the first layers, so that the agent
+that goes on needs no normaliser: (x - mean) / deviation W + b = x W' + b'. It acts the same but where numbers lie ten
+deviations and more from the data, which a normaliser holds there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.networks.mlp import MLP
+
+if TYPE_CHECKING:
+    from velocirl.training.deep_agent import DeepAgent
+
+PARAMETERS = ".parameters"  # the ends of names
+
+
+def take_over(agent: DeepAgent, other: DeepAgent) -> None:
+    """Let the networks, targets and numbers of an agent that has not learnt yet be those of another, by their names."""
+    if agent.steps:
+        raise ValueError(f"{agent.label} has learnt already: let it go on from another agent before that")
+    if other.source.signature() != agent.source.signature():
+        raise ValueError(f"{other.label} is for {other.source.id}, whose spaces are not those of {agent.source.id}")
+    arrays = other.arrays()
+    theirs = {name.removesuffix(PARAMETERS): one for name, one in arrays.items() if name.endswith(PARAMETERS)}
+    theirs[other.acting] = theirs.pop("network")
+    task = agent.task()
+    for name in task.trained:
+        _require_alike(agent, other, name, theirs)
+    agent.prepare()
+    sources = {name: name for name in task.trained} | task.targets
+    found = {name: _folded(agent.built[of], theirs.get(name, theirs[of]), other) for name, of in sources.items()}
+    agent.policy.parameters[:] = found.pop(agent.acting)
+    agent.learner.take()
+    state = agent.learner.state() | {f"{name}{PARAMETERS}": one for name, one in found.items()}
+    if task.numbers:
+        known = dict(zip(other.task().numbers, arrays.get("numbers.values", ()), strict=False))
+        values = [known.get(name, own) for name, own in zip(task.numbers, state["numbers.values"], strict=True)]
+        state["numbers.values"] = np.array(values, np.float32)
+    agent.learner.load_state(state)
+
+
+def _require_alike(agent: DeepAgent, other: DeepAgent, name: str, theirs: Mapping[str, Any]) -> None:
+    ours, built = agent.built[name], other.built.get(name)
+    if built is None or name not in theirs:
+        raise ValueError(f"{agent.label} begins with {name}, which {other.label} has not learnt")
+    if not isinstance(ours, MLP) or not isinstance(built, MLP):
+        raise ValueError("a torch network cannot be taken over: describe the networks of both agents by hidden")
+    if ours != built:
+        raise ValueError(
+            f"{name} of {other.label} and {agent.label} are not alike: give both the same hidden, activation,"
+            " initialiser and layer_norm"
+        )
+
+
+def _folded(network: MLP, parameters: NDArray[np.float32], other: DeepAgent) -> NDArray[np.float32]:
+    """The same parameters for observations that are not normalised."""
+    found, inputs = parameters.copy(), other.encoding.inputs
+    if not other.encoding.normalises:
+        return found
+    moments, table = other.observation_moments, other.encoding.table
+    scale, shift = np.ones(inputs), np.zeros(inputs)
+    for field in table[table["normalised"] == 1]:
+        part = slice(field["start"], field["start"] + field["width"])
+        scale[part] = moments.inverse_deviation[part] / field["factor"]
+        shift[part] = moments.inverse_deviation[part] * moments.mean[part]
+    for layer, (weights, biases) in zip(network.plan.layers, network.layers(found), strict=True):
+        if layer["first"]:
+            seen = weights[:inputs].astype(np.float64)
+            biases[:] = biases - shift @ seen
+            weights[:inputs] = seen * scale[:, None]
+    return found

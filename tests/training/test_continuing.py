@@ -1,0 +1,69 @@
+"""Agents that go on by steps from what another has learnt from data, in plain Python."""
+
+import numpy as np
+import pytest
+from recorded import file_of, made_up
+
+from velocirl import BC, CQL, DQN, IQL, SAC, TD3, TD3BC, DiscreteCQL, OnlineCQL, OnlineIQL, ReBRAC
+from velocirl.training.agent import Agent
+
+LAYERS = {"hidden": (8, 8), "device": "python", "seed": 1}
+DATA = {"batch_size": 8, **LAYERS}
+STEPS = {"num_envs": 2, "train_every": 2, "batch_size": 8, "buffer_size": 500, **LAYERS}
+
+
+def offline(kind, environment, **changes):
+    return kind(environment, data=file_of(environment), **{**DATA, **changes}).learn(8)
+
+
+@pytest.mark.parametrize(("offline_kind", "kind", "environment", "changes"), [
+    (TD3BC, TD3, "Pendulum-v1", {}),
+    (ReBRAC, TD3, "Pendulum-v1", {"critic_layer_norm": True}),
+    (CQL, SAC, "Pendulum-v1", {}),
+    (CQL, OnlineCQL, "Pendulum-v1", {"samples": 2}),
+    (IQL, OnlineIQL, "Pendulum-v1", {}),
+    (DiscreteCQL, DQN, "CartPole-v1", {}),
+])  # fmt: skip
+def test_it_acts_as_the_other_did_and_learns_on(offline_kind, kind, environment, changes, tmp_path):
+    """Though the other normalised observations, and this one does not."""
+    before = offline(offline_kind, environment)
+    agent = kind(environment, prefill=file_of(environment), **STEPS, **changes).continue_from(before)
+    seen = made_up(environment, seed=3).observations[:50]
+    expected = before.predict(seen, deterministic=True)[0]
+    np.testing.assert_allclose(agent.predict(seen, deterministic=True)[0], expected, atol=1e-4)
+    again = kind(environment, **STEPS, **changes).continue_from(before.save(tmp_path / "before"))
+    np.testing.assert_array_equal(again.parameters, agent.parameters)
+    saved = Agent.load(agent.save(tmp_path / "agent"))
+    np.testing.assert_array_equal(saved.learn(8).parameters, agent.learn(8).parameters)
+    assert not np.array_equal(agent.parameters, again.parameters)
+
+
+def test_critics_targets_and_the_temperature_are_taken_over():
+    """For observations as they are, critics give what they gave for normalised ones."""
+    before = offline(CQL, "Pendulum-v1", samples=2)
+    agent = SAC("Pendulum-v1", **STEPS).continue_from(before)
+    seen = made_up("Pendulum-v1", seed=3).observations[:20]
+    normalised = np.zeros((20, 3), np.float32)
+    before.recorded.encode(seen, normalised)
+    actions = np.linspace(-1, 1, 20, dtype=np.float32)[:, None]
+    for name in ("critics", "target_critics"):
+        theirs, ours = (one.learner.networks.networks[name] for one in (before, agent))
+        expected = theirs.forward(np.hstack([normalised, actions]))[0]
+        np.testing.assert_allclose(ours.forward(np.hstack([seen, actions]))[0], expected, atol=1e-5)
+    theirs, ours = (one.learner.networks.numbers for one in (before, agent))
+    np.testing.assert_array_equal(ours, theirs)
+    assert ours[0, 0] != 0
+
+
+def test_what_cannot_be_taken_over_is_refused():
+    with pytest.raises(ValueError, match="TD3 begins with critics, which BC has not learnt"):
+        TD3("Pendulum-v1", **STEPS).continue_from(offline(BC, "Pendulum-v1"))
+    with pytest.raises(ValueError, match="actor of IQL and SAC are not alike"):
+        SAC("Pendulum-v1", **STEPS).continue_from(offline(IQL, "Pendulum-v1"))
+    before = offline(TD3BC, "Pendulum-v1")
+    with pytest.raises(ValueError, match="give both the same hidden"):
+        TD3("Pendulum-v1", **STEPS | {"hidden": (16,)}).continue_from(before)
+    with pytest.raises(ValueError, match="whose spaces are not those of MountainCarContinuous-v0"):
+        TD3("MountainCarContinuous-v0", **STEPS).continue_from(before)
+    with pytest.raises(ValueError, match="has learnt already"):
+        TD3("Pendulum-v1", **STEPS, learning_starts=2).learn(8).continue_from(before)
