@@ -1,5 +1,6 @@
 """Recording: every step of every copy in whole episodes, as a single copy has them."""
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
@@ -9,7 +10,7 @@ from velocirl.buffers.data.columns import columns_of
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.controllers import Random
 from velocirl.datasets import record
-from velocirl.datasets.collecting import Steps
+from velocirl.datasets.collecting import Steps, first_steps
 from velocirl.datasets.noise import Noise
 from velocirl.datasets.record import copies_for
 
@@ -104,6 +105,22 @@ def test_an_environment_that_steps_in_python_is_recorded_too():
     data.validate()
 
 
+class Costly(gymnasium.Wrapper):
+    """CartPole that tells what a step cost: whether the pole leans to the right."""
+
+    def step(self, action):
+        observation, *rest, info = self.env.step(action)
+        return observation, *rest, {**info, "cost": float(observation[2] > 0)}
+
+
+def test_the_cost_that_an_environment_tells_is_kept():
+    data = velocirl.record_dataset(lambda _: 1, lambda: Costly(gymnasium.make("CartPole-v1")), steps=60)
+    assert data.info.constraints == ("cost",)
+    after = next(data.transitions()).next_observations
+    assert data.costs[:, 0].tolist() == (after[:, 2] > 0).tolist()
+    assert 0 < data.costs.mean() < 1
+
+
 def test_copies_are_chosen_so_that_episodes_are_whole():
     assert copies_for(1_000_000, 360, 1024) * 360 * 4 <= 1_000_000
     assert copies_for(360_000, 360, 1024) == 250
@@ -140,3 +157,42 @@ def test_reference_returns_are_measured_and_scores_follow(monkeypatch):
 def test_what_cannot_be_recorded_is_refused_at_once(options, reason):
     with pytest.raises((ValueError, FileNotFoundError), match=reason):
         velocirl.record_dataset(lambda _: 0, "Counter-v0", device="python", references={}, **options)
+
+
+def test_only_the_last_episode_is_cut_off(monkeypatch):
+    monkeypatch.setattr(record, "copies_for", lambda *_: 3)
+    data = velocirl.record_dataset(lambda _: 1, "gym:CartPole-v1", steps=100)
+    assert len(data) == 100
+    assert data.terminations[data.starts[1:-1] - 1].all()
+    assert data.lengths()[:-1].min() >= 8
+
+
+def test_the_first_steps_are_whole_episodes_and_the_beginning_of_one():
+    data = counter_steps(1, np.array([4]), 12, 100)
+    for steps in range(1, 13):
+        found = velocirl.Dataset(data.info, first_steps(data.columns, steps))
+        found.validate()
+        assert len(found) == steps
+        assert found.lengths()[:-1].tolist() == [4] * ((steps - 1) // 4)
+        np.testing.assert_array_equal(found.episode(-1).observations[-1][2], (steps - 1) % 4 + 1)
+        assert found.terminations.tolist() == data.terminations[:steps].tolist()
+
+
+def test_an_episode_without_an_end_is_cut_off_before_memory_is_full_and_goes_on(monkeypatch):
+    monkeypatch.setattr(record, "ROUND_BYTES", 10 * 34)
+    monkeypatch.setattr(record, "MOST_OPEN_BYTES", 20 * 34)
+    endless = gymnasium.make("Pendulum-v1", max_episode_steps=10**6)
+    data = velocirl.record_dataset(lambda _: np.zeros(1), lambda: endless, steps=100)
+    assert len(data) == 100
+    assert 3 <= data.episodes <= 5
+    for k in range(data.episodes - 1):
+        np.testing.assert_array_equal(data.episode(k).observations[-1], data.episode(k + 1).observations[0])
+    assert data.truncations.sum() == data.episodes
+
+
+def test_copies_of_wide_observations_are_as_many_as_memory_has_room_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(record, "copies_for", lambda steps, limit, most: asked.append(most) or 1)
+    monkeypatch.setattr(record, "OPEN_BYTES", 2**20)
+    velocirl.record_dataset(lambda _: 0, "CatchPixels-v0", steps=3, device="python", references={})
+    assert asked == [2**20 // (1000 * (200 + 8 + 4 + 2))]  # a picture, an action, a reward and two flags

@@ -27,6 +27,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "table": "look inside a learnt table",
     "play": "watch an agent at play, or play TicTacToe against a table",
     "record": "film an agent at play, or write down everything that happens",
+    "dataset": "record, import, check, export and draw data sets",
     "runs": "list your runs",
     "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",

@@ -24,6 +24,7 @@ class Steps:
         self._info, self._copies, self._room = info, copies, room
         self._rows = {name: np.empty((room, copies, *one.shape), one.dtype) for name, one in wanted.items()}
         self._ends = np.zeros((room, copies), np.bool_)
+        self._kept = np.ones((room, copies), np.bool_)
         self._final: dict[str, list[Array]] = {name: [] for name in wanted if is_observed(name)}
         self._count = 0
         self._open = {name: np.empty((0, *one.shape), one.dtype) for name, one in wanted.items()}
@@ -35,13 +36,17 @@ class Steps:
         return self._count == self._room
 
     @property
-    def longest(self) -> int:
-        """The steps of the longest episode that is under way, as of the last time that episodes were taken."""
-        return int(np.bincount(self._open[COPY]).max()) if len(self._open[COPY]) else 0
+    def open_bytes(self) -> int:
+        """What the episodes that are under way take, as of the last time that others were taken."""
+        return sum(column.nbytes for column in self._open.values())
 
-    def add(self, observations: Any, actions: Any, numbers: Mapping[str, Array]) -> None:
-        """What copies saw and did, and the rewards, costs and ends that followed; call `final` where one ended."""
+    def add(self, observations: Any, actions: Any, numbers: Mapping[str, Array], kept: Any = True) -> None:
+        """What copies saw and did, and the rewards, costs and ends that followed; call `final` where one ended.
+
+        Of copies that are not `kept`, the step is left out.
+        """
         row = self._count
+        self._kept[row] = kept
         for kind, space, values in (
             (OBSERVATIONS, self._info.observation_space, observations),
             (ACTIONS, self._info.action_space, actions),
@@ -84,10 +89,11 @@ class Steps:
         rows[COPY] = np.tile(np.arange(copies), count)
         rows = {name: np.concatenate([self._open[name], one]) for name, one in rows.items()}
         order = np.argsort(rows[COPY], kind="stable")
-        rows = {name: one[order] for name, one in rows.items()}
         ended = np.concatenate([np.zeros(len(self._open[COPY]), np.bool_), self._ends[:count].reshape(-1)])
-        final_place = (np.cumsum(ended) - 1)[order]
-        ended = ended[order]
+        final_place = np.cumsum(ended) - 1
+        kept = np.concatenate([np.ones(len(self._open[COPY]), np.bool_), self._kept[:count].reshape(-1)])
+        order = order[kept[order]]
+        rows, final_place, ended = {name: one[order] for name, one in rows.items()}, final_place[order], ended[order]
         # A run of steps ends with its episode, or with its copy: then the episode is under way.
         stops = ended | np.append(np.diff(rows[COPY]) != 0, True)[: len(ended)]
         run = np.cumsum(stops) - stops
@@ -109,6 +115,22 @@ class Steps:
         self._count = 0
         self._ends[:] = False
         return found
+
+
+def first_steps(columns: dict[str, Array], steps: int) -> dict[str, Array]:
+    """The first steps of the columns of a data set; the last episode of them is cut off, where it went on."""
+    starts = columns["starts"]
+    if steps >= starts[-1]:
+        return columns
+    episodes = int(np.searchsorted(starts, steps, "left"))
+    found = {
+        name: column[: steps + episodes if is_observed(name) else steps].copy()
+        for name, column in columns.items()
+        if name != "starts"
+    }
+    found["truncations"][-1:] |= ~found["terminations"][-1:]
+    found["starts"] = np.append(starts[:episodes], steps).astype(np.int64)
+    return found
 
 
 def inside(values: Any, path: tuple[Any, ...]) -> Any:

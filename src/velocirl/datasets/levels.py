@@ -12,6 +12,7 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.info import LEVELS
 from velocirl.controllers import Random
 from velocirl.datasets.record import Progress, info_of, record_parts
+from velocirl.datasets.references import EPISODES as REFERENCE_EPISODES
 from velocirl.datasets.references import mean_return, measure_references
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent, algorithm_from
@@ -44,8 +45,9 @@ class Snapshot:
 class KeepSnapshots(Callback):
     """Keeps how an agent acted, from its beginning to its end, at equal distances."""
 
-    def __init__(self, total: int, count: int = SNAPSHOTS) -> None:
+    def __init__(self, total: int, count: int = SNAPSHOTS, watch: Progress | None = None) -> None:
         self.kept: list[Snapshot] = []
+        self._total, self._watch = total, watch
         self._stage: dict[str, Any] = {}
         self._times = list(np.linspace(0, total, count + 1).astype(int))
 
@@ -58,6 +60,8 @@ class KeepSnapshots(Callback):
         if self._times and agent.steps >= self._times[0]:
             self.kept.append(Snapshot(agent, self._stage))
             self._times = [time for time in self._times if time > agent.steps]
+        if self._watch is not None:
+            self._watch(min(agent.steps, self._total), self._total)
         return None
 
 
@@ -73,6 +77,7 @@ def create_dataset(
     algorithm: str | None = None,
     training_steps: int | None = None,
     progress: Progress | None = None,
+    watch_training: Progress | None = None,
     **options: Any,
 ) -> Dataset:
     """A data set of a level, recorded in an environment of ours, with the reference returns of its expert.
@@ -83,7 +88,8 @@ def create_dataset(
       them while it learns.
 
     An `expert` and a `medium` policy may be given (agents, runs, files); otherwise `algorithm` is trained with its
-    preset, for `training_steps` or what the preset has. Other `options` are those of `record_dataset`.
+    preset, for `training_steps` or what the preset has; `watch_training` is told how far that is. Other `options` are
+    `noise`, `deterministic` and `device`, as of `record_dataset`.
     """
     if level not in LEVELS:
         raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
@@ -103,7 +109,7 @@ def create_dataset(
     else:
         needed = {"medium": ("medium", "expert"), "mixed": ("medium", "expert")}.get(level, ("expert",))
         if level == "replay" or any(name not in given for name in needed):
-            trained = _trained(source, env, algorithm, training_steps, seed, references["random"])
+            trained = _trained(source, env, algorithm, training_steps, seed, references["random"], watch_training)
             given = {"medium": trained.medium, "expert": trained.expert, **given}
             references.setdefault("expert", trained.expert_return)
             words = f"{level} level of {trained.algorithm} in {trained.steps:,} steps"
@@ -129,14 +135,20 @@ class Trained:
 
 
 def _trained(
-    source: Source, env: Given, algorithm: str | None, training_steps: int | None, seed: int, random_return: float
+    source: Source,
+    env: Given,
+    algorithm: str | None,
+    training_steps: int | None,
+    seed: int,
+    random_return: float,
+    watch: Progress | None,
 ) -> Trained:
     presets = {} if source.native is None else source.native.presets
     name = algorithm or next((one for one in ALGORITHMS if one in presets), ALGORITHMS[0])
     agent = algorithm_from(name)(env, seed=seed)
     total = training_steps or presets.get(name, {}).get("total_steps", TRAINING_STEPS)
-    kept = KeepSnapshots(total)
-    agent.learn(total, kept)
+    kept = KeepSnapshots(total, watch=watch)
+    agent.learn(total, kept, progress=None if watch is None else False)
     returns = [mean_return(one, source, seed, EPISODES) for one in kept.kept]
     best = int(np.argmax(returns))
     if returns[best] <= random_return:
@@ -145,7 +157,9 @@ def _trained(
             " longer, choose another algorithm, or give an expert"
         )
     medium = halfway(returns, random_return)
-    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best], returns[best])
+    # Of many that were measured the best one was lucky, too: its return is measured again, from other beginnings.
+    expert_return = mean_return(kept.kept[best], source, seed + 1, REFERENCE_EPISODES)
+    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best], expert_return)
 
 
 def halfway(returns: list[float], random_return: float) -> int:

@@ -18,19 +18,21 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.buffers.data.writer import DatasetWriter, Growing, InMemory
 from velocirl.controllers import bound
-from velocirl.datasets.collecting import Steps
+from velocirl.datasets.collecting import Steps, first_steps
 from velocirl.datasets.noise import Noise
 from velocirl.datasets.references import measure_references
 from velocirl.training.evaluation import MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
+from velocirl.trajectories.moments import COST, told_cost
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario, source_for
 
 MOST_COPIES = 1024
-EPISODES = 4  # of each copy at least, where an environment says how long they are: the last of each is cut off
-USUAL = 1000  # steps of each copy at least, where it does not
-ROUND_BYTES = 2**28  # of steps that are put in order together
-LONGEST = 2**17  # steps of an episode that has no end: then it is cut off, and the next goes on from there
+EPISODES = 4  # of each copy at least, where an environment says how long they are: in the end some are thrown away
+USUAL = 1000  # steps of an episode, where it does not say
+ROUND_BYTES = 2**26  # of steps that are put in order together
+OPEN_BYTES = 2**28  # of episodes that are under way, which decides how many copies there may be of pictures
+MOST_OPEN_BYTES = 2**30  # then they are cut off, as those that have no end, and the next go on from there
 
 Progress = Callable[[int, int], None]
 
@@ -58,7 +60,7 @@ def record_dataset(
     their actions unless they are to be `deterministic`. `noise` is added to actions: to numbers, Gaussian of that share
     of half their range; choices are replaced with that probability. Returns of known policies are measured and kept,
     so that scores follow (that of an `expert` where one is given), unless `references` has them.
-    The last episode of each copy is cut off where it is when the steps are done, and counts as truncated.
+    The last episode is cut off where the steps are done, and counts as truncated.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -111,7 +113,8 @@ def info_of(source: Source) -> DatasetInfo:
     """What there is to say of data from an environment."""
     native = source.native
     if native is None:
-        return DatasetInfo(source.observation_space, source.action_space, environment=source.id, version=__version__)
+        spaces = source.observation_space, source.action_space
+        return DatasetInfo(*spaces, environment=source.id, constraints=_told(source), version=__version__)
     return DatasetInfo(
         source.observation_space,
         source.action_space,
@@ -132,6 +135,15 @@ def copies_for(steps: int, limit: int | None, most: int) -> int:
         if whole := [copies for copies in tried if steps % (copies * unit) == 0]:
             return whole[0]
     return most
+
+
+def _told(source: Source) -> tuple[str, ...]:
+    """The costs that an environment tells in the info of a step, which only a step can tell."""
+    with closing(source.make_evaluation(1, 0)) as envs:
+        envs.reset()
+        envs.action_space.seed(0)
+        *_, infos = envs.step(envs.action_space.sample())
+    return (COST,) if COST in infos or COST in infos.get("final_info", {}) else ()
 
 
 def _source(model: Model, env: Given | None) -> Source:
@@ -155,37 +167,44 @@ def _record(
 ) -> None:
     native = source.native
     limit = None if native is None else native.max_steps
-    copies = copies_for(steps, limit, MOST_HOST_COPIES if native is None else MOST_COPIES)
     wanted, disturb = columns_of(info), Noise(info.action_space, noise, seed)
     row_bytes = sum(one.dtype.itemsize * prod(one.shape) for one in wanted.values())
-    room = max(min(ROUND_BYTES // (row_bytes * copies), -(-steps // copies)), 1)
-    # The steps that do not divide are taken by one copy alone, in the end.
-    for count, each in ((copies, steps // copies), (1, steps % copies)):
-        done = steps // copies * copies if count != copies else 0
-        if each == 0:
-            continue
-        with closing(source.make_evaluation(count, seed if count == copies else seed + 1, device)) as envs:
-            acting = _Acting(bound(model, envs), envs, disturb, deterministic)
-            collected = Steps(info, wanted, count, room)
-            for step in range(1, each + 1):
-                acting.step(collected)
-                last = step == each
-                if last or (collected.full and collected.longest >= LONGEST):
-                    collected.cut(acting.observations)
-                if last or collected.full:
-                    into.add(collected.take())
-                progress(done + step * count, steps)
+    most = min(MOST_HOST_COPIES if native is None else MOST_COPIES, OPEN_BYTES // (row_bytes * (limit or USUAL)))
+    copies = copies_for(steps, limit, most)
+    each = -(-steps // copies)
+    room = max(min(ROUND_BYTES // (row_bytes * copies), each), 1)
+    collected, left = Steps(info, wanted, copies, room), steps
+    with closing(source.make_evaluation(copies, seed, device)) as envs:
+        acting = _Acting(bound(model, envs), envs, disturb, deterministic, bool(info.constraints))
+        # Each copy ends the episode that it is in when its share is done; then only the last episode of all is cut off.
+        patience, going, step = (limit or USUAL) if copies > 1 else 0, np.ones(copies, np.bool_), 0
+        while going.any():
+            ended = acting.step(collected, going)
+            step += 1
+            over = step >= each
+            going &= ~(over & ended)
+            last = over and (step >= each + patience or not going.any())
+            if last or (collected.full and collected.open_bytes >= MOST_OPEN_BYTES):
+                collected.cut(acting.observations)
+            if last or collected.full:
+                columns = first_steps(collected.take(), left)
+                into.add(columns)
+                left -= len(columns["rewards"])
+            progress(min(step * copies, steps), steps)
+            if last:
+                break
 
 
 class _Acting:
     """A model that acts in copies, one step after the other."""
 
-    def __init__(self, model: Model, envs: VectorEnv, disturb: Noise, deterministic: bool) -> None:
+    def __init__(self, model: Model, envs: VectorEnv, disturb: Noise, deterministic: bool, costs: bool) -> None:
         self._model, self._envs, self._disturb, self._deterministic = model, envs, disturb, deterministic
+        self._costs = costs
         self.observations, self._infos = envs.reset()
         self._starts, self._state = np.ones(envs.num_envs, np.bool_), None
 
-    def step(self, collected: Steps) -> None:
+    def step(self, collected: Steps, kept: Any) -> Any:
         # Only what there is, since the models of other libraries do not know all of these.
         more = {} if self._state is None else {"state": self._state, "episode_start": self._starts}
         if "action_mask" in self._infos:
@@ -195,11 +214,12 @@ class _Acting:
         before = self.observations
         self.observations, rewards, terminated, truncated, self._infos = self._envs.step(actions)
         numbers = {"rewards": rewards, "terminations": terminated, "truncations": truncated}
+        self._starts = terminated | truncated
         if "costs" in self._infos:
             numbers["costs"] = self._infos["costs"]
-        else:
-            numbers["costs"] = np.zeros((len(rewards), 0), np.float32)
-        collected.add(before, actions, numbers)
-        self._starts = terminated | truncated
+        elif self._costs:
+            numbers["costs"] = np.nan_to_num(told_cost(self._infos, self._starts))[:, None]
+        collected.add(before, actions, numbers, kept)
         if self._starts.any():
             collected.final(self._infos["final_obs"])
+        return self._starts

@@ -161,14 +161,19 @@ class Recorder:
         """What a step cost, as a whole and by constraints."""
         if self._native is not None and self._native.constraints:
             return np.array(infos[COST]), np.array(infos["costs"])
-        cost = np.full(len(ended), np.nan, np.float32)
-        if COST in infos:
-            told = np.asarray(infos.get(f"_{COST}", np.ones(len(ended), np.bool_)))
-            cost[told] = np.asarray(infos[COST], np.float32)[told]
-        final = infos.get("final_info")
-        if isinstance(final, dict) and COST in final:  # where an episode has ended, infos are those of the next
-            cost[ended] = np.asarray(final[COST], np.float32)[ended]
-        return cost, np.zeros((len(ended), 0), np.float32)
+        return told_cost(infos, ended), np.zeros((len(ended), 0), np.float32)
+
+
+def told_cost(infos: dict[str, Any], ended: Array) -> Array:
+    """What a step of each copy cost, as the infos of an environment that is not ours tell; NaN where they do not."""
+    cost = np.full(len(ended), np.nan, np.float32)
+    if COST in infos:
+        told = np.asarray(infos.get(f"_{COST}", np.ones(len(ended), np.bool_)))
+        cost[told] = np.asarray(infos[COST], np.float32)[told]
+    final = infos.get("final_info")
+    if isinstance(final, dict) and COST in final:  # where an episode has ended, infos are those of the next
+        cost[ended] = np.asarray(final[COST], np.float32)[ended]
+    return cost
 
 
 def _quantities(channels: Channels, rows: Array) -> dict[str, Quantity]:

@@ -1,0 +1,1 @@
+"""`velocirl dataset`: making, importing, checking, exporting and drawing data sets."""

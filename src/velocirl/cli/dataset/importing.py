@@ -1,0 +1,52 @@
+"""`velocirl dataset import`: take over what others recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from velocirl.buffers.data.file import SUFFIX, require_directory
+from velocirl.cli.dataset.create import say
+from velocirl.cli.dataset.progress import quietly, showing_progress
+from velocirl.cli.parsing import Parser
+from velocirl.datasets.historian.importing import import_historian
+from velocirl.datasets.historian.tables import ENDINGS
+from velocirl.datasets.minari.importing import import_minari
+
+
+def import_(arguments: Sequence[str]) -> None:
+    """Take over a directory in Minari's layout, or a table of a historian."""
+    parser = Parser(
+        "dataset import SOURCE --out DATA",
+        "Take over a data set: a directory in Minari's layout, or a historian's table by a mapping of its columns.",
+    )
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="A directory, or a file in .csv or .parquet")
+    parser.add_argument("--out", type=Path, metavar="DATA", help=f"The file to write, such as plant{SUFFIX}")
+    parser.add_argument(
+        "--mapping",
+        type=Path,
+        metavar="JSON",
+        help='Which columns of a table are what: {"time": "when", "observations": [{"column": "TI101", "name":'
+        ' "temperature", "unit": "degC"}], "actions": [...], "reward": "profit", "environment": "ChemicalReactor-v0"};'
+        ' and where episodes begin: "gap" (seconds), "episode" (a column), "terminated" (a column), "longest" (steps);'
+        ' "duplicates": refuse, first or last; "missing": refuse or cut; "alignment": taken or led',
+    )
+    given = parser.parse(arguments)
+    if "out" not in given:
+        raise ValueError(f"say where it is to be written: --out data{SUFFIX}")
+    source, path = given["source"], given["out"]
+    require_directory(path)
+    table = source.suffix.lower() in ENDINGS
+    if table and "mapping" not in given:
+        raise ValueError(f"say which columns of {source} are what: --mapping columns.json (--help shows one)")
+    if not table and "mapping" in given:
+        raise ValueError(f"--mapping is for tables, which end in {' or '.join(ENDINGS)}")
+    from velocirl.monitor.console import make_console
+
+    console = make_console()
+    if table:
+        found = import_historian(source, given["mapping"], path)
+        quietly(console, f"{path}: {found}")
+    else:
+        with showing_progress(console) as told:
+            quietly(console, f"{path}: {say(import_minari(source, path, told('importing')))}")

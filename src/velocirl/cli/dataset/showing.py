@@ -1,0 +1,126 @@
+"""`velocirl dataset info`, `validate`, `export` and `plot`: a data set that is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from velocirl.bench.files import require_writable
+from velocirl.buffers.data.dataset import Dataset
+from velocirl.cli.dataset.progress import quietly, showing_progress
+from velocirl.cli.parsing import Parser
+from velocirl.datasets.minari.exporting import export_minari
+from velocirl.datasets.picture import dataset_png
+from velocirl.datasets.summary import summary
+from velocirl.engine.writing import write_whole
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MOST_ROWS = 64  # of numbers whose spread is printed
+
+
+def info(arguments: Sequence[str]) -> None:
+    """Say what is in a data set."""
+    parser = _parser("info", "Say what is in a data set: episodes, returns, costs, and how each number is spread.")
+    parser.add_argument("--json", action="store_true", help="Print JSON")
+    given = parser.parse(arguments)
+    found = summary(Dataset.load(given["data"]))
+    if "json" in given:
+        print(json.dumps(found, allow_nan=False))
+        return
+    from velocirl.monitor.console import make_console
+
+    _show(make_console(), given["data"], found)
+
+
+def validate(arguments: Sequence[str]) -> None:
+    """Check a data set; what is wrong with it is an error of one line."""
+    given = _parser("validate", "Check every byte and every value of a data set.").parse(arguments)
+    found = Dataset.load(given["data"])
+    from velocirl.monitor.console import make_console
+
+    size = given["data"].stat().st_size / 1e6
+    words = f"{len(found):,} transitions in {found.episodes:,} episodes, {size:,.1f} MB"
+    quietly(make_console(), f"{given['data']} is sound: {words}, sha256 {found.checksum}")
+
+
+def export(arguments: Sequence[str]) -> None:
+    """Write a data set in Minari's layout."""
+    parser = _parser("export", "Write a data set as a directory in Minari's layout, which Minari and d3rlpy read.")
+    parser.add_argument("--out", type=Path, metavar="DIRECTORY", help="The directory to write, such as reactor-v0")
+    parser.add_argument(
+        "--id", metavar="ID", help="Minari's name for it, such as reactor/medium-v0 (default: the directory's name)"
+    )
+    given = parser.parse(arguments)
+    if "out" not in given:
+        raise ValueError("say where it is to be written: --out reactor-v0")
+    from velocirl.monitor.console import make_console
+
+    console, found = make_console(), Dataset.load(given["data"])
+    with showing_progress(console) as told:
+        path = export_minari(found, given["out"], given.get("id"), told("exporting"))
+    quietly(console, f"{path}: {found.episodes:,} episodes in Minari's layout")
+
+
+def plot(arguments: Sequence[str]) -> None:
+    """Draw a data set."""
+    parser = _parser("plot", "Draw how returns, lengths, costs, signals and actuators of a data set are spread.")
+    parser.add_argument("--out", type=Path, metavar="PNG", help="The picture to write (default: beside the data, .png)")
+    given = parser.parse(arguments)
+    path = given.get("out", given["data"].with_suffix(".png"))
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"{path} must end in .png")
+    require_writable(path)
+    write_whole(path, [dataset_png(Dataset.load(given["data"]))])
+    from velocirl.monitor.console import make_console
+
+    quietly(make_console(), str(path))
+
+
+def _parser(name: str, description: str) -> Parser:
+    parser = Parser(f"dataset {name} DATA", description)
+    parser.add_argument("data", metavar="DATA", type=Path, help="The file of a data set")
+    return parser
+
+
+def _show(console: Console, path: Path, found: Mapping[str, Any]) -> None:
+    from velocirl.bench.reports.terminal import new_table
+
+    facts = {
+        "environment": found["environment"] or "unknown",
+        "level": found["level"],
+        "policy": found["policy"],
+        "seed": found["seed"],
+        "transitions": f"{found['transitions']:,} ({found['bytes'] / 1e6:,.1f} MB)",
+        "episodes": f"{found['episodes']:,}: {found['terminated']:,} terminated, {found['truncated']:,} cut off",
+        "length": _range(found.get("length")),
+        "return": _range(found.get("return")),
+        "score": None if "score" not in found else f"{found['score']:.1f} (0 random, 100 expert)",
+        "references": ", ".join(f"{name} {value:,.6g}" for name, value in found["references"].items()) or None,
+        "cost": ", ".join(f"{name} {value:,.4g}" for name, value in found.get("cost", {}).items()) or None,
+        "checksum": found["checksum"],
+    }
+    quietly(console, str(path), style="bold")
+    for name, value in facts.items():
+        if value is not None:
+            quietly(console, f"  {name:<13}{value}")
+    rows = [("", one) for one in found["observations"]] + [("actuator", one) for one in found["actions"]]
+    table = new_table(console)
+    for heading in ("", "unit", "mean", "std", "least", "greatest", "at limits"):
+        table.add_column(heading, justify="left" if heading in ("", "unit") else "right")
+    for kind, one in rows[:MOST_ROWS]:
+        at = "" if one["at_limits"] is None else f"{one['at_limits']:.1%}"
+        numbers = [f"{one[name]:,.5g}" for name in ("mean", "std", "least", "greatest")]
+        table.add_row(f"{one['name']} ({kind})" if kind else one["name"], one["unit"], *numbers, at)
+    if rows:
+        console.print(table)
+
+
+def _range(found: Mapping[str, float] | None) -> str | None:
+    if found is None:
+        return None
+    spread = f" ± {found['std']:,.4g}" if "std" in found else ""
+    return f"{found['mean']:,.6g}{spread}, from {found['least']:,.6g} to {found['greatest']:,.6g}"

@@ -1,0 +1,110 @@
+"""What a data set holds, in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from velocirl.buffers.data.columns import ACTIONS, OBSERVATIONS, columns_of, stretches
+from velocirl.buffers.data.dataset import Dataset
+
+MOST = 1024  # numbers of a row that are told one by one: a picture is none that anybody reads
+AT = 1e-6  # of its range, within which a number counts as at a limit
+
+Array = NDArray[Any]
+
+
+class Spread(NamedTuple):
+    """How the numbers of one signal or actuator are spread."""
+
+    name: str
+    unit: str
+    mean: float
+    std: float
+    least: float
+    greatest: float
+    at_limits: float | None  # the share that lies at or beyond a limit of its space, where it has limits
+
+    @property
+    def heading(self) -> str:
+        """Its name with its unit, where it has one."""
+        return f"{self.name} [{self.unit}]" if self.unit not in ("", "1") else self.name
+
+
+def summary(dataset: Dataset) -> dict[str, Any]:
+    """Everything that is worth knowing before one learns from it, in plain values."""
+    info, returns, lengths = dataset.info, dataset.returns(), dataset.lengths()
+    found: dict[str, Any] = {
+        "environment": info.environment,
+        "level": info.level,
+        "policy": info.policy,
+        "seed": info.seed,
+        "transitions": len(dataset),
+        "episodes": dataset.episodes,
+        "bytes": sum(column.nbytes for column in dataset.columns.values()),
+        "terminated": int(dataset.terminations.sum()),
+        "truncated": int((dataset.truncations & ~dataset.terminations).sum()),
+        "references": dict(info.references),
+        "checksum": dataset.checksum,
+        "version": info.version,
+    }
+    if dataset.episodes:
+        found["length"] = {"mean": float(lengths.mean()), "least": int(lengths.min()), "greatest": int(lengths.max())}
+        found["return"] = _of(returns)
+        if {"random", "expert"} <= set(info.references):
+            found["score"] = float(info.normalised(returns.mean()))
+        costs = dataset.episode_costs().mean(axis=0)
+        found["cost"] = {name: float(cost) for name, cost in zip(info.constraints, costs, strict=True)}
+    for kind in (OBSERVATIONS, ACTIONS):
+        found[kind] = [spread._asdict() for spread in spreads(dataset, kind)]
+    return found
+
+
+def spreads(dataset: Dataset, kind: str) -> list[Spread]:
+    """How each number of observations or actions is spread, block by block: data may be larger than memory."""
+    found = []
+    for name, unit, column, place, limits in channels(dataset, kind):
+        count, total, squares, least, greatest, at = 0, 0.0, 0.0, np.inf, -np.inf, 0
+        for _, rows in stretches(column):
+            values = rows.reshape(len(rows), -1)[:, place].astype(np.float64)
+            count, total, squares = count + len(values), total + values.sum(), squares + np.square(values).sum()
+            least, greatest = min(least, values.min()), max(greatest, values.max())
+            if limits is not None:
+                near = AT * (limits[1] - limits[0])
+                at += int(((values <= limits[0] + near) | (values >= limits[1] - near)).sum())
+        if count:
+            mean = total / count
+            std = float(np.sqrt(max(squares / count - mean**2, 0.0)))
+            share = None if limits is None else at / count
+            found.append(Spread(name, unit, float(mean), std, float(least), float(greatest), share))
+    return found
+
+
+def channels(dataset: Dataset, kind: str) -> Iterator[tuple[str, str, Array, int, tuple[float, float] | None]]:
+    """Each number of observations or actions: its name and unit, its column, its place there, and its limits."""
+    info = dataset.info
+    named = list((info.signals if kind == OBSERVATIONS else info.actuators).items())
+    columns = [(name, one) for name, one in columns_of(info).items() if name.partition("/")[0] == kind]
+    if sum(int(np.prod(one.shape)) for _, one in columns) > MOST:
+        return
+    number = 0
+    for name, one in columns:
+        space = None if one.part is None else one.part.space
+        for place in range(int(np.prod(one.shape))):
+            short = name.removeprefix(f"{kind}/") if "/" in name else kind[:-1]
+            called = named[number] if number < len(named) else (f"{short}[{place}]" if one.shape else short, "")
+            limits = None
+            if isinstance(space, Box):
+                low, high = float(space.low.reshape(-1)[place]), float(space.high.reshape(-1)[place])
+                limits = (low, high) if np.isfinite([low, high]).all() else None
+            yield called[0], called[1], dataset.columns[name], place, limits
+            number += 1
+
+
+def _of(values: Array) -> dict[str, float]:
+    named = {"mean": values.mean(), "std": values.std(), "least": values.min(), "greatest": values.max()}
+    return {name: float(value) for name, value in named.items()}

@@ -1,0 +1,210 @@
+"""A historian's tables: units, gaps, duplicate times, and whatever else is wrong with them, named clearly."""
+
+import json
+
+import numpy as np
+import pandas
+import pytest
+
+import velocirl
+from velocirl.datasets.historian.importing import import_historian
+from velocirl.datasets.historian.units import UNITS, conversion
+
+PLANT = "ChemicalReactor-v0"
+TEMPERATURE = {"column": "TI101", "name": "temperature", "unit": "degC", "to": "K"}
+PRESSURE = {"column": "PI102", "name": "pressure", "to": "Pa"}
+MAPPING = {
+    "time": "when",
+    "observations": [TEMPERATURE, PRESSURE],
+    "actions": [{"column": "FV103", "name": "valve", "unit": "%", "to": "1", "low": 0, "high": 1}],
+    "reward": "profit",
+    "costs": [{"column": "alarm", "name": "hot"}],
+}
+
+
+def table(times=(0, 10, 20, 30, 40), **changes):
+    rows = np.arange(len(times))
+    columns = {
+        "when": times,
+        "TI101": 20.0 + rows,
+        "PI102 [bar]": 1.0 + rows,
+        "FV103": 10.0 * rows,
+        "profit": rows * 1.0,
+        "alarm": (rows == 2) * 1,
+    }
+    return pandas.DataFrame({**columns, **changes})
+
+
+def imported(frame, **changes):
+    return import_historian(frame, {**MAPPING, **changes})
+
+
+def test_columns_come_in_the_units_that_are_wanted():
+    data = imported(table()).dataset
+    np.testing.assert_allclose(data.observations[:, 0], 293.15 + np.arange(5), rtol=1e-6)
+    np.testing.assert_allclose(data.observations[:, 1], 1e5 * (1 + np.arange(5)), rtol=1e-6)
+    np.testing.assert_allclose(data.actions[:, 0], 0.1 * np.arange(4), rtol=1e-6)
+    assert data.rewards.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert data.costs[:, 0].tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert data.info.signals == {"temperature": "K", "pressure": "Pa"}
+    assert data.info.actuators == {"valve": "1"}
+    assert (data.info.constraints, data.info.environment) == (("hot",), None)
+    assert data.truncations.tolist() == [False, False, False, True]
+    data.validate()
+
+
+def test_with_led_a_row_has_the_action_that_led_to_it():
+    data = imported(table(), alignment="led").dataset
+    np.testing.assert_allclose(data.actions[:, 0], 0.1 * np.arange(1, 5), rtol=1e-6)
+    assert data.rewards.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def lengths(found):
+    return found.dataset.lengths().tolist()
+
+
+def test_a_gap_begins_a_new_episode():
+    frame = table((0, 10, 20, 120, 130, 140, 300))
+    found = imported(frame)
+    assert lengths(found) == [2, 2]
+    assert (found.cut.gap, found.cut.alone) == (15.0, 1)
+    assert lengths(imported(frame, gap=100)) == [5]
+    assert lengths(imported(frame, gap=1000)) == [6]
+    assert "left out: 1 rows by themselves" in str(found)
+
+
+def test_an_end_a_change_of_batch_and_the_longest_begin_one_too():
+    frame = table((0, 10, 20, 30, 40, 50), trip=[0, 0, 1, 0, 0, 0], batch=["a", "a", "a", "a", "b", "b"])
+    found = imported(frame, terminated="trip").dataset
+    assert found.lengths().tolist() == [2, 2]
+    assert found.terminations.tolist() == [False, True, False, False]
+    assert lengths(imported(frame, episode="batch")) == [3, 1]
+    cut = imported(frame, longest=2).dataset
+    assert cut.lengths().tolist() == [2, 2, 1]
+    assert cut.observations[2].tolist() == cut.observations[3].tolist()  # where the next goes on
+    assert cut.rewards.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_duplicate_times_are_refused_or_one_is_kept():
+    frame = table((0, 10, 10, 20))
+    with pytest.raises(ValueError, match=r"rows 1 and 2 have the same time, 10 \(1 such rows\): say dup"):
+        imported(frame)
+    assert imported(frame, duplicates="first").dataset.rewards.tolist() == [0.0, 1.0]
+    assert imported(frame, duplicates="last").dataset.rewards.tolist() == [0.0, 2.0]
+    batches = table((0, 10, 20, 20, 30), batch=["a", "a", "b", "b", "b"])
+    assert lengths(imported(batches, duplicates="last", episode="batch")) == [1, 1]
+
+
+def test_missing_numbers_are_refused_or_end_an_episode():
+    frame = table((0, 10, 20, 30, 40, 50, 60))
+    frame.loc[3, "TI101"] = np.nan
+    with pytest.raises(ValueError, match=r"column 'TI101' has no number in row 3 \(1 such rows\): say missing=cut"):
+        imported(frame)
+    found = imported(frame, missing="cut")
+    assert (lengths(found), found.cut.incomplete) == ([2, 2], 1)
+    assert found.dataset.observations[3, 0] == np.float32(20.0 + 4 + 273.15)
+
+
+def test_dates_are_times():
+    frame = table(["2026-03-01T12:00:00Z", "2026-03-01T12:00:10Z", "2026-03-01 12:00:20+00:00", "2026-03-01T13:00:00Z"])
+    assert lengths(imported(frame)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "frame", "reason"),
+    [
+        (
+            {"observations": [TEMPERATURE | {"unit": "kg"}]},
+            {},
+            "is in kg, which is mass, and wanted in K",
+        ),
+        (
+            {"observations": [TEMPERATURE | {"unit": "degX"}]},
+            {},
+            "'degX' is none that can be converted",
+        ),
+        (
+            {"observations": [PRESSURE | {"unit": "kPa"}]},
+            {},
+            "in bar by its heading, and in kPa by the mapping",
+        ),
+        ({"observations": ["TI102"]}, {}, "no column 'TI102' for observations"),
+        ({"actions": ["FV103"]}, {}, "say between which limits 'FV103' may be set"),
+        ({"reward": "gain"}, {}, "no column 'gain' for the reward"),
+        ({"reward": float("inf")}, {}, "reward must be finite"),
+        ({"duplicates": "mean"}, {}, "duplicates is one of refuse, first, last, got 'mean'"),
+        ({"gap": -1}, {}, "gap must be a number above 0"),
+        ({"gaps": 1}, {}, "the key 'gaps', which is not known"),
+        ({"observations": []}, {}, "observations names no column"),
+        ({"observations": [{"name": "x"}]}, {}, r"observations\[0\] names no column"),
+        ({"observations": [{"column": 3}]}, {}, "column must be a text, got 3"),
+        ({"terminated": "alarm"}, {"alarm": [0, 2, 0, 0, 0]}, "is 2 in row 1, and must be 0 or 1"),
+        ({}, {"TI101": ["1", "2", "bad", "4", "5"]}, "column 'TI101' has 'bad' in row 2, and needs numbers"),
+        ({}, {"when": ["now", "later", "x", "y", "z"]}, "neither seconds nor ISO dates"),
+        ({}, {"when": [0, 10, 5, 20, 30]}, "time goes back in row 2, from 10 to 5: sort the rows"),
+        ({"gap": 1}, {}, "no episode of two rows or more"),
+        ({"environment": PLANT}, {}, f"no column is mapped to jacket_temperature, .* which {PLANT} has"),
+        ({"environment": PLANT, "observations": ["TI101"]}, {}, f"{PLANT} has no 'TI101' among its observations"),
+    ],
+)
+def test_what_is_wrong_is_named(changes, frame, reason):
+    with pytest.raises(ValueError, match=reason):
+        imported(table(**frame), **changes)
+
+
+def test_conversions_go_there_and_back():
+    assert conversion("degC", "K", "x") == (1.0, 273.15)
+    assert conversion("degF", "degC", "x") == pytest.approx((5 / 9, -160 / 9))
+    assert conversion("t/h", "kg/s", "x")[0] == pytest.approx(1 / 3.6)
+    for one, unit in UNITS.items():
+        for other in (name for name, two in UNITS.items() if two.measures == unit.measures):
+            factor, offset = conversion(one, other, "x")
+            back, back_offset = conversion(other, one, "x")
+            assert (2.5 * factor + offset) * back + back_offset == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_trajectory_of_ours_comes_back_from_its_table(tmp_path, ending):
+    native = velocirl.engine.registry.find(PLANT)
+    path = tmp_path / "plant.csv"
+    seen = velocirl.rollout(native.controller, PLANT, 2, seed=0, device="python", max_steps=30)
+    seen.save(path)
+    if ending == "parquet":
+        pandas.read_csv(path).to_parquet(tmp_path / "plant.parquet")
+    mapping = {
+        "environment": PLANT,
+        "time": "time",
+        "episode": "episode",
+        "alignment": "led",
+        "terminated": "terminated",
+        "reward": "reward",
+        "observations": [{"column": f"signal/{name}", "name": name} for name in native.signals],
+        "actions": [{"column": f"actuator/{name}", "name": name} for name in native.actuators],
+        "costs": [{"column": f"cost/{one.name}", "name": one.name} for one in native.constraints],
+    }
+    (tmp_path / "mapping.json").write_text(json.dumps(mapping))
+    into = tmp_path / "plant.vds"
+    data = import_historian(tmp_path / f"plant.{ending}", tmp_path / "mapping.json", into).dataset
+    assert data.path == into
+    assert (data.info.environment, data.episodes, len(data)) == (PLANT, 2, 60)
+    assert data.info.observation_space == native.observation
+    for place, name in enumerate(seen.signals):
+        np.testing.assert_array_equal(data.observations[:, place], seen.signals[name].values.astype(np.float32))
+    np.testing.assert_array_equal(data.returns(), seen.returns)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.csv or \.parquet"):
+        import_historian(tmp_path / "x.xlsx", MAPPING)
+    (tmp_path / "x.parquet").write_bytes(b"no")
+    with pytest.raises(ValueError, match="damaged, or no PARQUET file"):
+        import_historian(tmp_path / "x.parquet", MAPPING)
+    (tmp_path / "x.csv").write_bytes(b"")
+    with pytest.raises(ValueError, match="damaged, or no CSV file"):
+        import_historian(tmp_path / "x.csv", MAPPING)
+    (tmp_path / "m.json").write_text("{")
+    with pytest.raises(ValueError, match=r"m\.json is no JSON"):
+        import_historian(table(), tmp_path / "m.json")
+    twice = pandas.DataFrame([[0, 1]], columns=["a [K]", "a"])
+    with pytest.raises(ValueError, match="two columns 'a'"):
+        import_historian(twice, MAPPING)
