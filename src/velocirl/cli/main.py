@@ -28,6 +28,8 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "play": "watch an agent at play, or play TicTacToe against a table",
     "record": "film an agent at play, or write down everything that happens",
     "dataset": "record, import, check, export and draw data sets",
+    "export": "write a policy as C, ONNX or JSON, to run without velocirl",
+    "card": "write the model card of a run: score, safety, data, settings, versions",
     "runs": "list your runs",
     "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",
