@@ -12,7 +12,7 @@ from their mean: with n = 1 + gamma + ... + gamma^(left - 1),
 
     f(x) = r / n + (1 - 1 / n) f(x'),   value(x) = n (mean + deviation f(x))
 
-which is the equation of values, divided by n. So numbers are small, begin at what is usual in the data, and have limits:
+which is the equation of values, divided by n. Numbers are small, begin at what is usual in the data, and have limits:
 no mean is beyond the lowest and the highest reward. After a termination rewards are 0.
 """
 
@@ -159,7 +159,7 @@ def process_of(stretches: Stretches, actions: Numbers | None, rewards: NDArray[n
     return Process(
         np.concatenate([seen[here], done], axis=1),
         np.concatenate([seen[here + 1], next_actions], axis=1),
-        (rewards - mean) / deviation,
+        (rewards.astype(np.float64) - mean) / deviation,
         -mean / deviation,
         data.terminations,
         data.terminations | ~last | (actions is not None),

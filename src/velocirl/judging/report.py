@@ -129,8 +129,8 @@ def judge_offline(
     costs = data.costs.sum(1)
     total = 2 * fits + 1 if costs.any() else fits + 1
 
-    def after(before: int) -> Progress | None:
-        return None if progress is None else lambda fit, _: progress(before + fit, total)
+    def after(before: int) -> Progress:
+        return lambda fit, _: None if progress is None else progress(before + fit, total)
 
     fit = Fit(stretches, data.rewards, gamma, updates, settings)
     value = fit.evaluation(name, fit.estimates(actions, fits, seed, after(0)))
