@@ -40,7 +40,9 @@ def test_the_page_runs(tmp_path, monkeypatch):
     }
     loaded = velocirl.load(tmp_path / "reactor-iql.safetensors")
     seen = found["data"].observations[:5]
-    assert np.array_equal(loaded.predict(seen, deterministic=True)[0], found["agent"].predict(seen, deterministic=True)[0])
+    assert np.array_equal(
+        loaded.predict(seen, deterministic=True)[0], found["agent"].predict(seen, deterministic=True)[0]
+    )
 
 
 @pytest.mark.slow

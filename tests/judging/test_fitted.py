@@ -58,7 +58,7 @@ def test_an_estimate_is_near_what_the_policy_returns_where_the_data_has_its_acti
 def test_devices_agree(data, device):
     few = {"fits": 1, "updates": 20, "hidden": (16,), "batch_size": 64}
     found = [fitted_q_evaluation(lambda x: -0.8 * x, data, device=one, **few).mean_return for one in ("python", device)]
-    assert found[0] == pytest.approx(found[1], abs=0.2 if device == "cuda" else 1e-3)  # draws of a GPU are its own
+    assert found[0] == pytest.approx(found[1], abs=0.1)  # each draws batches of its own
 
 
 def test_the_gradient_is_that_of_its_loss():
