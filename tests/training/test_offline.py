@@ -132,3 +132,17 @@ def test_a_run_is_kept_and_resumed(tmp_path):
     assert again.config.data == agent.config.data == path
     assert again.config.data_sha256 == Dataset.load(path).checksum
     np.testing.assert_array_equal(again.parameters, agent.parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [IQL, velocirl.CQL, velocirl.ReBRAC], ids=lambda kind: kind.name)
+def test_a_torch_network_learns_from_data_and_goes_on(kind, data, tmp_path, one_torch_thread):
+    settings = {"network": "mlp(8) mlp(8)", "batch_size": 8, "device": "cpu", "seed": 1, "threads": 1}
+    more = {"samples": 2} if kind is velocirl.CQL else {}
+    path = data.save(tmp_path / "data.vds")
+    whole = kind(data=path, **settings, **more).learn(64)
+    assert not whole.is_native
+    half = kind(data=path, **settings, **more)
+    half.learn(32)
+    half.goal = whole.goal
+    np.testing.assert_array_equal(Agent.load(half.save(tmp_path / "half")).learn().parameters, whole.parameters)

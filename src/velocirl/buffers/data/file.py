@@ -22,6 +22,7 @@ from velocirl.buffers.data.columns import DatasetError
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.files import NotPlainFileError, open_plain, parse_json
 from velocirl.engine.safetensors_layout import DTYPES, Header, header_text, read_header, tensor_bytes, widest_first
+from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.writing import strict_json, written_whole
 
 FORMAT, VERSION = "velocirl data", "1"
@@ -173,12 +174,15 @@ def _check_chunks(handle: int, header: Header) -> None:
         return hashlib.sha256(data).hexdigest() == chunks[64 * number : 64 * number + 64]
 
     count = len(chunks) // 64
-    with ThreadPoolExecutor(min(max(count, 1), len(os.sched_getaffinity(0)))) as threads:
+    threads = ThreadPoolExecutor(min(max(count, 1), available_cores()))
+    try:
         for number, whole in enumerate(threads.map(sound, range(count))):
             if not whole:
                 first = header.begin + number * CHUNK
                 last = min(first + CHUNK, header.begin + header.size) - 1
                 raise ValueError(f"the checksum of its bytes {first} to {last} does not match")
+    finally:
+        threads.shutdown(cancel_futures=True)  # with a fault found, nobody waits for the rest
 
 
 def _mapped(handle: int, header: Header) -> dict[str, NDArray[Any]]:
