@@ -54,5 +54,4 @@ def test_the_controller_is_as_good_as_the_operator_and_is_known_to_be(tmp_path, 
     assert judgement.value.mean_return == pytest.approx(truth, rel=0.05)
     assert judgement.check == pytest.approx(judgement.value.behaviour_return, rel=0.05)
     assert judgement.coverage.unusual < 0.15
-    costs = [one["iql"].figures["cost"].value for one in found["report"].scenarios.values()]
-    assert max(costs) < 1.0
+    assert [found["report"].scenarios[name]["iql"].figures["cost"].value for name in ("nominal", "disturbed")] == [0, 0]

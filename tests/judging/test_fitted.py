@@ -158,3 +158,5 @@ def test_what_cannot_be_judged_is_refused(data):
         fitted_q_evaluation(lambda x: x, data, horizon=9)
     with pytest.raises(ValueError, match="fits must be at least 1, got 0"):
         fitted_q_evaluation(lambda x: x, data, fits=0)
+    with pytest.raises(ValueError, match="gamma must be above 0 and at most 1, got 2"):
+        fitted_q_evaluation(lambda x: x, data, gamma=2)

@@ -114,6 +114,8 @@ class Fit:
     def __init__(
         self, stretches: Stretches, rewards: NDArray[np.float32], gamma: float, updates: int, settings: dict[str, Any]
     ) -> None:
+        if not 0.0 < gamma <= 1.0:
+            raise ValueError(f"gamma must be above 0 and at most 1, got {gamma}")
         if not stretches.whole.any():
             raise ValueError(
                 f"no episode in the data has {stretches.horizon} steps or ends before: give a shorter horizon"
