@@ -1,8 +1,8 @@
 """Whether fitted Q evaluation ranks policies as their true returns do: python tools/fqe_agreement.py [ENV ...].
 
 For each environment, policies from good to bad are a good controller, more and more of whose action is replaced by a
-constant one. Data are of random actions, of the controller and of the policy half-way, both with noise: none of the
-policies made it. Prints a table in Markdown: what each policy returns in 100 episodes, what fitted Q evaluation says
+constant one. Data are of random actions, of the controller and of the policy half-way, both with noise.
+Prints a table in Markdown: what each policy returns in 100 episodes, what fitted Q evaluation says
 without any, and the rank correlation of the two.
 """
 
