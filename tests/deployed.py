@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from hybrid import forbidding, noting
+from recorded import file_of
 
 import velocirl
 from velocirl.deployment.c_words import identifier
@@ -49,6 +50,7 @@ AGENTS = {
     ),
     "squashed gaussian": lambda: velocirl.SAC("Pendulum-v1", hidden=(24, 16), activation="relu", **HERE),
     "squashed value": lambda: velocirl.TD3("Pendulum-v1", hidden=(24,), activation="elu", **HERE),
+    "gaussian within": lambda: velocirl.IQL(data=file_of("Pendulum-v1"), hidden=(24,), **HERE),
     "values": lambda: velocirl.DQN("CartPole-v1", hidden=(24,), activation="leaky_relu", dueling=True, **HERE),
     "quantiles": lambda: velocirl.QRDQN("CartPole-v1", hidden=(24,), activation="gelu", quantiles=7, **HERE),
     "multi-discrete": lambda: velocirl.PPO(

@@ -36,7 +36,8 @@ from velocirl.training.deep_agent import DeepAgent
 from velocirl.trajectories.channels import channels_of
 
 CHOICES = ("categorical", "multi_discrete", "epsilon_greedy", "by_values")  # heads whose every output is of an option
-NUMBERS = {"gaussian": False, "squashed_gaussian": True, "squashed_value": True}  # and whether they are squashed
+# Heads of numbers, and whether they are squashed.
+NUMBERS = {"gaussian": False, "squashed_gaussian": True, "squashed_value": True, "gaussian_within": True}
 JOINT = "joint"
 
 

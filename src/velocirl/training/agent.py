@@ -106,10 +106,12 @@ class Agent(Changing, metaclass=Documented):
     counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, listed: bool = True, **kwargs: Any) -> None:
+        """`listed` algorithms are found by name; others are a part of something else, which trains them."""
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:  # else what several algorithms have in common
-            ALGORITHMS[cls.name] = cls
+            if listed:
+                ALGORITHMS[cls.name] = cls
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
