@@ -25,7 +25,7 @@ from math import sqrt
 
 import numpy as np
 
-from velocirl import Box, Constraint, Environment, between, float32, float64, random, record
+from velocirl import Box, Constraint, Environment, between, float32, random, record
 from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import AMBER, BLUE, GREEN, MEADOW, MIST, RED, SLATE, TEAL
 from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
@@ -102,7 +102,7 @@ class State:
     hydro_commands: float32[4]
     battery: float32  # MW, positive where it gives
     charge: float32  # MWh
-    voltage: float64[6]  # p.u.; reactive power follows from their small differences
+    voltage: float32[6]  # p.u.
     reactive: float32[3]  # Mvar of the units
     compensator: float32  # Mvar
     load: float32[3]  # MW of the towns,
@@ -209,10 +209,11 @@ def step(state, params, action, rng):
     state.frequency_change = (state.frequency - before) / TIME_STEP
     state.charge = clipped(state.charge - state.battery * (TIME_STEP / HOUR), 0.0, BATTERY_ENERGY)
 
-    exciter = share_of(TIME_STEP, params.exciter_lag)
+    # Reactive power follows from small differences of voltages: in double precision, they are rounded alike everywhere.
+    exciter = share_of(TIME_STEP, np.float64(params.exciter_lag))
     for unit in range(UNITS):
         wanted = clipped(action[4 + unit], LOWEST[4], HIGHEST[4])
-        state.voltage[unit] = lagged(state.voltage[unit], wanted, exciter)
+        state.voltage[unit] = lagged(np.float64(state.voltage[unit]), np.float64(wanted), exciter)
     wanted = clipped(action[7], -COMPENSATOR_POWER, COMPENSATOR_POWER)
     state.compensator = lagged(state.compensator, wanted, exciter)
     transmit(state, params)
