@@ -60,3 +60,13 @@ class Showing(Counting):
 
     def seen(self):
         return np.full((4, 3), self.count, np.uint8)
+
+
+def gone(processes, seconds=10.0):
+    """Whether these processes are no more, within so many seconds."""
+    over = time.monotonic() + seconds
+    while time.monotonic() < over:
+        if not any(Path(f"/proc/{one}").exists() for one in processes):
+            return True
+        time.sleep(0.02)
+    return False

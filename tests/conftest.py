@@ -4,14 +4,17 @@ The compile cache is the user's own, so that a second run of the tests compiles 
 their processes a VELOCIRL_HOME of their own.
 """
 
+import errno
 import gc
 import importlib.util
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 
@@ -22,7 +25,7 @@ import pytest
 
 import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
-from velocirl.engine import registry
+from velocirl.engine import directories, registry
 from velocirl.engine.compiler import units
 
 hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
@@ -178,6 +181,42 @@ def run_script():
         return finished.stdout
 
     return run_script
+
+
+@pytest.fixture(scope="session")
+def keep_runs_at():
+    """The variables by which runs are kept in a directory, while the compile cache stays the user's own."""
+    together = bool(os.environ.get("VELOCIRL_HOME")) or sys.platform == "darwin"
+    cache, homes = directories.cache_directory(), []
+
+    def keep_runs_at(path):
+        if not together:
+            return {"XDG_DATA_HOME": str(path)}
+        homes.append(path / "velocirl" / "compiled")
+        homes[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
+        for home in homes[-2:-1]:  # what was compiled there is not lost
+            share(home, cache)
+        share(cache, homes[-1])
+        return {"XDG_DATA_HOME": str(path), "VELOCIRL_HOME": str(path / "velocirl")}
+
+    return keep_runs_at
+
+
+def share(source, target):
+    """Let a directory have what another one has, too."""
+    for path in source.iterdir() if source.is_dir() else ():
+        if not path.name.startswith("."):  # nor what is still being written
+            with suppress(FileExistsError, FileNotFoundError):
+                link(path, target / path.name)
+
+
+def link(source, target):
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy2(source, target)
 
 
 @pytest.fixture

@@ -69,25 +69,25 @@ def tell_of(ranks, directory, text):
     return [json.loads((directory / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
-def pids_of(job, ranks):
+def pids_of(job, ranks, variable=b"OMPI_COMM_WORLD_RANK="):
     """The processes of the ranks of a job, by their number."""
     found = {}
     until = time.monotonic() + LIMIT
     while len(found) < ranks and time.monotonic() < until:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
-                rank = _rank_under(entry, job.pid)
+                rank = _rank_under(entry, job.pid, variable)
                 if rank is not None:
                     found[rank] = int(entry.name)
         time.sleep(0.05)
     return found
 
 
-def _rank_under(process, parent):
+def _rank_under(process, parent, variable):
     try:
         if int((process / "stat").read_text().rpartition(")")[2].split()[1]) != parent:
             return None
         words = (process / "environ").read_bytes().split(b"\0")
     except OSError:  # it has ended
         return None
-    return next((int(word.partition(b"=")[2]) for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
+    return next((int(word.partition(b"=")[2]) for word in words if word.startswith(variable)), None)

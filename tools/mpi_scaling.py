@@ -49,7 +49,7 @@ PERIODS = (100_000, 1_000_000)
 
 def measure_rank() -> None:
     """What one rank of a job does; the first one prints what was found."""
-    from velocirl.tabular.runtimes.mpi_world import world
+    from velocirl.scale.mpi import world
 
     comm = world()
     found = {"ranks": comm.size, **measure_game(comm), "sizes": [measure_size(comm, size) for size in SIZES]}

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from velocirl.buffers.data.info import DatasetInfo
     from velocirl.datasets.levels import create_dataset
     from velocirl.datasets.record import record_dataset
+    from velocirl.deployment.exporting import export
+    from velocirl.judging.fitted import FittedQEvaluation, fitted_q_evaluation
+    from velocirl.judging.report import OfflineJudgement, judge_offline
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
@@ -47,6 +50,9 @@ _FOR_TRAINING = {
     "velocirl.buffers.data.info": ("DatasetInfo",),
     "velocirl.datasets.levels": ("create_dataset",),
     "velocirl.datasets.record": ("record_dataset",),
+    "velocirl.deployment.exporting": ("export",),
+    "velocirl.judging.fitted": ("FittedQEvaluation", "fitted_q_evaluation"),
+    "velocirl.judging.report": ("OfflineJudgement", "judge_offline"),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -78,9 +84,11 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Episode",
     "Evaluate",
     "Evaluation",
+    "FittedQEvaluation",
     "MultiBinary",
     "MultiDiscrete",
     "NumericalError",
+    "OfflineJudgement",
     "SafetyEvaluation",
     "StopOnReward",
     "TabularModel",
@@ -94,12 +102,15 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "create_dataset",
     "evaluate",
     "evaluate_safety",
+    "export",
+    "fitted_q_evaluation",
     "float32",
     "float64",
     "int8",
     "int16",
     "int32",
     "int64",
+    "judge_offline",
     "list_envs",
     "load",
     "log_uniform",

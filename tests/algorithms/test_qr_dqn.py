@@ -7,8 +7,8 @@ from scalars import ROWS, call, fresh, metrics_of, numbers, stream, transitions
 
 import velocirl
 from velocirl import QRDQN
-from velocirl.algorithms.online.qr_dqn import act, choose_by_network, choose_by_target, loss_gradient, mean_of
-from velocirl.networks.heads import by_values
+from velocirl.algorithms.online.qr_dqn import act, choose_by_network, choose_by_target, loss_gradient
+from velocirl.networks.heads import by_values, mean_of
 
 COUNT, QUANTILES = 3, 4
 HELD = {"rtol": 1e-8, "atol": 1e-10}
@@ -19,7 +19,7 @@ SMALL = {
 
 
 def head_of(masked, epsilon=0.1):
-    return by_values(COUNT, masked, epsilon, lambda values, action: mean_of(values, action, QUANTILES))
+    return by_values(COUNT, masked, epsilon, QUANTILES)
 
 
 def cases(masked, huber=1.0, seed=0):
@@ -96,7 +96,7 @@ def test_gradient_and_metrics(double, masked, huber):
 
 def test_loss_by_hand():
     """One quantile is the median: half the error's size, and beyond the limit half a straight line."""
-    head = by_values(1, False, 0.0, lambda values, action: mean_of(values, action, 1))
+    head = by_values(1, False, 0.0, 1)
     _, rows = transitions(QRDQN, head)
     row, settings = rows[0], numbers(quantiles=1, huber=1.0)
     row.weight, row.discount, row.next_action = 1.0, 0.5, 0

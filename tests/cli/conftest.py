@@ -1,15 +1,11 @@
 """What tests of the commands share: runs in a place of their own, and trainings that are over in a blink."""
 
-import errno
 import os
-import shutil
 import sys
-from contextlib import suppress
 
 import pytest
 
 from velocirl.cli.main import main
-from velocirl.engine import directories
 from velocirl.runs import recording
 from velocirl.runs.directory import open_run
 
@@ -54,48 +50,12 @@ environment = Environment(
 """
 
 
-@pytest.fixture(scope="session")
-def keep_runs_at():
-    """The variables by which runs are kept in a directory, while the compile cache stays the user's own."""
-    together = bool(os.environ.get("VELOCIRL_HOME")) or sys.platform == "darwin"
-    cache, homes = directories.cache_directory(), []
-
-    def keep_runs_at(path):
-        if not together:
-            return {"XDG_DATA_HOME": str(path)}
-        homes.append(path / "velocirl" / "compiled")
-        homes[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
-        for home in homes[-2:-1]:  # what was compiled there is not lost
-            share(home, cache)
-        share(cache, homes[-1])
-        return {"XDG_DATA_HOME": str(path), "VELOCIRL_HOME": str(path / "velocirl")}
-
-    return keep_runs_at
-
-
 @pytest.fixture(autouse=True)
 def data_home(tmp_path, monkeypatch, keep_runs_at):
     """Runs are kept here."""
     for name, value in keep_runs_at(tmp_path / "data").items():
         monkeypatch.setenv(name, value)
     return tmp_path / "data" / "velocirl"
-
-
-def share(source, target):
-    """Let a directory have what another one has, too."""
-    for path in source.iterdir() if source.is_dir() else ():
-        if not path.name.startswith("."):  # nor what is still being written
-            with suppress(FileExistsError, FileNotFoundError):
-                link(path, target / path.name)
-
-
-def link(source, target):
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.copy2(source, target)
 
 
 @pytest.fixture(autouse=True)

@@ -27,8 +27,8 @@ def test_version(capsys):
 def test_help_names_the_commands_that_there_are(capsys):
     main(["--help"])
     named = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
-    names = ["train", "resume", "monitor", "evaluate", "table", "play", "record", "dataset", "runs", "plot"]
-    names += ["envs", "compile", "cache", "demo", "doctor", "bench", "tune", "profile"]
+    names = ["train", "resume", "monitor", "evaluate", "table", "play", "record", "dataset", "export", "card"]
+    names += ["runs", "plot", "envs", "compile", "cache", "demo", "doctor", "bench", "tune", "profile"]
     assert named == names == list(COMMANDS)
 
 

@@ -159,7 +159,7 @@ def test_every_setting_of_every_algorithm_is_an_option_and_survives_a_file(algor
         request = read_request(["E-v0", "--algorithm", algorithm, *words])
         assert request.values == {one.name: value}, one.name
         more = {"num_envs": 3} if one.name in ("workers", "buffer_size") else {}
-        if "runtime" in hints and one.name in ("workers", "pin"):
+        if "pin" in hints and one.name in ("workers", "pin"):  # of tables
             more["runtime"] = "threads"
         config = build_config(kind, {**more, **request.values})
         plain = as_plain(config)

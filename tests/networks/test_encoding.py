@@ -7,7 +7,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, row
-from velocirl.networks.encoding import LIMIT, Part, encoding_for
+from velocirl.networks.encoding import LIMIT, Part, encode, encoding_for
 from velocirl.networks.observations import raw_space, write_raw
 
 SPACES = {
@@ -25,12 +25,9 @@ SPACES = {
 }
 
 
-def loop_of(encode):
-    def loop(observations, centre, inverse_scale, encoded, checks):
-        for i in range(len(observations)):
-            checks[i] = encode(row(observations, i), centre, inverse_scale, encoded[i])
-
-    return loop
+def loop(observations, table, centre, inverse_scale, encoded, checks):
+    for i in range(len(observations)):
+        checks[i] = encode(row(observations, i), table, centre, inverse_scale, encoded[i])
 
 
 def encoded(space, observations, **options):
@@ -40,19 +37,21 @@ def encoded(space, observations, **options):
     return rows
 
 
-def encoded_and_checked(space, observations, *, normalise=False, centre=None, inverse_scale=None, compiled=True):
+def encoded_and_checked(
+    space, observations, *, normalise=False, scale=False, centre=None, inverse_scale=None, compiled=True
+):
     """Encode observations (rows, *shape); those of Discrete are (rows, 1)."""
-    encoding = encoding_for(space, normalise)
+    encoding = encoding_for(space, normalise, scale=scale)
     result = np.full((len(observations), encoding.inputs), 77, np.float32)
     centre = np.zeros(encoding.inputs, np.float32) if centre is None else np.asarray(centre, np.float32)
-    scale = np.ones(encoding.inputs, np.float32) if inverse_scale is None else np.asarray(inverse_scale, np.float32)
+    inverse = np.ones(encoding.inputs, np.float32) if inverse_scale is None else np.asarray(inverse_scale, np.float32)
     checks = np.full(len(observations), 77, np.float32)
-    loop, seen = loop_of(encoding.encode), np.asarray(observations, raw_space(space)[1])
-    arguments = (as_rows(seen) if compiled else seen, centre, scale, result, checks)
-    if compiled:
-        loop = compile_loop(loop, arguments, learning_translator("encoding"), before=lambda: None)
+    seen = np.asarray(observations, raw_space(space)[1]).reshape(len(observations), -1)
+    table = encoding.table if compiled else encoding.table.view(np.recarray)
+    arguments = (as_rows(seen) if compiled else seen, table, centre, inverse, result, checks)
+    run = compile_loop(loop, arguments, learning_translator("encoding"), before=lambda: None) if compiled else loop
     with np.errstate(invalid="ignore"):
-        loop(*arguments)
+        run(*arguments)
     return result, checks
 
 
@@ -96,6 +95,15 @@ def test_normalisation_and_its_limit(compiled):
         space, observations, normalise=True, centre=[1, 2, 0, 1], inverse_scale=[4, 0.5, 1, 2], compiled=compiled
     )
     np.testing.assert_allclose(found, [[0, 1.5, LIMIT, -LIMIT], [8, 0, 0, -1]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
+def test_scaled_by_the_bounds_of_the_space_where_it_has_some(compiled):
+    space = Box(np.array([200, 0, -np.inf, 3], np.float32), np.array([400, 1e6, np.inf, 3], np.float32))
+    found = encoded(space, [[200, 1e6, 7, 3], [350, 2.5e5, -0.5, 3]], scale=True, compiled=compiled)
+    np.testing.assert_allclose(found, [[-1, 1, 7, 3], [0.5, -0.5, -0.5, 3]], rtol=1e-6)
+    pixels = SPACES["pixels"]
+    np.testing.assert_array_equal(encoded(pixels, samples(pixels), scale=True), encoded(pixels, samples(pixels)))
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -205,36 +213,6 @@ def test_a_structured_space(compiled, normalise):
         wanted[:, boxes] = np.clip(normalised[:, boxes], -LIMIT, LIMIT)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     assert checks.tolist() == [0] * 20
-
-
-def test_moments_are_of_the_numbers_that_are_normalised():
-    encoding = encoding_for(STRUCTURED, True)
-    assert encoding.normalises
-    STRUCTURED.seed(5)
-    rows, batch = raw(STRUCTURED, [STRUCTURED.sample() for _ in range(3)])
-    for i in range(3):
-        numbers = [encoding.at(rows[i], j) for j in range(encoding.inputs)]
-        np.testing.assert_array_equal(numbers[:4], batch["arm"][0][i].ravel())
-        np.testing.assert_array_equal(numbers[11:15], batch["camera"][i].ravel())
-        assert numbers[15] == np.float32(batch["double"][i])
-        assert numbers[4:11] + numbers[16:] == [0] * 12
-
-
-def test_moments_of_a_structured_space_compiled():
-    encoding = encoding_for(STRUCTURED, True)
-
-    def loop(observations, numbers):
-        for i in range(len(observations)):
-            for j in range(numbers.shape[1]):
-                numbers[i, j] = at(row(observations, i), j)
-
-    at = encoding.at
-    STRUCTURED.seed(6)
-    rows, _ = raw(STRUCTURED, [STRUCTURED.sample() for _ in range(3)])
-    numbers = np.full((3, encoding.inputs), 77, np.float32)
-    arguments = (as_rows(rows), numbers)
-    compile_loop(loop, arguments, learning_translator("moments"), before=lambda: None)(*arguments)
-    np.testing.assert_array_equal(numbers, [[at(one, j) for j in range(encoding.inputs)] for one in rows])
 
 
 @pytest.mark.parametrize("normalise", [False, True])

@@ -36,9 +36,10 @@ environment = Environment(
 
 
 @pytest.fixture(autouse=True)
-def own_place(tmp_path, monkeypatch):
+def own_place(tmp_path, monkeypatch, keep_runs_at):
     """Runs are noted here, and pictures have tests of their own."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for name, value in keep_runs_at(tmp_path / "data").items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(recording, "draw_curve", lambda *_: False)
     monkeypatch.setattr(recording, "available", lambda: False)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from velocirl.cli.controllers import add_controller, find_controller
+from velocirl.cli.judging_data import FOR_DATA, add_data, judge_data
 from velocirl.cli.judging_safety import FOR_SAFETY, add_safety, judge_safety
 from velocirl.cli.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
@@ -32,6 +33,11 @@ def evaluate(arguments: Sequence[str]) -> None:
     given = _parser().parse(arguments)
     if refused := [name for name in FOR_SAFETY if name in given and "safety" not in given]:
         raise ValueError(f"--{refused[0]} goes with --safety")
+    if refused := [name for name in FOR_DATA if name in given and "data" not in given]:
+        raise ValueError(f"--{refused[0]} goes with --data")
+    if "data" in given:
+        judge_data(given)
+        return
     if "safety" in given:
         judge_safety(given)
         return
@@ -131,4 +137,5 @@ def _parser() -> Parser:
     parser.add_argument("--video", type=Path, metavar="FILE", help="Film one episode afterwards, as .gif or .mp4")
     parser.add_argument("--json", action="store_true", help="Print JSON")
     add_safety(parser)
+    add_data(parser)
     return parser

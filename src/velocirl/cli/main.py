@@ -28,6 +28,8 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "play": "watch an agent at play, or play TicTacToe against a table",
     "record": "film an agent at play, or write down everything that happens",
     "dataset": "record, import, check, export and draw data sets",
+    "export": "write a policy as C, ONNX or JSON, to run without velocirl",
+    "card": "write the model card of a run: score, safety, data, settings, versions",
     "runs": "list your runs",
     "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",
@@ -93,6 +95,9 @@ def _help() -> str:
 
 def _complain(error: Exception, code: int) -> int:
     """Say in one line what was wrong, and give back the exit code."""
+    from velocirl.scale.launching import let_first_speak
+
+    let_first_speak()
     if debugging():
         raise error
     from velocirl.monitor.console import make_console
@@ -105,11 +110,11 @@ def _complain(error: Exception, code: int) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """Exit; where other ranks of an MPI job would wait for this one, they end too."""
+    """Exit; where other ranks would wait for this one, they end too."""
     if "mpi4py.MPI" in sys.modules:
-        from velocirl.tabular.runtimes.mpi_world import abort
+        from velocirl.cli.ranks import end_others
 
-        abort(code=code)
+        end_others(code)
     sys.exit(code)
 
 

@@ -17,7 +17,8 @@ from velocirl.runs.memory_files import read_checkpoint
 from velocirl.runs.models import model_of, say_shipped, shipped_model
 from velocirl.runs.state_file import State
 from velocirl.tabular.agent import TabularAgent
-from velocirl.training.agent import Agent, algorithm_from
+from velocirl.training.agent import Agent, algorithm_from, load
+from velocirl.training.saved import RECORDED
 
 load_algorithms()
 
@@ -68,6 +69,25 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
     chosen = environment_of(run, given)
     state, source = model_of(run, best="best" in given or (False if "latest" in given else None), memory=False)
     return state, chosen, source
+
+
+def find_agent_of_data(given: Mapping[str, Any]) -> tuple[Agent, str] | None:
+    """The agent of a model that was learnt from data of no known environment, and its name; None of any other."""
+    name = given.get("model")
+    if "env" in given:
+        return None
+    if name is not None and (path := Path(name)).is_file():
+        found, environment = path, read_checkpoint(path, memory=False).document.get("environment")
+    else:
+        try:
+            run = find_run(name)
+        except RunNotFoundError:
+            return None
+        found, environment = run.path, run.description.environment
+    if not str(environment).startswith(RECORDED):
+        return None
+    best = True if "best" in given else False if "latest" in given else None
+    return load(found, memory=False, best=best), str(found)
 
 
 def _of_file(path: Path, source: str, given: Mapping[str, Any]) -> tuple[State, Chosen, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from velocirl.cli.controllers import find_controller
-from velocirl.cli.models import find_model
+from velocirl.cli.models import find_agent_of_data, find_model
 from velocirl.training.agent import Agent
 from velocirl.training.source import Given
 from velocirl.trajectories.policies import Policy
@@ -17,5 +17,7 @@ def find_policy(given: Mapping[str, Any]) -> tuple[Policy, Given | None, str]:
     if "controller" in given:
         controller, chosen = find_controller(given)
         return controller, chosen.environment, given["controller"]
+    if (of_data := find_agent_of_data(given)) is not None:
+        return of_data[0], None, of_data[1]
     state, chosen, source = find_model(given)
     return Agent.from_state(state, chosen.environment, source), None, source

@@ -13,6 +13,7 @@ import msgspec
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, whole_number
+from velocirl.cli.ranks import call_of, called, calling, follower, is_follower, several_ranks
 from velocirl.cli.train.command import build, conduct
 from velocirl.cli.trust import add_trust, require_buffer_file
 from velocirl.engine.registry import list_envs
@@ -22,8 +23,8 @@ from velocirl.runs.config_file import write_config
 from velocirl.runs.directory import Run
 from velocirl.runs.finding import find
 from velocirl.runs.groups import Group
-from velocirl.tabular.runtimes.mpi_world import call_of, called, calling, follower, has_ranks, is_follower
 from velocirl.training.agent import ALGORITHMS, Agent, Goal, algorithm_from
+from velocirl.training.settings.config import as_plain
 from velocirl.vector.making import GYMNASIUM
 
 load_algorithms()
@@ -61,7 +62,7 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
                 f" or go further with `velocirl resume {run.name} --total-steps N`"
             )
             return
-        if has_ranks(agent):
+        if several_ranks(as_plain(agent.config), type(agent)):
             call({"environment": chosen.spelled, **call_of(agent)})
         conduct(agent, run, None, as_json="json" in given, quiet="quiet" in given)
 

@@ -65,7 +65,8 @@ def _check_scenario(environment: Environment, name: str, params: Any) -> None:
             raise DefinitionError(f"{place} sets {field!r}{environment.params.suggestion(field)}")
     try:
         drawn = tuple(field for field, value in params.items() if isinstance(as_draw(value), Draw))
-        (drawing(environment, drawn) if drawn else environment).params.rows(1, params)
+        record = (drawing(environment, drawn) if drawn else environment).params
+        record.fill(np.zeros(1, record.dtype), params)
     except ValueError as error:
         raise DefinitionError(f"{place}: {error}") from None
 

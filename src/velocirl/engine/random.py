@@ -64,12 +64,15 @@ def require_seed(seed: object) -> int:
     raise ValueError(f"seed must be a whole number from 0 to 2**64 - 1, got {seed!r}")
 
 
-def streams(seed: int | Sequence[int], count: int) -> NDArray[np.uint64]:
-    """The starting states of `count` streams, (count, 2): of one seed, or the first stream of each of several seeds."""
+def streams(seed: int | Sequence[int], count: int, first: int = 0) -> NDArray[np.uint64]:
+    """The starting states of `count` streams, (count, 2): of one seed, or the first stream of each of several seeds.
+
+    Of one seed, they may be those from the stream number `first` on.
+    """
     if isinstance(seed, Sequence):
         seeds, copies = np.array([require_seed(one) for one in seed], np.uint64), np.zeros(count, np.uint64)
     else:
-        seeds, copies = np.full(count, require_seed(seed), np.uint64), np.arange(count, dtype=np.uint64)
+        seeds, copies = np.full(count, require_seed(seed), np.uint64), np.arange(first, first + count, dtype=np.uint64)
     position = 2 * copies[:, None] + np.array([1, 2], np.uint64)
     states = _mix(_mix(seeds + np.uint64(GOLDEN))[:, None] + position * np.uint64(GOLDEN))
     states[(states == 0).all(axis=1)] = 1  # the one state that xoroshiro never leaves

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from io import BufferedReader
+from io import BufferedIOBase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +35,10 @@ class Header(NamedTuple):
     size: int  # bytes that they take
 
 
-def read_header(file: BufferedReader, kind: str, version: str) -> Header:
+def read_header(file: BufferedIOBase, kind: str, version: str) -> Header:
     """The header of a file of ours of a kind (`format` in its metadata), if the file is as long as it says."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, MOST_HEADER_BYTES):
         raise ValueError(f"it is cut short, or no safetensors file (header of {length} bytes in a file of {size})")

@@ -99,11 +99,14 @@ def check_update(faulty_gradient: bool, parameters: NDArray[Any], steps: int) ->
         )
 
 
-def check_faults(faults: NDArray[np.int32], steps: int) -> None:
-    """Raise if a copy met such a number in an iteration that began after `steps` steps; the first of them is told."""
+def check_faults(faults: NDArray[np.int32], steps: int, first: int = 0, num_envs: int | None = None) -> None:
+    """Raise if a copy met such a number in an iteration that began after `steps` steps; the first of them is told.
+
+    Where these are some of `num_envs` copies, `first` is the number of their first one.
+    """
     if not faults.any():
         return
     copies = np.flatnonzero(faults)
     copy = int(copies[np.argmin(faults[copies])])
     t, kind = divmod(int(faults[copy]) - 1, FAULT_KINDS)
-    raise fault_of_rollout(kind, copy, t, steps, len(faults))
+    raise fault_of_rollout(kind, first + copy, t, steps, num_envs or len(faults))

@@ -39,6 +39,7 @@ class HostExperience:
         self.arrays = Experience(seen, final, self._mask, written, self._told)
         self._begun, self._seed = False, None
         self._spent = [0, 0, 0]  # nanoseconds before the environments, in them, and after them
+        self.after_step: Callable[[], None] = lambda: None  # for whoever has to know of every step
 
     def begin(self) -> bool:
         """Begin the first episodes, unless that was done; by the thread that will step them. Says whether it did."""
@@ -77,6 +78,7 @@ class HostExperience:
     def step(self) -> None:
         """Take the step that the actions say."""
         observations, rewards, terminated, truncated, infos = self._envs.step(self._action)
+        self.after_step()
         self._take(observations, infos)
         told = self._told
         told.reward[:], told.terminated[:], told.truncated[:] = rewards, terminated, truncated

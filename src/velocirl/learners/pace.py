@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Pace(NamedTuple):
@@ -30,6 +31,7 @@ class Pace(NamedTuple):
 
 ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
 
+GROUP = "learner.group"  # in a state
 # The same as a record, so that compiled loops and graphs read what the host wrote last.
 PACE = np.dtype(
     [(name, np.int64 if isinstance(one, int) else np.float64) for name, one in ANY_PACE._asdict().items()], align=True
@@ -43,6 +45,23 @@ def group_of(config: Any) -> int:
     """
     free = config.collectors is not None and config.collect_mode == "free"
     return config.num_envs // config.collectors if free else config.num_envs
+
+
+def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
+    """That number as a state has it, where it is not the number of copies."""
+    group = group_of(config)
+    return {} if group == config.num_envs else {GROUP: np.array([group])}
+
+
+def check_group(config: Any, state: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse to form returns over several steps in a memory whose steps lie otherwise than they will from now on."""
+    saved = int(state[GROUP][0]) if GROUP in state else config.num_envs
+    if config.n_step > 1 and saved != group_of(config):
+        by = f"{config.num_envs // saved} free collectors" if saved != config.num_envs else "steps of all copies"
+        raise ValueError(
+            f"the memory of the state was filled by {by}, and n_step={config.n_step} cannot follow its steps with these"
+            " settings: give the collectors and the collect_mode that it was saved with, or n_step=1"
+        )
 
 
 def progress_at(step, pace):

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
 from velocirl.engine.fleets.fleet_state import fleet_specs
 from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
+from velocirl.learners.pace import GROUP
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
+# The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
+BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
 
 
 DRAWING = ArraySpec(np.uint64, (2,))  # the stream by which batches are drawn
@@ -141,6 +144,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
     }
     return {
         "learner.updates": _counts(1),
+        GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
         "policy.noise": _numbers(copies, task.head.action_size),
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
         "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),

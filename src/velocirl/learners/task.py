@@ -16,6 +16,7 @@ from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
 from velocirl.learners.recorded import Recorded
+from velocirl.learners.reducing import ALONE, Reducer
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.several import flat_names
 from velocirl.networks.declared import Declared, Network, Number, TargetNetwork
@@ -48,6 +49,7 @@ class Task:
     frames: Frames | None = None  # where observations are stored frame by frame
     constraints: tuple[str, ...] = ()  # by name, of which steps have costs
     reads_costs: bool = False  # whether the algorithm learns from these
+    reducer: Reducer = ALONE  # the processes that train together; of `num_envs` copies, each has its part
     reads_next: bool = False  # whether it reads the recorded action after that of a row
     recorded: Recorded | None = None  # the data, of algorithms that learn from that alone
     # Of algorithms that learn from rollouts:

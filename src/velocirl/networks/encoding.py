@@ -6,7 +6,6 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +29,7 @@ class Part(NamedTuple):
 FIELD = np.dtype(
     [
         *((name, np.int64) for name in ("raw", "start", "width", "code", "first", "normalised")),
+        ("offset", np.float32),
         ("factor", np.float32),
     ],
     align=True,
@@ -54,7 +54,7 @@ def encode(raw, table, centre, inverse_scale, into):
                     number = (number - centre[j]) * inverse_scale[j]
                     number = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
                 else:
-                    number *= field.factor
+                    number = (number - field.offset) * field.factor
                 into[j] = number
     return check
 
@@ -80,47 +80,53 @@ class Encoding(NamedTuple):
     """How one observation becomes one input row."""
 
     inputs: int  # the width of the row
-    # (observation, centre, inverse_scale, encoded) -> 0, or NaN where something in the observation is not finite
-    encode: Callable[..., Any]
-    normalises: bool  # whether centre and inverse_scale are used
-    at: Callable[..., Any]  # (observation, j) -> the number that becomes input j, where it normalises
+    normalises: bool  # whether `encode` uses centre and inverse_scale
     parts: tuple[Part, ...]  # of the row, from left to right
-    table: Any = None  # (fields,) FIELD: the same for `encode`
+    table: NDArray[Any]  # (fields,) FIELD, what `encode` goes through
 
 
-def encoding_for(space: Space[Any], normalise: bool) -> Encoding:
-    """The encoding of an observation space. Only numbers are normalised; codes are not numbers."""
-    found = _encoding_for(space, normalise)
-    return found._replace(table=_table(space, normalise))
+def encoding_for(space: Space[Any], normalise: bool, *, scale: bool = False) -> Encoding:
+    """The encoding of an observation space. Only numbers are normalised or scaled; codes are not numbers.
 
-
-def _table(space: Space[Any], normalise: bool) -> Any:
+    Normalised is by what was seen so far, scaled by the bounds of the space, where it has some: to -1 at the lowest and
+    1 at the highest.
+    """
     rows: list[tuple[Any, ...]] = []
+    parts: list[Part] = []
     start = 0
-    leaves = leaves_of(space)
-    for leaf in leaves:
-        codes = _codes(leaf.space)
+    for leaf in leaves_of(space):
+        first_input, codes = start, _codes(leaf.space)
         for place, (count, first) in enumerate(codes):
-            rows.append((leaf.start + place, start, count, 1, first, 0, 0.0))
+            if is_structured(space) and max(abs(first), abs(first + count - 1)) > WHOLE_LIMIT:
+                raise ValueError(
+                    f"{leaf.name!r} is {leaf.space}: single precision does not hold its numbers exactly; give numbers"
+                    f" of at most {WHOLE_LIMIT}"
+                )
+            rows.append((leaf.start + place, start, count, 1, first, 0, 0.0, 0.0))
             start += count
         if not codes:
-            normalises = normalise and isinstance(leaf.space, Box)
-            rows.append((leaf.start, start, leaf.size, 0, 0, int(normalises), _factor(leaf.space)))
+            rows += _numbers(leaf, start, normalise, scale)
             start += leaf.size
-    return np.array(rows, FIELD)
+        size = start - first_input
+        parts.append(Part(leaf.name, first_input, size, (size,) if codes else leaf.shape))
+    table = np.array(rows, FIELD)
+    return Encoding(start, bool(table["normalised"].any()), tuple(parts), table)
 
 
-def _encoding_for(space: Space[Any], normalise: bool) -> Encoding:
-    if is_structured(space):
-        return _structured(leaves_of(space), normalise)
-    codes = _codes(space)
-    if codes:
-        return _one_hot(*zip(*codes, strict=True))
-    leaf = leaves_of(space)[0]
-    at = number_at(leaf.shape)
-    normalises = normalise and isinstance(space, Box)
-    encode = _normalised(leaf.size, at) if normalises else _numbers(leaf.size, _factor(space), at)
-    return Encoding(leaf.size, encode, normalises, at, (Part("", 0, leaf.size, leaf.shape),))
+def _numbers(leaf: Leaf, start: int, normalise: bool, scale: bool) -> list[tuple[Any, ...]]:
+    """The rows of numbers: one, or one for each where each has a scale of its own."""
+    space = leaf.space
+    if len(leaf.shape) > 4:
+        raise ValueError(f"no network reads observations of {len(leaf.shape)} dimensions; flatten them to at most four")
+    if isinstance(space, Box) and normalise:
+        return [(leaf.start, start, leaf.size, 0, 0, 1, 0.0, 1.0)]
+    if not (isinstance(space, Box) and scale and np.issubdtype(space.dtype, np.floating)):
+        return [(leaf.start, start, leaf.size, 0, 0, 0, 0.0, _factor(space))]
+    low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
+    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    offset, factor = (low + high) / 2.0, 2.0 / (high - low)
+    return [(leaf.start + k, start + k, 1, 0, 0, 0, offset[k], factor[k]) for k in range(leaf.size)]
 
 
 def _codes(space: Space[Any]) -> list[tuple[int, int]]:
@@ -138,164 +144,3 @@ def _codes(space: Space[Any]) -> list[tuple[int, int]]:
 def _factor(space: Space[Any]) -> float:
     """By what numbers are multiplied: those of pictures are at most 1 then."""
     return 1 / max(int(space.high.max()), 1) if isinstance(space, Box) and space.dtype == np.uint8 else 1.0
-
-
-def number_at(shape: tuple[int, ...]) -> Callable[..., Any]:
-    """`at(observation, j)`: number j of an observation, counted row by row."""
-    if len(shape) == 1:
-        return _in_a_row
-    if len(shape) == 2:
-        return _in_a_table(shape[1])
-    if len(shape) == 3:
-        return _in_a_stack(shape[1], shape[2])
-    if len(shape) == 4:
-        return _in_frames(*shape[1:])
-    raise ValueError(f"no network reads observations of {len(shape)} dimensions; flatten them to at most four")
-
-
-def _in_a_row(observation, j):
-    return observation[j]
-
-
-def _in_a_table(columns: int) -> Callable[..., Any]:
-    def at(observation, j):
-        return observation[j // columns, j % columns]
-
-    return at
-
-
-def _in_a_stack(rows: int, columns: int) -> Callable[..., Any]:
-    def at(observation, j):
-        return observation[j // (rows * columns), j // columns % rows, j % columns]
-
-    return at
-
-
-def _in_frames(rows: int, columns: int, channels: int) -> Callable[..., Any]:
-    in_frame = _in_a_stack(columns, channels)
-
-    def at(observation, j):
-        size = rows * columns * channels
-        return in_frame(observation[j // size], j % size)
-
-    return at
-
-
-def _numbers(size: int, factor: float, at: Callable[..., Any]) -> Callable[..., Any]:
-    def encode(observation, centre, inverse_scale, encoded):  # noqa: ARG001 - every encoding has the same signature
-        check = np.float32(0)
-        for j in range(size):
-            number = np.float32(at(observation, j))
-            check += number * 0
-            encoded[j] = number * factor
-        return check
-
-    return encode
-
-
-def _normalised(size: int, at: Callable[..., Any]) -> Callable[..., Any]:
-    def encode(observation, centre, inverse_scale, encoded):
-        check = np.float32(0)
-        for j in range(size):
-            number = np.float32(at(observation, j))
-            check += number * 0  # here, since an infinite number would not be seen once it is held within the limits
-            number = (number - centre[j]) * inverse_scale[j]
-            encoded[j] = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
-        return check
-
-    return encode
-
-
-def _one_hot(counts: tuple[int, ...], starts: tuple[int, ...]) -> Encoding:
-    def encode(observation, centre, inverse_scale, encoded):  # noqa: ARG001
-        first = 0
-        for part in range(len(counts)):
-            for k in range(counts[part]):
-                encoded[first + k] = 1.0 if observation[part] == starts[part] + k else 0.0
-            first += counts[part]
-        return np.float32(0)
-
-    size = sum(counts)
-    return Encoding(size, encode, False, _in_a_row, (Part("", 0, size, (size,)),))
-
-
-class _Field(NamedTuple):
-    """Neighbouring inputs that are made in one way: numbers, or the code of one number."""
-
-    raw: int  # where it begins in the raw row
-    start: int  # where it begins in the input row
-    size: int  # of its inputs
-    kind: int
-    factor: float  # of numbers
-    first: int  # of a code: the number whose code has its first place
-
-
-_NUMBERS, _NORMALISED, _CODE = range(3)
-
-
-def _structured(leaves: list[Leaf], normalise: bool) -> Encoding:
-    fields: list[_Field] = []
-    parts: list[Part] = []
-    start = 0
-    for leaf in leaves:
-        codes = _codes(leaf.space)
-        for place, (count, first) in enumerate(codes):
-            if max(abs(first), abs(first + count - 1)) > WHOLE_LIMIT:
-                raise ValueError(
-                    f"{leaf.name!r} is {leaf.space}: single precision does not hold its numbers exactly; give numbers"
-                    f" of at most {WHOLE_LIMIT}"
-                )
-            fields.append(_Field(leaf.start + place, start, count, _CODE, 0.0, first))
-            start += count
-        if not codes:
-            kind = _NORMALISED if normalise and isinstance(leaf.space, Box) else _NUMBERS
-            fields.append(_Field(leaf.start, start, leaf.size, kind, _factor(leaf.space), 0))
-            start += leaf.size
-        before = parts[-1].start + parts[-1].size if parts else 0
-        size = start - before
-        parts.append(Part(leaf.name, before, size, (size,) if codes else leaf.shape))
-    normalised = [field for field in fields if field.kind == _NORMALISED]
-    return Encoding(start, _by_fields(fields), bool(normalised), _number_of(normalised), tuple(parts))
-
-
-def _by_fields(fields: list[_Field]) -> Callable[..., Any]:
-    raws, starts, sizes, kinds, factors, firsts = zip(*fields, strict=True)
-
-    def encode(observation, centre, inverse_scale, encoded):
-        check = np.float32(0)
-        for field in range(len(kinds)):
-            raw, start, size = raws[field], starts[field], sizes[field]
-            if kinds[field] == _CODE:
-                for k in range(size):
-                    encoded[start + k] = 1.0 if observation[raw] == firsts[field] + k else 0.0
-            elif kinds[field] == _NORMALISED:
-                for k in range(size):
-                    number = observation[raw + k]
-                    check += number * 0
-                    number = (number - centre[start + k]) * inverse_scale[start + k]
-                    encoded[start + k] = LIMIT if number > LIMIT else (-LIMIT if number < -LIMIT else number)
-            else:
-                for k in range(size):
-                    number = observation[raw + k]
-                    check += number * 0
-                    encoded[start + k] = number * factors[field]
-        return check
-
-    return encode
-
-
-def _number_of(fields: list[_Field]) -> Callable[..., Any]:
-    """`at(observation, j)` of a raw row: the number that becomes input j; 0 for inputs that are not normalised."""
-    if not fields:
-        return _in_a_row
-    raws, starts, sizes, *_ = zip(*fields, strict=True)
-
-    def at(observation, j):
-        number = np.float32(0)
-        for field in range(len(starts)):
-            k = j - starts[field]
-            if k >= 0 and k < sizes[field]:
-                number = observation[raws[field] + k]
-        return number
-
-    return at

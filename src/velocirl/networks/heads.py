@@ -42,6 +42,7 @@ class Head(NamedTuple):
     backward: Callable[..., Any]
     divergence: Callable[..., Any]  # (output, old, mask) -> KL(policy of output || policy of old)
     diverge: Callable[..., Any]  # (output, old, mask, weight, gradient); adds weight * d divergence / d output
+    columns: int = 1  # neighbouring outputs whose mean is what an option is worth, such as quantiles
 
     @property
     def numbers(self) -> int:
@@ -328,11 +329,11 @@ def gaussian(size: int) -> Head:
 
 def epsilon_greedy(count: int, masked: bool, epsilon: float) -> Head:
     """One choice of `count`, from their values: the best, or where one is drawn, a random one with a probability."""
-    return by_values(count, masked, epsilon, value_of_column)._replace(name="epsilon_greedy")
+    return by_values(count, masked, epsilon, 1)._replace(name="epsilon_greedy")
 
 
-def by_values(count: int, masked: bool, epsilon: float, value: Callable[..., Any]) -> Head:
-    """The same where `value(output, option)` says what an option is worth."""
+def by_values(count: int, masked: bool, epsilon: float, columns: int) -> Head:
+    """The same where an option is worth the mean of so many neighbouring columns."""
     head = categorical(count, masked)
     draw, is_free, is_legal = head.draw, *((nothing_is_legal, legal_by_mask) if masked else (always_free, legal_always))
 
@@ -340,7 +341,7 @@ def by_values(count: int, masked: bool, epsilon: float, value: Callable[..., Any
         free = is_free(mask, 0, count)
         chosen, highest = 0, -2.0 * EXTREME
         for k in range(count):
-            worth = bounded(value(output, k))
+            worth = bounded(mean_of(output, k, columns))
             # "Not below or equal" rather than "above": of NaNs too a legal one is taken.
             if is_legal(mask, k, free) and not worth <= highest:
                 chosen, highest = k, worth
@@ -356,12 +357,15 @@ def by_values(count: int, masked: bool, epsilon: float, value: Callable[..., Any
             action[0] = best(output, mask)
         return np.float32(0)
 
-    return head._replace(name="by_values", sample=sample, mode=mode, best=best)
+    return head._replace(name="by_values", sample=sample, mode=mode, best=best, columns=columns)
 
 
-def value_of_column(output, option):
-    """What an option is worth where each has a column of its own."""
-    return output[option]
+def mean_of(values, option, columns):
+    """The mean of an option's columns."""
+    total = 0.0
+    for k in range(columns):
+        total += values[option * columns + k]
+    return total / columns
 
 
 def bounded(logit):

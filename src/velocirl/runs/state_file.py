@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,11 @@ def write_state(path: str | Path, arrays: Mapping[str, NDArray[Any]], document: 
 
     The file is on the disk when this returns; if it cannot be written, what lay under this name stays as it was.
     """
+    write_whole(path, state_parts(arrays, document))
+
+
+def state_parts(arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> list[bytes | memoryview]:
+    """The same as bytes, one part after the other."""
     if RECORDS in document:
         raise ValueError(f"the key {RECORDS!r} of a document is reserved")
     tensors: dict[str, NDArray[Any]] = {}
@@ -63,7 +68,7 @@ def write_state(path: str | Path, arrays: Mapping[str, NDArray[Any]], document: 
     text = strict_json({**document, RECORDS: records} if records else document)
     ordered = {name: tensors[name] for name in widest_first(tensors)}
     header = _header(ordered, text, _digest(text, tensors))
-    write_whole(path, [len(header).to_bytes(8, "little"), header, *map(tensor_bytes, ordered.values())])
+    return [len(header).to_bytes(8, "little"), header, *map(tensor_bytes, ordered.values())]
 
 
 def read_state(path: str | Path) -> State:
@@ -77,7 +82,12 @@ def read_state(path: str | Path) -> State:
             raise DamagedStateError(f"{path} is damaged: {error}") from error
 
 
-def _read(file: BufferedReader) -> State:
+def state_from(data: bytes) -> State:
+    """The state of which `state_parts` made these bytes."""
+    return _read(BytesIO(data))
+
+
+def _read(file: BufferedIOBase) -> State:
     header = read_header(file, FORMAT, VERSION)
     tensors = {}
     for name, entry in header.entries.items():

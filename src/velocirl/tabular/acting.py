@@ -38,6 +38,7 @@ class Actor:
         legal = np.ones(wanted, np.bool_) if masks is None else np.asarray(masks) != 0
         if rate is None:
             values = task.table.look_up(states).mean(axis=1)
+            legal |= ~legal.any(axis=1, keepdims=True)  # a mask that forbids everything counts for nothing
             return np.where(legal, values, -np.inf).argmax(axis=1)
         if task.masked:
             self._mask["row"] = legal

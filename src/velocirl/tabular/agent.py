@@ -191,6 +191,15 @@ class TabularAgent(Agent):
         conduct = getattr(self._runtime, "conduct", None)
         return super().conducted(total_steps) if conduct is None else conduct(self, total_steps)
 
+    @property
+    def follows(self) -> bool:
+        """Whether this is one of several ranks and not the first."""
+        if self.config.runtime not in ("mpi", "mpi-async"):
+            return False
+        from velocirl.scale.mpi import world  # needs mpi4py
+
+        return world().rank > 0
+
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once."""
         if self._learner is not None:

@@ -66,6 +66,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     iterations: Count
     goal: tuple[Count, Total] | None
     best: dict[str, Any] | None = None  # what a best model was judged by
+    ranks: Total = 1  # processes that trained it together
     spaces: dict[str, Any] | None = None  # of an agent of data that is of no known environment
 
 
@@ -105,10 +106,12 @@ class Agent(Changing, metaclass=Documented):
     counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, listed: bool = True, **kwargs: Any) -> None:
+        """`listed` algorithms are found by name; others are a part of something else, which trains them."""
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:  # else what several algorithms have in common
-            ALGORITHMS[cls.name] = cls
+            if listed:
+                ALGORITHMS[cls.name] = cls
             cls.__signature__ = signature_of(cls.Config)
 
     def __init__(self, env: Given, **config: Any) -> None:
@@ -142,6 +145,7 @@ class Agent(Changing, metaclass=Documented):
         self._late: Row | None = None  # what a callback found under way, and waited for
         self._learner: Any = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
+        self.saved_ranks = 1  # the processes that trained it until then
         if self.config.num_envs is not None:
             check_copies(self.source.native, self.source.params, self.config.num_envs)
 
@@ -252,7 +256,7 @@ class Agent(Changing, metaclass=Documented):
                 for listener in listeners:
                     started.append(listener)
                     listener.start(self)
-                while self.steps < goal.stop and self.stopping is None and signals.received is None:
+                while self.steps < goal.stop and not self.stops(signals):
                     with faults_named():
                         row = self.iterate()
                     self._tell(listeners, row)
@@ -266,6 +270,20 @@ class Agent(Changing, metaclass=Documented):
             for listener in listeners:
                 listener.finish(self)
         signals.raise_received()
+
+    def stops(self, signals: StopSignals) -> bool:
+        """Whether training ends before its goal: a callback stopped it, or a signal came."""
+        return self.stopping is not None or signals.received is not None
+
+    @property
+    def ranks(self) -> int:
+        """The processes that train it together."""
+        return 1
+
+    @property
+    def follows(self) -> bool:
+        """Whether this process is one of several ranks and not the first, which has the run and the callbacks."""
+        return False
 
     def begin_clock(self) -> None:
         """Count time and speed from now on."""
@@ -357,6 +375,7 @@ class Agent(Changing, metaclass=Documented):
             "steps": self.steps,
             "iterations": self.iterations,
             "goal": None if self.goal is None else [self.goal.start, self.goal.total],
+            **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
         if isinstance(self.source, DataSource):
             document["spaces"] = self.source.spaces
@@ -370,9 +389,13 @@ class Agent(Changing, metaclass=Documented):
 
         Without its `memory`, where it has one, the file is small; an agent loaded from it begins with an empty one.
         Without what `training` needs it is smallest: what was learnt, and nothing of optimisers and copies.
+
+        Of several ranks that train an agent, the first one writes.
         """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".safetensors")
+        if self.ranks > 1 and self.follows:
+            return path
         state = self.state(live=True)
         arrays = state.arrays if memory else forget(state.arrays)
         if not training:
@@ -440,6 +463,7 @@ class Agent(Changing, metaclass=Documented):
             if agent.source.native is not None and "fleet.state" in state.arrays:
                 try_copies(agent.source.native, within("fleet", state.arrays))
             agent.steps, agent.iterations = document.steps, document.iterations
+            agent.saved_ranks = document.ranks
             agent.goal = None if document.goal is None else Goal(*document.goal)
             if agent.goal is not None and agent.goal.start > agent.steps:
                 raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")

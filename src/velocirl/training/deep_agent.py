@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,8 +39,10 @@ from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
+from velocirl.runs.signals import StopSignals
 from velocirl.training.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
+from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE, is_own_module
 from velocirl.training.source import Given
 from velocirl.vector.host.copies import read_row
@@ -76,7 +80,9 @@ class DeepAgent(Agent):
         self.seeds = spread_seed(seed)
         self.head: Head = self.make_head()
         self.encoding = encoding_for(
-            self.source.observation_space, getattr(self.config, "normalise_observations", False)
+            self.source.observation_space,
+            getattr(self.config, "normalise_observations", False),
+            scale=getattr(self.config, "scale_observations", False),
         )
         self.built = {name: self._build(name, one) for name, one in trained(self.networks).items()}
         self.policy: Any = self._make_policy()
@@ -198,7 +204,9 @@ class DeepAgent(Agent):
         return None if report is None else self._told(report)
 
     def pause(self) -> None:
-        """Wait for the iteration that is under way on a GPU."""
+        """Wait for the iteration that is under way on a GPU; of what a rank is told now, others would not hear."""
+        if self._learner is not None and self.company is not None:
+            raise ValueError("where several ranks train an agent, params are given before training, on every rank")
         self._late = self.drain() or self._late
 
     def predict(
@@ -230,11 +238,50 @@ class DeepAgent(Agent):
         """Make the copies of the environment and compile everything, once."""
         if self._learner is not None:
             return
-        self._learner = self.make_learner(self.task())
+        task, company = self.task(), self.company
+        if company is not None:
+            if not company.begun:
+                company.begin()
+            task = dataclasses.replace(self.task(), reducer=company.ranks)
+        if self._waiting is not None and self.saved_ranks != self.ranks and not self.follows:
+            warnings.warn(
+                f"this agent was trained by {self.saved_ranks} ranks and goes on with {self.ranks}: from the same"
+                " copies and parameters, with other minibatches",
+                stacklevel=2,
+            )
+        self._learner = self.make_learner(task)
         if self._waiting is not None:
             self._learner.take()
-            self._learner.load_state(self._waiting)
-            self._waiting = None
+            self._learner.load_state(self._waiting if company is None else company.own_part(self._waiting))
+            self._waiting, self.saved_ranks = None, self.ranks
+
+    def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:
+        """As every agent learns; of ranks that learn together, the first has the callbacks, the run and the display."""
+        return super().conducted(total_steps) if self.company is None else self.company.conducted(total_steps)
+
+    def stops(self, signals: StopSignals) -> bool:
+        """Whether training ends before its goal, as all ranks agree."""
+        return super().stops(signals) if self.company is None else self.company.meet(signals)
+
+    @cached_property
+    def company(self) -> Company | None:
+        """The ranks that train this agent together, where there are several."""
+        return company_of(self)
+
+    @property
+    def ranks(self) -> int:
+        """The processes that train it together; this one alone, as long as nobody trains it."""
+        company = self.__dict__.get("company")
+        return 1 if company is None else company.ranks.size
+
+    @property
+    def follows(self) -> bool:
+        """Whether this is a rank that is not the first."""
+        return self.company is not None and self.company.ranks.rank > 0
+
+    def one_rank_only(self) -> str | None:
+        """Why several ranks cannot train this agent together yet, after the word `where`; None if they can."""
+        return "it learns from a memory or from data, which ranks do not share out yet"
 
     def join(self, learner: Learner) -> None:
         """Let another learner train this agent."""
@@ -311,7 +358,9 @@ class DeepAgent(Agent):
         arrays = {**policy, **{name: array.copy() for name, array in self.own_arrays().items()}}
         if self._waiting is not None:  # loaded and not trained since
             return {**self._waiting, **arrays}
-        return arrays if self._learner is None else {**arrays, **self._learner.state()}
+        if self._learner is None:
+            return arrays
+        return {**arrays, **(self._learner.state() if self.company is None else self.company.state())}
 
     def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
         """What the arrays of such an agent must be; those of a learner are there where it has learnt."""

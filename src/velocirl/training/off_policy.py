@@ -9,18 +9,21 @@ from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from numpy.typing import NDArray
+
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, exploration_at
+from velocirl.learners.pace import Pace, check_group, exploration_at
 from velocirl.learners.recorded import Recorded
+from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.continuing import take_over
 from velocirl.training.data_source import UNNAMED, path_of, require_fit
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.device_choice import choose_device, no_cuda
-from velocirl.training.settings.collecting import CollectingConfig, check_collectors
+from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Known, Word, absent, renamed
 from velocirl.training.source import Given
@@ -72,6 +75,8 @@ class OffPolicyConfig(CollectingConfig):
         "replay_buffer_kwargs": absent(None, {}, instead='give priority="proportional", n_step=3 or buffer_file='),
         "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),
     }
+    scale_observations: bool = False
+    """Scale observations by the bounds of their space, so that these are -1 and 1; for those in physical units."""
     buffer_size: int = 100_000
     """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
@@ -285,6 +290,7 @@ class OffPolicyAgent(TransitionAgent):
         config = self.config
         self.check_workers()
         check_collectors(config, self.source)
+        check_rings(config)
         work = self.num_parameters * config.effective_batch_size
         threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
         device, reason = choose_device(
@@ -361,6 +367,12 @@ class OffPolicyAgent(TransitionAgent):
         from velocirl.learners.batch.making import make_replay
 
         return make_replay(task, self.steps_of_iteration, self.num_parameters)
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from saved arrays, where their memory can be followed."""
+        if TRAINED in arrays:
+            check_group(self.config, arrays)
+        super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
         """The metrics of an iteration; those of the loss are None while nothing is learnt yet."""

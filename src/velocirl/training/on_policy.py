@@ -14,20 +14,24 @@ from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call
+from velocirl.learners.reducing import shares_of
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.task import Task
 from velocirl.networks.heads import Head, head_for
 from velocirl.networks.observations import bounded_by_design
+from velocirl.scale.launching import launch_of
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.device_choice import choose_device, no_cuda
+from velocirl.training.settings.collecting import CollectorsConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
+from velocirl.vector.given import GIVEN
 
 
 @dataclass(frozen=True)
-class OnPolicyConfig(DeepConfig):
+class OnPolicyConfig(CollectorsConfig):
     """The settings of learning from rollouts. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {
@@ -35,9 +39,6 @@ class OnPolicyConfig(DeepConfig):
         "n_steps": renamed("horizon", each_copy=True),
         "n_epochs": renamed("epochs"),
         "batch_size": renamed("minibatch_size"),
-        "collectors": absent(
-            None, instead="algorithms that learn from rollouts have none: give overlap=True, or use DQN, SAC or TD3"
-        ),
         "rollout_buffer_class": absent(None, instead="rollouts are kept in one way"),
         "rollout_buffer_kwargs": absent(None, {}, instead="rollouts are kept in one way"),
     }
@@ -68,6 +69,9 @@ class OnPolicyConfig(DeepConfig):
     """Scale rewards so that returns have standard deviation 1, by running statistics."""
     overlap: bool = False
     """Collect the next rollout while learning from the last one; V-trace corrects for the lag."""
+    collect_ahead: int | None = None
+    """Number of rollouts that paced collectors are ahead of the learner: with 0 they act by the newest weights, as
+    without collectors, and so take turns with it. Chosen automatically if not given: 0 for one collector, else 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,8 +144,12 @@ class OnPolicyAgent(DeepAgent):
         """Threads, device and precision."""
         config = self.config
         self.check_workers()
-        threads = min(config.threads or available_cores(), config.num_envs)
-        threads = -(-config.num_envs // -(-config.num_envs // threads))  # each gets a share of the copies
+        check_collectors(config, self.source)
+        self._refuse_collectors()
+        launch = launch_of(config.runtime)
+        copies = -(-config.num_envs // launch.size)  # of a process
+        threads = min(config.threads or max(available_cores() // launch.local_size, 1), copies)
+        threads = len(shares_of(copies, threads))  # each gets a share of the copies
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
         )
@@ -152,6 +160,26 @@ class OnPolicyAgent(DeepAgent):
             )
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def one_rank_only(self) -> str | None:
+        """Ranks are CPU threads of several processes, each with copies of its own."""
+        config = self.config
+        if not self.is_native or config.device != "cpu":
+            return f"its network is torch's or its device is not the CPU (device={config.device!r})"
+        if config.overlap or config.collectors is not None:
+            return "it collects and learns at the same time (overlap or collectors)"
+        return "its environments are objects that were given to it" if self.source.id.startswith(GIVEN) else None
+
+    def _refuse_collectors(self) -> None:
+        """Refuse collectors beside another way to collect meanwhile, or where nothing corrects for their lag."""
+        config = self.config
+        if config.collectors is not None and config.overlap:
+            raise ValueError("overlap and collectors both collect while the learner learns: leave overlap out")
+        if config.collectors is not None and not getattr(config, "follows_policy", False):
+            raise ValueError(
+                'collectors act by earlier weights, which PPO and A2C with estimator="vtrace" correct for: give that,'
+                " or leave collectors out"
+            )
 
     def iterate(self) -> Row | None:
         """Collect, estimate, update."""
@@ -198,9 +226,12 @@ class OnPolicyAgent(DeepAgent):
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
         if self.is_native and config.device == "cpu":
+            from velocirl.learners.block.collected_rollout import CollectedRollout
             from velocirl.learners.block.overlapping import OverlappingRollout
             from velocirl.learners.block.rollout import BlockRollout
 
+            if config.collectors is not None:
+                return CollectedRollout(task)
             return OverlappingRollout(task) if config.overlap else BlockRollout(task)
         if config.device == "cuda" and (missing := no_cuda()) is not None:
             raise RuntimeError(

@@ -169,18 +169,20 @@ class Source:
             return None
         return Frames(self.stack, prod(space.shape) // self.stack)
 
-    def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> VectorEnv:
-        """Copies to learn from."""
+    def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None, first: int = 0) -> VectorEnv:
+        """Copies to learn from; of those that several processes share, some from the number `first` on."""
         if self.native is not None:
             self.refuse_workers(workers)
+            params = self.params_of(range(first, first + num_envs))
             return FleetVectorEnv(
-                self.native, num_envs, seed=seed, threads=threads, params=self.params, copy=False, check=self.check
-            )
+                self.native, num_envs, seed=seed, threads=threads, params=params, copy=False, check=self.check,
+                first_copy=first,
+            )  # fmt: skip
         if self.ready is not None:
             self.refuse_workers(workers)
             self.ready.begin_with(copy_seeds(seed, 1)[0])
             return self.ready
-        options = {"seed": copy_seeds(seed, num_envs), "copy": False, **self.made_with}
+        options = {"seed": copy_seeds(seed, first + num_envs)[first:], "copy": False, **self.made_with}
         if workers is None and (worthwhile := self._worthwhile_workers(num_envs)):
             with suppress(Exception):  # what cannot be had in other processes steps in this one
                 return make_host(self.makers, num_envs, worthwhile, **options)

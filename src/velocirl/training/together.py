@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.learners.learner import Report
+from velocirl.learners.saved import BY_COPY
 from velocirl.networks.mlp import MLP
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
@@ -17,8 +18,6 @@ from velocirl.training.agent import Agent, Goal
 from velocirl.training.callbacks import as_callbacks
 from velocirl.training.on_policy import OnPolicyAgent
 
-# The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
-BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
 SHARED = "learner.minibatches"
 
 

@@ -49,7 +49,9 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         render_mode: str | None = None,
         check: bool = False,
         max_episode_steps: int | None = None,
+        first_copy: int = 0,
     ) -> None:
+        """`first_copy`: where these are a part of a larger fleet, the number of the first one there."""
         super().__init__(
             environment, num_envs, params=params, render_mode=render_mode,
             device=device, threads=threads, check=check, max_episode_steps=max_episode_steps,
@@ -68,7 +70,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         self._recycler = Recycler()
         whole = isinstance(environment.observation, Box) and environment.stack == 1  # a stack needs the frames before
         self.lends = copy and whole and not check and isinstance(self.target, LendingTarget)
-        self._first_seed = seed
+        self._first_seed, self._first_copy = seed, first_copy
         self._seeded = False
         self._ready = False  # seeded, and not closed
 
@@ -227,7 +229,7 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
     def seed(self, seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> None:
         """Give the chosen copies the streams of a seed."""
         rng = self.read(("rng",))["rng"]
-        self._np_random_seed = seed_copies(rng, seed, chosen)
+        self._np_random_seed = seed_copies(rng, seed, chosen, self._first_copy)
         self.write({"rng": rng})
 
     def ends(self, ended: Any, costs: Infos) -> Infos:

@@ -1,6 +1,7 @@
 import pytest
 from planted_report import measured, planted_report, result
 
+from velocirl.bench.registry import find_benchmarks
 from velocirl.bench.reports.kpis import INDICATORS, Indicator, Source, judge, readings
 from velocirl.bench.results import Measured
 from velocirl.bench.statistics import Estimate
@@ -39,6 +40,25 @@ def test_every_key_figure_of_a_report():
     assert (found["Compile time"].says_target, found["Compile time"].says_alert) == ("< 5.00 s", "> 30.0 s")
     training = found["Training throughput"]
     assert (training.says_target, training.says_alert) == ("> 1.00k steps/s", "< 100 steps/s")
+
+
+def test_every_figure_but_training_is_told_by_a_plant_where_one_was_measured():
+    """By benchmarks that there are, and in units from which the figure follows."""
+    plants = {
+        "Environment step": "plant_step",
+        "Environment step in a fleet": "plant_fleet",
+        "Policy forward pass": "plant_decision",
+        "Safety checks": "safety_overhead",
+        "Memory of an episode": "plant_episode_memory",
+        "Compile time": "plant_start",
+    }
+    results = []
+    for name in plants.values():
+        comparison = find_benchmarks([name])[0].define()
+        contestants = [measured(one, 3.0) for one in comparison.contestants]
+        results.append(result(name, "environment", comparison.unit, contestants))
+    found = named(planted_report(results=[*planted_report().results, *results]))
+    assert {name: found[name].benchmark for name in plants} == plants
 
 
 def test_a_rate_becomes_the_time_of_a_step_with_its_bounds_in_order():

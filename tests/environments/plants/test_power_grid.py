@@ -6,7 +6,7 @@ from scipy.integrate import solve_ivp
 
 from velocirl.engine import random
 from velocirl.engine.records import with_attributes
-from velocirl.environments.plants import power_grid
+from velocirl.environments.plants import power_grid, power_network
 from velocirl.environments.plants.power_network import LINES
 
 QUIET = {"load_deviation": 0.0, "wind_deviation": 0.0, "steepest_ramp": 0.0}
@@ -61,6 +61,24 @@ def test_reactive_power_is_in_balance():
     drawn_by_lines = 100.0 * (REACTANCE * (state.flow / 100.0) ** 2).sum()
     given = state.reactive.sum() + state.compensator
     assert given == pytest.approx(0.3 * state.load.sum() + drawn_by_lines, rel=1e-4)
+
+
+def test_rounding_shows_nowhere_in_what_is_small():
+    """Flows between towns and reactive power, small differences of what is large, as in double precision throughout."""
+    for seed in range(20):
+        state = Grid(seed, wind_deviation=8.0).state
+        power, load, wind = (np.float64(part) for part in (state.power, state.load, state.wind))
+        surplus = power.sum() + wind - load.sum()
+        taken = power - np.float64(power_network.INERTIA_SHARE) * surplus
+        flow = np.float64(power_network.FLOW_BY_POWER) @ [*taken, -load[0], wind - load[1], -load[2]]
+        np.testing.assert_allclose(state.flow, flow, rtol=1e-7, atol=1e-7)
+
+        drawn = np.float64(power_network.DRAWN_BY_FLOW) @ flow**2
+        at_units = np.full(3, np.float64(np.float32(1.03)))
+        sources = np.concatenate([at_units, -np.float64(np.float32(0.3)) * load / 100.0 - drawn[3:]])
+        at_towns = np.float64(power_network.VOLTAGE_BY_SOURCE) @ sources
+        given = np.float64(power_network.REACTIVE_BY_VOLTAGE) @ np.concatenate([at_units, at_towns]) + drawn[:3]
+        np.testing.assert_allclose(state.reactive, 100.0 * given, rtol=2e-7)
 
 
 def test_voltages_follow_reactive_control():

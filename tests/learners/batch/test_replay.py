@@ -349,3 +349,14 @@ def test_a_memory_that_does_not_fit_names_its_size():
     message = r"cpu has too little memory for 2,000 .* \(0.2 GiB\): reduce buffer_size"
     with pytest.raises(DeviceMemoryError, match=message), tells_of_ring("cpu", 2000, 100_000):
         np.zeros(2**62, np.uint8)
+
+
+def test_observations_in_physical_units_are_remembered_by_their_bounds():
+    """The same plants with the same random actions, remembered in kelvin and pascal, and from -1 to 1."""
+    settings = {**SMALL, "num_envs": 2, "learning_starts": 40, **PYTHON}
+    plain, scaled = (SAC("ChemicalReactor-v0", scale_observations=how, **settings).learn(12) for how in (False, True))
+    low, high = plain.source.observation_space.low, plain.source.observation_space.high
+    for name in ("observation", "next_observation"):
+        seen, read = rows_of(plain)[name][:6], rows_of(scaled)[name][:6]
+        assert np.ptp(seen[..., 0]) > 0.0
+        np.testing.assert_allclose(read, 2.0 * (seen - low) / (high - low) - 1.0, atol=1e-5)

@@ -7,18 +7,19 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from busy import Counting, Showing
+from busy import Counting, Showing, gone
 
 import velocirl
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.buffers.replay import FILLED, PLACE
 from velocirl.learners.faults import NumericalError
-from velocirl.learners.pace import group_of
+from velocirl.learners.pace import GROUP, check_group, group_of
 from velocirl.vector.host.worker_handle import WorkerError
 
 SMALL = {
@@ -59,16 +60,6 @@ def check_counting(agent):
     assert (seen[1:][goes_on] == following[:-1][goes_on]).all()
     assert (seen[1:][~goes_on] == 0).all() or agent.config.collect_mode == "free"
     return rows
-
-
-def gone(processes, seconds=10.0):
-    """Whether these processes are no more, within so many seconds."""
-    over = time.monotonic() + seconds
-    while time.monotonic() < over:
-        if not any(Path(f"/proc/{one}").exists() for one in processes):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def collected_of(agent):
@@ -226,7 +217,9 @@ def test_a_number_that_is_none_stops_training():
     agent = agent_for(partial(Infinite, at=5), collectors=2, **PYTHON)
     with pytest.raises(NumericalError, match="a reward of the environment is not finite: copy 0, step 20 of the run"):
         agent.learn(64, progress=False)
-    assert gone(collected_of(agent).processes or [])
+    assert gone(collected_of(agent).processes)
+    with pytest.raises(RuntimeError, match="this agent's collectors ended with a training that failed: make the agent"):
+        agent.learn(64, progress=False)
 
 
 class Infinite(Counting):
@@ -249,6 +242,47 @@ def test_a_run_goes_on_as_one_without_collectors_does(settings, tmp_path):
     alone, collected = interrupted(workers=0), interrupted(**settings, collect_ahead=0)
     assert (alone.parameters == collected.parameters).all()
     check_counting(collected)
+
+
+@pytest.mark.parametrize(
+    ("filled", "settings", "said"),
+    [
+        ({GROUP: np.array([2])}, {"collectors": 2, "collect_mode": "free"}, None),
+        (
+            {GROUP: np.array([2])},
+            {"collectors": 4, "collect_mode": "free"},
+            "filled by 2 free collectors, and n_step=3",
+        ),
+        (
+            {GROUP: np.array([2])},
+            {"collectors": 2},
+            "filled by 2 free collectors, and n_step=3 cannot follow its steps",
+        ),
+        ({GROUP: np.array([2])}, {"collectors": 2, "n_step": 1}, None),
+        ({}, {"collectors": 2, "collect_mode": "free"}, "filled by steps of all copies, and n_step=3 cannot follow"),
+        ({}, {"collectors": 2}, None),
+    ],
+)
+def test_a_memory_is_followed_as_it_was_filled_or_not_at_all(filled, settings, said):
+    config = agent_for(Counting, **{**PYTHON, "n_step": 3, **settings}).config
+    with nullcontext() if said is None else pytest.raises(ValueError, match=said):
+        check_group(config, filled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["python", "cpu"])
+def test_a_saved_memory_of_free_collectors_is_refused_by_others(device, tmp_path):
+    file, free = tmp_path / "agent.velocirl", {"collectors": 2, "collect_mode": "free", "device": device, "n_step": 3}
+    trained(steps=100, **free).save(file)
+    check_counting(velocirl.DQN.load(file, Counting).learn(100, progress=False))
+    for others in ({"collectors": None}, {"collectors": 4}, {"collect_mode": "paced"}):
+        with pytest.raises(ValueError, match="filled by 2 free collectors, and n_step=3 cannot follow its steps"):
+            velocirl.DQN.load(file, Counting, **others)
+    alone = velocirl.DQN.load(file, Counting, collectors=None, workers=0, n_step=1).learn(100, progress=False)
+    assert alone.steps == 200
+    trained(steps=40, workers=0, device=device, n_step=3).save(file)
+    with pytest.raises(ValueError, match="filled by steps of all copies, and n_step=3 cannot follow its steps"):
+        velocirl.DQN.load(file, Counting, collectors=2, collect_mode="free", workers=None)
 
 
 def test_nothing_is_left_behind():
@@ -331,13 +365,6 @@ def test_settings_that_collectors_cannot_have_are_refused(settings, said):
         agent_for(Counting, **settings, **PYTHON)
 
 
-def test_algorithms_that_learn_from_rollouts_refuse_collectors():
-    with pytest.raises(
-        ValueError, match="collectors: algorithms that learn from rollouts have none: give overlap=True"
-    ):
-        velocirl.PPO(Counting, collectors=2)
-
-
 def test_environments_that_cannot_be_carried_are_refused():
     lock = threading.Lock()
 
@@ -348,7 +375,9 @@ def test_environments_that_cannot_be_carried_are_refused():
 
     with pytest.raises(ValueError, match="cannot be carried into the processes of collectors"):
         agent_for(Locked, collectors=2, **PYTHON)
-    with pytest.raises(ValueError, match="CartPole-v1 is compiled"):
+    with pytest.raises(
+        ValueError, match=r"CartPole-v1 is compiled, .* leave collectors out, and on a GPU give overlap=T"
+    ):
         agent_for("CartPole-v1", collectors=2, **PYTHON)
     ready = velocirl.make_vec("gym:CartPole-v1", 4)
     with pytest.raises(ValueError, match="leave collectors out"):

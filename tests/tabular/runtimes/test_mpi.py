@@ -35,9 +35,10 @@ def exact_share(agent):
 
 
 @pytest.fixture(autouse=True)
-def data_home(tmp_path, monkeypatch):
+def data_home(tmp_path, monkeypatch, keep_runs_at):
     """Runs are kept here, while the compile cache stays the user's own."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for name, value in keep_runs_at(tmp_path / "data").items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 import velocirl
 from velocirl.vector.host.vector_env import HostVectorEnv
@@ -44,6 +44,15 @@ def compare(fast, plain, steps, seeds=SEEDS, actions=None):
             np.testing.assert_array_equal(ours[: -1 if over else None], theirs[: -1 if over else None])
             ends.append((number, step, bool(told[1][number]), bool(told[2][number])))
     return ends
+
+
+def test_gymnasiums_vector_environments_keep_their_metadata(monkeypatch):
+    monkeypatch.setattr(VectorEnv, "metadata", {})  # whoever has written into it before
+    envs = velocirl.make_vec("gym:ALE/Pong-v5", 1, preprocess="atari")
+    assert isinstance(envs, ALEVectorEnv)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    envs.close()
+    assert VectorEnv.metadata == {}
 
 
 def test_seeds_are_those_of_ales_single_environment():

@@ -9,7 +9,7 @@ from velocirl.engine import random
 from velocirl.engine.records import int32
 from velocirl.learners.stages import backward, each, every, follow, forward, step, when
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
-from velocirl.networks.heads import Head, by_values
+from velocirl.networks.heads import Head, by_values, mean_of
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 from velocirl.training.settings.config import require
@@ -36,14 +36,6 @@ class QRDQNConfig(ExploringConfig):
 def quantile_columns(agent: QRDQN) -> Groups:
     """The quantiles of the first action, then those of the second, and so on."""
     return [[Columns(agent.head.outputs * agent.config.quantiles)]]
-
-
-def mean_of(values, action, quantiles):
-    """Q(s, a): the mean of an action's quantiles."""
-    total = 0.0
-    for q in range(quantiles):
-        total += values[action * quantiles + q]
-    return total / quantiles
 
 
 def act(head, values, row, mask, exploration, rng):
@@ -135,9 +127,5 @@ class QRDQN(OffPolicyAgent):
 
     def make_head(self) -> Head:
         """The action whose quantiles have the highest mean or, where one is drawn, a random one with a probability."""
-        quantiles = self.config.quantiles
-
-        def value(values, action):
-            return mean_of(values, action, quantiles)
-
-        return by_values(self.check_choices(), self.source.masked, self.config.exploration_final, value)
+        config = self.config
+        return by_values(self.check_choices(), self.source.masked, config.exploration_final, config.quantiles)

@@ -62,28 +62,49 @@ class Reading:
         return self.indicator.unit.say(self.estimate.median) if self.estimate else "not measured"
 
 
+# A plant comes first, where it was measured: that is what a step, a decision and an episode cost where they matter.
 INDICATORS = (
-    Indicator("Environment step", "one call of step", SECONDS, 1e-3, 5e-3, [Source("single_step")]),
+    Indicator(
+        "Environment step", "one call of step", SECONDS, 1e-3, 5e-3, [Source("plant_step"), Source("single_step")]
+    ),
     Indicator(
         "Environment step in a fleet",
         "per step of one copy",
         SECONDS,
         1e-3,
         5e-3,
-        [Source("cartpole_4096"), Source("random_loop"), Source("cartpole_64"), Source("built_in_environments")],
+        [
+            Source("plant_fleet"),
+            Source("cartpole_4096"),
+            Source("random_loop"),
+            Source("cartpole_64"),
+            Source("built_in_environments"),
+        ],
     ),
     Indicator(
-        "Policy forward pass", "one observation", SECONDS, 1e-4, 1e-3, [Source("predict_one"), Source("forward_one")]
+        "Policy forward pass",
+        "one observation",
+        SECONDS,
+        1e-4,
+        1e-3,
+        [Source("plant_decision"), Source("predict_one"), Source("forward_one")],
     ),
     Indicator("Safety checks", "time added to a step", PERCENT, 10.0, 25.0, [Source("safety_overhead")]),
-    Indicator("Memory of an episode", "peak growth", MEGABYTES, 100.0, 500.0, [Source("episode_memory", worst=True)]),
+    Indicator(
+        "Memory of an episode",
+        "peak growth",
+        MEGABYTES,
+        100.0,
+        500.0,
+        [Source("plant_episode_memory", worst=True), Source("episode_memory", worst=True)],
+    ),
     Indicator(
         "Compile time",
         "to the first iteration, cold cache",
         SECONDS,
         5.0,
         30.0,
-        [Source("training_start", "*cold*"), Source("first_step", "*cold*")],
+        [Source("plant_start", "*cold*"), Source("training_start", "*cold*"), Source("first_step", "*cold*")],
     ),
     Indicator(
         "Training throughput",

@@ -27,10 +27,11 @@ from velocirl.runs.processor import processor
 CHILDREN = Path(__file__).with_name("children.py")
 PATIENCE = 120.0  # seconds for a probe in a process of its own; a first import of torch may take many
 PACKAGES = ("numpy", "numba", "llvmlite", "gymnasium")
-OWN_EXTRAS = {"torch", "cuda", "mpi", "plots", "tensorboard", "render"}  # those of pyproject.toml
+OWN_EXTRAS = {"torch", "cuda", "mpi", "onnx", "plots", "tensorboard", "render"}  # those of pyproject.toml
 # Each extra, or package where there is none for it, with the modules that it brings and what they are for.
 EXTRAS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("plots", ("matplotlib",), "pictures of learning curves"),
+    ("onnx", ("onnx",), "policies exported as ONNX"),
     ("tensorboard", ("tensorboard",), "TensorBoard events"),
     ("render", ("pygame", "moviepy"), "windows and videos"),
     ("mujoco", ("mujoco",), "gym: environments of MuJoCo"),

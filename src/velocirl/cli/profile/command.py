@@ -14,11 +14,11 @@ from velocirl.bench.profiling.showing import Screen
 from velocirl.cli.environment_files import choose
 from velocirl.cli.parsing import Parser
 from velocirl.cli.profile.session import SECONDS, ProfileSession
+from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import Request, read_request
 from velocirl.cli.train.command import build
 from velocirl.engine.naming import nearest
 from velocirl.monitor.console import make_console
-from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 
 WHAT = ("train",)
 OPTIONS = ("--output", "--lines", "--no-flame")
@@ -107,8 +107,8 @@ def _read(arguments: list[str]) -> Request:
         raise
     if request.seeds is not None:
         raise ValueError("a profile is of one agent: leave out --seeds")
-    if request.values.get("runtime") in RUNTIMES:
-        raise ValueError("a profile is of one process: leave out MPI, and take another --runtime")
+    if several_ranks(request.values, request.algorithm):
+        raise ValueError("a profile is of one process: leave out mpirun, torchrun and MPI, and take another --runtime")
     if request.checkpoint_every is not None and request.run_dir is None:
         raise ValueError("--checkpoint-every needs a run to save in: give --run-dir too")
     return request

@@ -10,12 +10,12 @@ from typing import Any
 import gymnasium
 
 from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import Request, read_request
 from velocirl.cli.trust import require_buffer_file
 from velocirl.runs.callback import Callback
 from velocirl.runs.directory import Plan, Run
 from velocirl.runs.metrics import RETURN, Row
-from velocirl.tabular.runtimes.mpi_world import RUNTIMES, follows
 from velocirl.training.agent import Agent
 from velocirl.training.outcome import ending, outcome
 from velocirl.training.running import CHECKPOINTS, Recording, asked_by, new_run, recorded
@@ -27,8 +27,8 @@ def train(arguments: Sequence[str]) -> None:
     """Train an agent in a new run, or several in a new group of runs."""
     request = read_request(arguments)
     if request.seeds is not None:
-        if request.values.get("runtime") in RUNTIMES:
-            raise ValueError("MPI trains one agent: leave out --seeds, and give each run a --seed of its own")
+        if several_ranks(request.values, request.algorithm):
+            raise ValueError("ranks train one agent: leave out --seeds, and give each run a --seed of its own")
         from velocirl.cli.train.seeds import train_seeds  # which needs this module
 
         train_seeds(request)
@@ -36,7 +36,7 @@ def train(arguments: Sequence[str]) -> None:
     chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     agent = build(request.algorithm, chosen, request.values)
     plan = plan_of(request, agent, chosen)
-    if follows(agent):
+    if agent.follows:
         agent.learn(plan.total_steps)  # the first rank has the run, and shows how it goes
         return
     if (memory := getattr(agent.config, "buffer_file", None)) is not None:

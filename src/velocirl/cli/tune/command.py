@@ -16,12 +16,12 @@ from velocirl.bench.tuning.document import document_of
 from velocirl.bench.tuning.tuner import Plan, Tuner
 from velocirl.cli.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, number, whole_number
+from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train.command import build
 from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_hardware, show_table
 from velocirl.engine.writing import strict_json, write_whole
 from velocirl.monitor.console import make_console
-from velocirl.tabular.runtimes.mpi_world import RUNTIMES
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.settings.config import require
 
@@ -82,7 +82,7 @@ def _read(arguments: Sequence[str]) -> Request:
         raise ValueError("say which environment is to be learnt: velocirl tune CartPole-v1 (velocirl envs lists them)")
     names = {field.name for field in dataclasses.fields(algorithm.Config)}
     values = {name: value for name, value in given.items() if name in names}
-    _refuse(values)
+    _refuse(values, algorithm)
     for name, least in (("steps", 1), ("seeds", 2)):
         require(given.get(name, least) >= least, name, given.get(name), f"at least {least}")
     budget, tolerance = given.get("budget", Plan.budget), given.get("tolerance", Plan.tolerance)
@@ -99,10 +99,10 @@ def _read(arguments: Sequence[str]) -> Request:
     return Request(chosen, algorithm, plan, output, given.get("json"), "all" in given)
 
 
-def _refuse(values: dict[str, Any]) -> None:
+def _refuse(values: dict[str, Any], algorithm: type[Agent]) -> None:
     """Settings with which trainings cannot come and go."""
-    if values.get("runtime") in RUNTIMES:
-        raise ValueError("tune trains in one process, and MPI is for several: leave out --runtime")
+    if several_ranks(values, algorithm):
+        raise ValueError("tune trains in one process: leave out --runtime, mpirun and torchrun")
     if values.get("buffer_file") is not None:
         raise ValueError("tune trains many agents, which would all write to --buffer-file: leave it out")
 

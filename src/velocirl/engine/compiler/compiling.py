@@ -20,7 +20,7 @@ from numba.core.registry import cpu_target
 from velocirl.engine.compiler import clearing, clock, columns, elementary, products, registers
 from velocirl.engine.compiler.cache import open_cache
 from velocirl.engine.compiler.fingerprint import fingerprint
-from velocirl.engine.compiler.linking import linked_once
+from velocirl.engine.compiler.linking import linked_once, untimed
 from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.printing import no_interpreter
 from velocirl.engine.compiler.translating import Shared, Translator
@@ -179,7 +179,7 @@ def compiler_settings(double: bool) -> Iterator[None]:
         convert, record.can_convert_to = record.can_convert_to, lambda *_: None
         rule = nullcontext() if double else single_precision(cpu_target.typing_context, types)
         try:
-            with linked_once(codegen), no_interpreter(), rule:
+            with linked_once(codegen), untimed(), no_interpreter(), rule:
                 yield
         finally:
             codegen._opt_level, codegen._loopvect = before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import struct
@@ -58,6 +59,7 @@ def _fork(work: Callable[[int], bytes], queue: int, folder: Path) -> int:
     if process:
         return process
     try:  # nothing of what follows may return to the caller, nor write what this process has buffered
+        gc.disable()  # what this process left to collect may be on a GPU, which a fork must not touch
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

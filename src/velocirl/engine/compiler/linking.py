@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 
 from velocirl.engine.compiler.vectors import widen
@@ -29,6 +30,14 @@ class _Ingredient(JITCodeLibrary):
     def add_ir_module(self, ir_module: Any) -> None:
         widen(ir_module)
         super().add_ir_module(ir_module)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """As numba does, but with the same passes for all, and none for those that are only named."""
+        ll_module.data_layout = self._codegen._data_layout
+        passes, builder = self._codegen._function_pass_manager()
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
 
     def _optimize_final_module(self) -> None:
         if self._called_from_python:
@@ -60,3 +69,14 @@ def linked_once(codegen: Any) -> Iterator[None]:
         yield
     finally:
         del codegen._library_class, codegen.set_env
+
+
+@contextmanager
+def untimed() -> Iterator[None]:
+    """While this lasts numba does not time itself: every function under way would note each call of LLVM."""
+    before: Any = event.start_event, event.end_event
+    event.start_event = event.end_event = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        event.start_event, event.end_event = before

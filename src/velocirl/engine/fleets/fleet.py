@@ -173,10 +173,12 @@ def observed(environment: Environment, count: int) -> tuple[tuple[int, ...], Any
     return (count, *(space.shape or ())), space.dtype
 
 
-def seed_copies(rng: NDArray[Any], seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_]) -> Any:
+def seed_copies(
+    rng: NDArray[Any], seed: int | Sequence[int | None] | None, chosen: NDArray[np.bool_], first: int = 0
+) -> Any:
     """Give the chosen copies the streams of a seed, or of one seed each; returns the seed that was used.
 
-    `rng` is the fleet's array of streams, (copies, 2).
+    `rng` is the fleet's array of streams, (copies, 2); copy 0 gets the stream number `first` of a seed.
     """
     count = len(chosen)
     used: int | list[int]
@@ -188,5 +190,5 @@ def seed_copies(rng: NDArray[Any], seed: int | Sequence[int | None] | None, chos
             raise ValueError(f"seed: give one number, or one for each of {count} copies; got {len(used)}")
     else:
         used = random.require_seed(seed)
-    rng[chosen] = random.streams(used, count)[chosen]
+    rng[chosen] = random.streams(used, count, first)[chosen]
     return used

@@ -1,13 +1,14 @@
-"""The loops over copies: advancing, starting and random running of a fleet, composed from one copy's life.
+"""The loops over copies: advancing, starting and random choosing of a fleet, composed from one copy's life.
 
 Plain Python runs them as they stand; the CPU compiles each as a unit. Each stage is a loop of its own, because a loop
 that only steps can be vectorised, and one that also resets cannot.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from velocirl.engine.fleets.lifecycle import Lifecycle
 
@@ -63,25 +64,30 @@ def show_loop(life: Lifecycle) -> Callable[..., Any]:
     return show_all
 
 
-def random_loop(life: Lifecycle) -> Callable[..., Any]:
-    """`run_randomly((copies,), first, stop, place)`: copies of a range take `place` steps with random actions."""
-    choose, move, conclude, show = life.choose, life.move, life.conclude, life.show
+class Chances(NamedTuple):
+    """What of copies decides a random action: the same arrays for all environments with the same actions."""
 
-    def run_randomly(arguments, first, stop, place):
-        copies = arguments[0]
-        begin, end = np.uint64(first), np.uint64(stop)
-        for _ in range(place):
-            for i in range(begin, end):
-                choose(copies, i)
-            for i in range(begin, end):
-                move(copies, i)
-            for i in range(begin, end):
-                conclude(copies, i)
-            for i in range(begin, end):
-                show(copies, i)
+    rng: NDArray[Any]
+    action: NDArray[Any]
+    mask: NDArray[Any]
+
+
+def chances_of(copies: Any) -> Chances:
+    """Those of these copies."""
+    return Chances(copies.rng, copies.action, copies.mask)
+
+
+def choose_loop(life: Lifecycle) -> Callable[..., Any]:
+    """`choose_all((chances,), first, stop, place)`: copies of a range draw random legal actions."""
+    choose = life.choose
+
+    def choose_all(arguments, first, stop, place):  # noqa: ARG001
+        chances = arguments[0]
+        for i in range(np.uint64(first), np.uint64(stop)):
+            choose(chances, i)
         return 0
 
-    return run_randomly
+    return choose_all
 
 
 # The same for one copy, for devices that take copies one by one.

@@ -16,10 +16,10 @@ from velocirl.engine.checking.diagnosis import diagnose
 from velocirl.engine.checking.rehearsal import rehearse
 from velocirl.engine.compiler.compiling import cpu_translator
 from velocirl.engine.compiler.registers import as_rows
-from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit, compile_waiting
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.lifecycle import Copies, each_array, lifecycle
-from velocirl.engine.fleets.loops import RANDOM_BLOCK, advance_loop, begin_loop, random_loop, show_loop
+from velocirl.engine.fleets.loops import RANDOM_BLOCK, advance_loop, begin_loop, chances_of, choose_loop, show_loop
 from velocirl.engine.targets.choosing import Faster
 from velocirl.engine.targets.rounds import Rounds
 from velocirl.engine.targets.threads import available_cores, run_together
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 ROWS = ("rng", "action", "observation", "final_observation", "mask", "costs", "cost_total", "episode_costs")
 # With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
 COPIES_PER_THREAD = 2048
+
+
+def choose_and_advance(arguments, first, stop, place):
+    """Copies of a range take `place` steps with random actions, by two units: of the choices and of a step."""
+    choose, advance = arguments
+    for _ in range(place):
+        call_unit(choose, first, stop, 0)
+        call_unit(advance, first, stop, 0)
+    return 0
 
 
 class CPUTarget:
@@ -113,7 +122,12 @@ class CPUTarget:
 
     @cached_property
     def _run_unit(self) -> BoundUnit:
-        return self.bind(random_loop(self.life), self._seen)
+        units = self._choose_unit.frame, self.advance_unit.frame
+        return bind_unit(choose_and_advance, units, cpu_translator("fleet", double=True), disjoint=False)
+
+    @cached_property
+    def _choose_unit(self) -> BoundUnit:
+        return self.bind(choose_loop(self.life), chances_of(self._seen))
 
     @cached_property
     def _advance(self) -> Callable[[], Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from velocirl.engine.fleets.lifecycle import ARRAYS, Copies, lifecycle
-from velocirl.engine.fleets.loops import advance_loop, begin_loop, random_loop
+from velocirl.engine.fleets.loops import advance_loop, begin_loop, chances_of, choose_loop
 from velocirl.engine.records import with_attributes
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class PythonTarget:
     def __init__(self, environment: Environment, copies: Copies, threads: int | None = None) -> None:  # noqa: ARG002
         self.life = lifecycle(environment)
         self._advance, self._begin = advance_loop(self.life), begin_loop(self.life)
-        self._run = random_loop(self.life)
+        self._choose = choose_loop(self.life)
         self._count = len(copies.elapsed)
         # Their fields are attributes, as the functions write them.
         names = [name for name in ARRAYS if getattr(copies, name).dtype.names]
@@ -39,4 +39,6 @@ class PythonTarget:
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions."""
-        self._run((self.copies,), 0, self._count, steps)
+        for _ in range(steps):
+            self._choose((chances_of(self.copies),), 0, self._count, 0)
+            self.advance()

@@ -379,6 +379,21 @@ environment = Environment(
             "normalise_rewards": True,
             "gamma": 0.98,
         },
+        "focops": {
+            "total_steps": 1_000_000,
+            "num_envs": 16,
+            "horizon": 360,
+            "minibatch_size": 256,
+            "learning_rate": 1e-3,
+            "temperature": 0.3,
+            "trust_region": 0.05,
+            "target_kl": 0.0,
+            "multiplier_rate": 5e-4,
+            "largest_multiplier": 0.2,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+            "gamma": 0.98,
+        },
         # From recorded data: critics without layer norms overrate actions that trip the interlock, and what an action
         # does shows late, so that targets have to follow soon to see so far.
         "td3-bc": {"alpha": 5.0, "critic_layer_norm": True, "tau": 0.02},

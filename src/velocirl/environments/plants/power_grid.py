@@ -31,19 +31,15 @@ from velocirl.engine.canvas import AMBER, BLUE, GREEN, MEADOW, MIST, RED, SLATE,
 from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
 from velocirl.environments.plants.pictures import blended
 from velocirl.environments.plants.power_network import (
-    BASE,
     BUSES,
-    DRAWN_BY_FLOW,
-    FLOW_BY_POWER,
-    FROM,
     LINES,
-    RATING,
-    REACTIVE_BY_VOLTAGE,
-    RESISTANCE,
     TOWNS,
     UNITS,
-    VOLTAGE_BY_SOURCE,
-)
+    highest_voltage,
+    loading,
+    lowest_voltage,
+    transmit,
+)  # fmt: skip
 
 NOMINAL_FREQUENCY = 50.0  # Hz
 TIME_STEP = 1.0  # s, a cycle of the dispatcher
@@ -53,7 +49,6 @@ FORECAST = 300.0  # s ahead
 WIND_PERSISTENCE = 0.1  # what is left by then of a deviation from the mean
 
 STEAM_POWER, GAS_POWER, HYDRO_POWER = 300.0, 250.0, 200.0  # MW, the largest of each unit
-INERTIA_SHARE = (0.4, 0.3, 0.3)  # of steam, gas and hydro
 BATTERY_POWER, BATTERY_ENERGY = 50.0, 25.0  # MW, MWh
 WIND_POWER = 150.0  # MW
 COMPENSATOR_POWER = 100.0  # Mvar
@@ -157,9 +152,13 @@ class Params:
 
 
 def reset(state, params, rng):
-    state.load_level = random.uniform(rng, params.lowest_level, params.highest_level)
+    # What powers follow from is drawn in double precision, and so rounded alike wherever this runs: flows between the
+    # towns are small differences of large powers.
+    lowest, highest = np.float64(params.lowest_level), np.float64(params.highest_level)
+    state.load_level = random.uniform(rng, lowest, highest)
     state.load_ramp = random.uniform(rng, -params.steepest_ramp, params.steepest_ramp)
-    state.wind = clipped(params.wind_mean + params.wind_deviation * noise(rng), 0.0, WIND_POWER)
+    gust = np.float64(params.wind_deviation) * noise(rng)
+    state.wind = clipped(params.wind_mean + gust, 0.0, WIND_POWER)
     state.charge = BATTERY_ENERGY * random.uniform(rng, 0.4, 0.6)
     for town in range(TOWNS):
         state.stray[town] = 0.0
@@ -167,7 +166,7 @@ def reset(state, params, rng):
     for sensor in range(8):
         state.sensor_errors[sensor] = 0.0
     # The units share the load evenly, so that the network is in balance but for its losses.
-    needed = (TOTAL_LOAD * state.load_level - state.wind) / (STEAM_POWER + GAS_POWER + HYDRO_POWER)
+    needed = (TOTAL_LOAD * np.float64(state.load_level) - state.wind) / (STEAM_POWER + GAS_POWER + HYDRO_POWER)
     state.power[0], state.power[1], state.power[2] = STEAM_POWER * needed, GAS_POWER * needed, HYDRO_POWER * needed
     for unit in range(UNITS):
         state.setpoint[unit] = state.power[unit]
@@ -210,10 +209,11 @@ def step(state, params, action, rng):
     state.frequency_change = (state.frequency - before) / TIME_STEP
     state.charge = clipped(state.charge - state.battery * (TIME_STEP / HOUR), 0.0, BATTERY_ENERGY)
 
-    exciter = share_of(TIME_STEP, params.exciter_lag)
+    # Reactive power follows from small differences of voltages: in double precision, they are rounded alike everywhere.
+    exciter = share_of(TIME_STEP, np.float64(params.exciter_lag))
     for unit in range(UNITS):
         wanted = clipped(action[4 + unit], LOWEST[4], HIGHEST[4])
-        state.voltage[unit] = lagged(state.voltage[unit], wanted, exciter)
+        state.voltage[unit] = lagged(np.float64(state.voltage[unit]), np.float64(wanted), exciter)
     wanted = clipped(action[7], -COMPENSATOR_POWER, COMPENSATOR_POWER)
     state.compensator = lagged(state.compensator, wanted, exciter)
     transmit(state, params)
@@ -278,58 +278,6 @@ def advanced(params, point, told):
     return ahead(ahead(end, slope3, PART / 3.0), slope4, PART / 6.0)
 
 
-def transmit(state, params):
-    """Flows, voltages, reactive power and losses, as they follow from what is fed in and taken out."""
-    demand = state.load[0] + state.load[1] + state.load[2]
-    surplus = state.power[0] + state.power[1] + state.power[2] + state.battery + state.wind - demand
-    injected = (
-        state.power[0] - INERTIA_SHARE[0] * surplus,
-        state.power[1] - INERTIA_SHARE[1] * surplus,
-        state.power[2] - INERTIA_SHARE[2] * surplus,
-        -state.load[0],
-        state.wind - state.load[1],
-        state.battery - state.load[2],
-    )
-    for line in range(8):
-        state.flow[line] = by_six(FLOW_BY_POWER, line, injected)
-
-    flow = state.flow
-    first, second = flow[0] * flow[0], flow[1] * flow[1]
-    third, fourth = flow[2] * flow[2], flow[3] * flow[3]
-    fifth, sixth = flow[4] * flow[4], flow[5] * flow[5]
-    squares = (first, second, third, fourth, fifth, sixth, flow[6] * flow[6], flow[7] * flow[7])
-    sources = (
-        state.voltage[0],
-        state.voltage[1],
-        state.voltage[2],
-        -params.power_factor * state.load[0] / BASE - by_eight(DRAWN_BY_FLOW, 3, squares),
-        (state.compensator - params.power_factor * state.load[1]) / BASE - by_eight(DRAWN_BY_FLOW, 4, squares),
-        -params.power_factor * state.load[2] / BASE - by_eight(DRAWN_BY_FLOW, 5, squares),
-    )
-    for town in range(TOWNS):
-        state.voltage[UNITS + town] = by_six(VOLTAGE_BY_SOURCE, town, sources)
-    for unit in range(UNITS):
-        given = by_six(REACTIVE_BY_VOLTAGE, unit, state.voltage) + by_eight(DRAWN_BY_FLOW, unit, squares)
-        state.reactive[unit] = BASE * given
-
-    state.losses = 0.0
-    for line in range(8):
-        current = flow[line] / state.voltage[FROM[line]]
-        state.losses += RESISTANCE[line] * current * current / BASE
-
-
-# Products with the row of a matrix, written out: a loop within a loop would keep fleets from being vectorised.
-
-
-def by_six(matrix, k, of):
-    first = matrix[k, 0] * of[0] + matrix[k, 1] * of[1] + matrix[k, 2] * of[2]
-    return first + matrix[k, 3] * of[3] + matrix[k, 4] * of[4] + matrix[k, 5] * of[5]
-
-
-def by_eight(matrix, k, of):
-    return by_six(matrix, k, of) + matrix[k, 6] * of[6] + matrix[k, 7] * of[7]
-
-
 def margin(state, params):
     """The reward: what is earned in a second, as a share of the income at the nominal load, less bad frequency."""
     steam, gas, hydro = state.power[0], state.power[1], state.power[2]
@@ -367,28 +315,6 @@ def observe(state, params, observation):
     observation[31] = params.wind_mean + WIND_PERSISTENCE * (state.wind - params.wind_mean)
     for signal in range(32):  # sensors have a range
         observation[signal] = clipped(observation[signal], LEAST[signal], MOST[signal])
-
-
-def loading(state, params):
-    """The flow of the line that is nearest to its rating, as a share of that."""
-    most = 0.0
-    for line in range(8):
-        most = max(most, abs(state.flow[line]) / RATING[line])
-    return most
-
-
-def lowest_voltage(state, params):
-    lowest = state.voltage[0]
-    for bus in range(1, BUSES):
-        lowest = min(lowest, state.voltage[bus])
-    return lowest
-
-
-def highest_voltage(state, params):
-    highest = state.voltage[0]
-    for bus in range(1, BUSES):
-        highest = max(highest, state.voltage[bus])
-    return highest
 
 
 def draw(state, params, canvas):

@@ -295,7 +295,12 @@ environment = Environment(
     controller=base_stock(made=11.0, sent=5.0),
     presets={
         "ppo": {
-            "total_steps": 1_000_000,
+            "total_steps": 4_000_000,
+            "num_envs": 64,
+            "horizon": 180,
+            "minibatch_size": 512,
+            "epochs": 5,
+            "learning_rate": 1e-3,
             "normalise_observations": True,
             "normalise_rewards": True,
             "gamma": 0.97,

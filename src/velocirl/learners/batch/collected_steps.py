@@ -13,7 +13,7 @@ from velocirl.learners.collectors.collected import Collected
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.collectors.content import to_bytes
 from velocirl.learners.collectors.free import FreeRun, Memory
-from velocirl.learners.pace import Pace, group_of
+from velocirl.learners.pace import Pace, group_of, saved_group
 from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
 
@@ -43,6 +43,7 @@ class CollectedSteps:
         self.by_rounds = self.collected.paced
         self._free = FreeRun(self.collected)
         self._begun, self._t, self._first, self._copies = False, 0, 0, copies
+        self._saved_group = saved_group(task.config)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""
@@ -96,7 +97,7 @@ class CollectedSteps:
     def state(self) -> dict[str, NDArray[Any]]:
         """The random streams of actions; what Gymnasium's environments are in the middle of cannot be saved."""
         rng, noise = self.collected.streams
-        return {"policy.rng": rng, "policy.noise": noise}
+        return {"policy.rng": rng, "policy.noise": noise, **self._saved_group}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""

@@ -20,6 +20,7 @@ from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.batch.film import Filming, make_film
+from velocirl.learners.collectors.columns import Columns, columns_of
 from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.experience import Experience
@@ -107,6 +108,14 @@ class Recorded:
             self._device.store(array, given[name])
         return True
 
+    def columns(self) -> Columns:
+        """The rollout as rings have it, where it lies on the host."""
+        film = self.film
+        return columns_of(
+            np.asarray(self.memory).T, self.log, self.reported, self.reward_sums, self.observation_sums,
+            self.start_state, None if film is None else film.frames[: film.cuts_from],
+        )  # fmt: skip
+
     def _arrays(self) -> dict[str, Any]:
         log = self.log
         return {
@@ -131,7 +140,7 @@ class BatchCollector:
         most = self._most_cuts()
         places = copies * most
         self.recorded = Recorded(task, here, len(seeds), network.state_size, places)
-        self._host: Any = None  # of environments that Python steps: a HostExperience, or of tensors
+        self.host: Any = None  # of environments that Python steps: a HostExperience, or of tensors
         self.fleet: Any = None  # the copies, where they are compiled
         experience = self._make_copies(seeds)
         self.centre, self.inverse_scale = here.zeros(inputs), here.zeros(inputs)
@@ -152,25 +161,33 @@ class BatchCollector:
 
     def collect(self) -> None:
         """One rollout of all copies."""
-        if self._host is not None:
-            self._host.begin()  # by the thread that will step them
+        if self.host is not None:
+            self.host.begin()  # by the thread that will step them
         self._begin(0)
         if self._filming is not None:
             self._filming.see_first(0)
         self._here.copy(self.recorded.start_state, self._state)
         for t in range(self._horizon):
             self._forward(self._inputs, self._state, self._outputs, remember=True)
-            if self._host is None:
+            if self.host is None:
                 self._step(t)
             else:
                 self._decide(t)
-                self._host.step()
+                self.host.step()
                 self._record(t)
             if self._filming is not None:
                 self._filming.see_next(t)
         self._forward(self._inputs, self._state, self._outputs, remember=False)
         self._finish(self._horizon)
         self._value_cuts()
+
+    def columns(self) -> Columns:
+        """The rollout as rings have it, where it lies on the host."""
+        return self.recorded.columns()
+
+    def streams(self) -> tuple[Any, Any, Any]:
+        """The random streams of actions, the discounted returns, and what the network remembers; the arrays."""
+        return self._rng, self._discounted, self._state
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The copies, the policy's random streams, the discounted returns and what the network remembers.
@@ -181,7 +198,7 @@ class BatchCollector:
         own = {"policy.rng": fetch(self._rng), "policy.discounted": fetch(self._discounted)}
         if self.network.state_size:
             own["policy.state"] = fetch(self._state)
-        if self._host is not None:
+        if self.host is not None:
             return own
         return {**own, **named("fleet", self.fleet.get_state())}
 
@@ -190,10 +207,10 @@ class BatchCollector:
         here = self._here
         here.synchronise()
         here.store(self._rng, state["policy.rng"])
-        if self._host is not None:
+        if self.host is not None:
             here.fill(self._discounted, 0.0)
             here.fill(self._state, 0.0)
-            self._host.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))
+            self.host.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))
             return
         self.fleet.set_state(within("fleet", state))
         here.store(self._discounted, state["policy.discounted"])
@@ -207,8 +224,8 @@ class BatchCollector:
                 config.num_envs, seed=seeds[0].environment, threads=1, workers=config.workers
             )
             make = self.device.experience_of if self._itself else HostExperience
-            self._host = make(self.envs, self.task.head, costs=self.task.reads_costs)
-            return self._host.arrays
+            self.host = make(self.envs, self.task.head, costs=self.task.reads_costs)
+            return self.host.arrays
         count = len(seeds) * config.num_envs
         params = source.params_of(np.arange(count) % config.num_envs)
         self.fleet = self.device.make_fleet(source.native, count, params, check=source.check)
@@ -278,7 +295,7 @@ class BatchCollector:
         ]
         begin = [Work(begin_rollout, (rollout, cuts, log)), *first]
         self._begin = here.launch(begin, copies)
-        if self._host is None:
+        if self.host is None:
             self._step = here.launch([*before, *here.stepping(self.fleet), *after], copies)
         else:
             self._decide, self._record = here.launch(before, copies), here.launch(after, copies)

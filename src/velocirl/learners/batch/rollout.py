@@ -18,6 +18,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.background import Background
+from velocirl.learners.batch.collected_rollouts import BatchCollected
 from velocirl.learners.batch.collector import BatchCollector, Recorded
 from velocirl.learners.batch.frames import make_stacks
 from velocirl.learners.batch.learner import BatchLearner
@@ -25,9 +26,11 @@ from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
+from velocirl.learners.collectors.collected_rollouts import CollectedRollouts
 from velocirl.learners.counting.episodes import add_episodes, episodes_type, find_episodes
 from velocirl.learners.counting.phases import add
 from velocirl.learners.frames import find_sample
+from velocirl.learners.learner import Report
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.seeding import Seeds
@@ -50,7 +53,11 @@ class BatchRollout(BatchLearner):
         config, agents = task.config, len(seeds)
         super().__init__(task, device, agents, scaling=config.precision == "fp16")
         network = self.networks.networks[task.acting]
-        self.collector = BatchCollector(task, device, network.twin() if config.overlap else network, seeds)
+        self.collector: Any
+        if config.collectors is None:
+            self.collector = BatchCollector(task, device, network.twin() if config.overlap else network, seeds)
+        else:
+            self.collector = BatchCollected(task, device, network, lambda: self.done)
         self._apart = config.overlap or (self.collector.on_host and device.name == "cuda")
         self.recorded = Recorded(task, device, agents, network.state_size) if self._apart else self.collector.recorded
         self._background: Background | None = device.make_background(self.collector) if config.overlap else None
@@ -90,9 +97,30 @@ class BatchRollout(BatchLearner):
         """The copies, where they are compiled."""
         return self.collector.fleet
 
+    @property
+    def _collected(self) -> CollectedRollouts | None:
+        """What collectors bring, where there are some."""
+        return getattr(self.collector, "collected", None)
+
     def gauges(self) -> dict[str, float]:
         """The device's memory, and where both are at work at once, how long learner and collector have waited."""
-        return {**super().gauges(), **({} if self._background is None else self._background.gauges())}
+        beside = self._background or self._collected
+        return {**super().gauges(), **({} if beside is None else beside.gauges())}
+
+    def iterate_all(self, schedule: Schedule, steps: int) -> list[Report] | None:
+        """Start an iteration; where that fails, collectors end."""
+        try:
+            return super().iterate_all(schedule, steps)
+        except BaseException:
+            if self._collected is not None:
+                self._collected.close()
+            raise
+
+    def drain(self) -> Report | None:
+        """Wait for the iteration that is under way; collectors rest."""
+        if self._collected is not None:
+            self._collected.pause()
+        return super().drain()
 
     def prepare(self) -> None:
         """Where the device has graphs: run one iteration, record it, and go back to where it began."""

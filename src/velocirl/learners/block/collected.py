@@ -21,7 +21,7 @@ from velocirl.learners.collectors.free import FreeRun
 from velocirl.learners.counting.counters import TIMED
 from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND, STEPPING
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import Pace, group_of, updates_due
+from velocirl.learners.pace import Pace, group_of, saved_group, updates_due
 
 
 class CollectedReplay(BlockReplay):
@@ -113,7 +113,7 @@ class CollectedReplay(BlockReplay):
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:
         self._rng[...], self._noise[...] = self.collected.streams
-        return {}
+        return saved_group(self.task.config)
 
     def _load_experience(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ARG002 - it is taken over by now
         """Go on with new episodes; their seeds come from the policy's streams."""

@@ -5,6 +5,7 @@ Copies do not know each other, and the block stays in its cache. Normalisers sta
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from velocirl.engine.targets.threads import run_together
 from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
+from velocirl.learners.collectors.columns import Columns, columns_of
 from velocirl.learners.commands import command_for
 from velocirl.learners.counting.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
 from velocirl.learners.counting.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
@@ -30,6 +32,7 @@ from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.experience import of_fleet
 from velocirl.learners.host import HostExperience
 from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
+from velocirl.learners.reducing import part_of
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv
@@ -154,22 +157,61 @@ def keep_final(p, r, t, cuts, waiting, values, finals):  # noqa: ARG001
         finals[i, cuts.time[i, k], v] = values[r, v]
 
 
-class BlockCollector:
+class BlockRecorded:
+    """What is learnt from: the records of a rollout, and what was summed up and logged; subclasses collect it."""
+
+    envs: Any
+
+    def __init__(self, task: Task, threads: int) -> None:
+        self.part = part_of(task.config.num_envs, threads, task.reducer)
+        self.task, self.horizon, copies = task, task.config.horizon, self.part.copies
+        inputs = task.encoding.inputs
+        kind = rollout_type(inputs, task.action, task.fields, task.values)
+        self.records = aligned_records((copies, self.horizon + 1), kind)
+        self.reward_sums = np.zeros((copies, 2))
+        self.observation_sums = np.zeros((copies if task.encoding.normalises else 0, 2, inputs))
+        ends = (1, self.horizon, copies)
+        self.log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
+                       np.zeros(copies, np.int32))  # fmt: skip
+        self.reported = np.zeros((task.report_rows, *ends), np.float32)
+        self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
+        self.counters = allocate(threads)
+
+    def columns(self) -> Columns:
+        """The rollout as rings have it."""
+        return columns_of(self.records, self.log, self.reported, self.reward_sums, self.observation_sums)
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Let all copies begin an episode."""
+
+    @abstractmethod
+    def collect(self) -> None:
+        """One rollout of all copies."""
+
+    @abstractmethod
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What decides the rollouts that come next."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+
+
+class BlockCollector(BlockRecorded):
     """Collects rollouts: of a fleet in one call for each thread, of Gymnasium's environments step by step."""
 
     def __init__(self, task: Task, networks: BlockNetworks, threads: int, *, alone: bool = False) -> None:
         """`alone`: it works while somebody learns, by parameters of its own, which `refresh` brings up to date."""
-        config = task.config
-        self.task, self.horizon, copies = task, config.horizon, config.num_envs
+        super().__init__(task, threads)
+        config, inputs, part = task.config, task.encoding.inputs, self.part
+        copies = part.copies
         self.envs = task.source.make_copies(
-            copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers
+            copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers, first=part.first
         )
-        inputs, kinds = task.encoding.inputs, rollout_type(task.encoding.inputs, task.action, task.fields, task.values)
-        self.records = aligned_records((copies, self.horizon + 1), kinds)
-        self._rng = random.streams(task.seeds.policy, copies)
+        self._rng = random.streams(task.seeds.policy, copies, part.first)
         self.host: HostExperience | None = None
         cuts = self._cuts()
-        normalised = (copies, 2, inputs) if task.encoding.normalises else (0, 2, inputs)
         self.rollout = Rollout(
             rows=narrow(self.records),
             observations=self.records["observation"],
@@ -177,8 +219,8 @@ class BlockCollector:
             finals=side_by_side(self.records, [f"final_{name}" for name in task.values]),
             gamma=np.full(1, config.gamma, np.float32),
             discounted=np.zeros(copies, np.float32),
-            reward_sums=np.zeros((copies, 2)),
-            observation_sums=np.zeros(normalised),
+            reward_sums=self.reward_sums,
+            observation_sums=self.observation_sums,
             state=np.zeros((copies, 0), np.float32),
         )
         self.cuts = Cuts(
@@ -187,14 +229,7 @@ class BlockCollector:
             inputs=np.zeros((copies * cuts, inputs), np.float32),
             state=np.zeros((copies * cuts, 0), np.float32),
         )
-        ends = (1, self.horizon, copies)
-        self.log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
-                       np.zeros(copies, np.int32))  # fmt: skip
-        self.reported = np.zeros((task.report_rows, *ends), np.float32)
-        self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
-        self.counters = allocate(threads)
-        share = -(-copies // threads)
-        self.ranges = [(first, min(first + share, copies)) for first in range(0, copies, share)]
+        self.ranges = part.shares
         self._packed = networks.acting_copy() if alone else None
         self._networks = networks
         self._connect(networks)
@@ -212,11 +247,15 @@ class BlockCollector:
     def collect(self) -> None:
         """One rollout of all copies."""
         self.log.fault[:], self.cuts.count[:] = 0, 0
-        self.rollout.reward_sums[:], self.rollout.observation_sums[:] = 0.0, 0.0
+        self.reward_sums[:], self.observation_sums[:] = 0.0, 0.0
         if self.host is None:
             run_together([[(unit, share)] for unit, share in zip(self._drivers, self.ranges, strict=True)])
         else:
             self._collect_from(self.host)
+
+    def streams(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """The random streams of actions, and the discounted returns so far; the arrays themselves."""
+        return self._rng, self.rollout.discounted
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The copies, the policy's random streams, and the discounted returns so far."""

@@ -2,7 +2,7 @@
 
 A block of rows goes through the units of a pass one after the other and stays in its core's cache. Where rows meet, so
 do the threads: sums are formed in the order of the threads, so that a result depends on their number, never on their
-timing.
+timing. Where several processes train together, the first thread of each then adds up those of all (`Team.reduce`).
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Trained(NamedTuple):
     steps: NDArray[np.int64]  # (1,) taken so far
     norms: NDArray[np.float64]  # (2,) of the gradients since they were read last, and how many
     unpack: int
+    gather: int  # of the threads, where several processes meet
     reduce: int
     optimise: int
     pack: int
@@ -72,6 +73,7 @@ class Sums(NamedTuple):
     of_pass: NDArray[np.int64]  # (slots,) in which pass
     totals: NDArray[np.float64]  # (slots,) of this thread, since they were read last
     seen: NDArray[np.int64]  # (passes,) rows of this thread, since they were read last
+    common: NDArray[np.float64]  # (slots,) of all threads of all processes, where several meet
     means: NDArray[np.float64]  # (metrics + 1,) of the batch so far, and last the number of its rows; of this thread
     single: NDArray[np.float32]  # the same
 
@@ -83,6 +85,7 @@ class Team(NamedTuple):
     threads: int
     board: NDArray[np.int64]  # where they wait for each other,
     meetings: NDArray[np.int64]  # (1,) and how often this one has
+    reduce: int  # the frame of what adds up sums over all processes, 0 where there is one
 
 
 class Crew(NamedTuple):
@@ -106,7 +109,7 @@ class Crew(NamedTuple):
 def _example() -> Trained:
     """A network of no size, for its types."""
     numbers = np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL)), np.zeros(1, np.int64), np.zeros(2)
-    return Trained(0, *numbers, 0, 0, 0, 0)
+    return Trained(0, *numbers, 0, 0, 0, 0, 0)
 
 
 _trained_at = reader(type_of((_example(),)))
@@ -160,7 +163,13 @@ def move_share(parameters, target, low, high, share):
         slow[p] = share * online[p] + rest * slow[p]
 
 
-def take_step(team, counters, learning, outcome, trained, weight, timed):
+def reduce_over_processes(team, outcome, which):
+    """Add up the gradient of a network, or (-1) what was added to metrics, over all processes; by the first thread."""
+    if team.thread == 0 and call_unit(team.reduce, which, 0, 0) != 0:
+        outcome[FAULT] = 1.0
+
+
+def take_step(team, counters, learning, outcome, trained, which, weight, timed):
     """A step of a network's optimiser, along the gradients of `weight` rows, taken by all threads together."""
     low, high = share_of(team.thread, team.threads, trained.size)
     number = trained.steps[0] + 1
@@ -168,6 +177,12 @@ def take_step(team, counters, learning, outcome, trained, weight, timed):
     call_unit(trained.unpack, 0, 1, 0)
     since = lap(counters, OPTIMISER, since, timed)
     since = wait(team, counters, since, timed)
+    if team.reduce != 0:
+        call_unit(trained.gather, low, high, 1)
+        since = lap(counters, OPTIMISER, since, timed)
+        since = wait(team, counters, since, timed)
+        reduce_over_processes(team, outcome, which)
+        since = wait(team, counters, since, timed)
     call_unit(trained.reduce, low, high, weight)
     since = lap(counters, OPTIMISER, since, timed)
     since = wait(team, counters, since, timed)
@@ -211,18 +226,30 @@ def step_number(crew, which):
     call_unit(crew.number_optimiser, which, which + 1, crew.number_steps[which])
 
 
-def find_means(team, counters, sums, turns, first, stop, batch, timed):
+def find_means(team, counters, sums, outcome, turns, first, stop, batch, timed):
     """What functions have added to metrics in passes from `first` to `stop`, as means over the batch."""
     for s in range(len(sums.own)):
         sums.slots[turns, team.thread, s] = sums.own[s]
     since = glance(timed)
-    wait(team, counters, since, timed)
+    since = wait(team, counters, since, timed)
+    if team.reduce != 0:
+        if team.thread == 0:
+            for s in range(len(sums.metric)):
+                sums.common[s] = sum_of_threads(team, sums, turns, s)
+        reduce_over_processes(team, outcome, -1)
+        wait(team, counters, since, timed)
     for s in range(len(sums.metric)):
         if sums.of_pass[s] >= first and sums.of_pass[s] < stop:
-            total = np.float64(0)
-            for other in range(team.threads):
-                total += sums.slots[turns, other, s]
+            total = sums.common[s] if team.reduce != 0 else sum_of_threads(team, sums, turns, s)
             sums.means[sums.metric[s]] += total / batch
+
+
+def sum_of_threads(team, sums, turns, s):
+    """What the threads have added to a metric."""
+    total = np.float64(0)
+    for other in range(team.threads):
+        total += sums.slots[turns, other, s]
+    return total
 
 
 def run_pass(units, counters, seen, one, first, stop, most, timed):
@@ -264,11 +291,12 @@ def update(arguments, first, stop, number):
         elif one.kind == STEP:
             if crew.job[0].weight > 0:
                 trained = _trained_at(crew.networks[one.first])[0]
-                take_step(team, counters, crew.learning, crew.outcome, trained, crew.job[0].weight, timed)
+                weight = crew.job[0].weight
+                take_step(team, counters, crew.learning, crew.outcome, trained, one.first, weight, timed)
         elif one.kind == FOLLOW:
             update_target(team, counters, crew.units, one, timed)
         else:  # a function of means
-            find_means(team, counters, sums, turns, told_of, done, batch, timed)
+            find_means(team, counters, sums, crew.outcome, turns, told_of, done, batch, timed)
             told_of = done
             told = 0
             if one.first >= 0 and (one.kind != ONCE or team.thread == 0):

@@ -154,15 +154,23 @@ class BlockNetworks:
         factors, partial = np.zeros(FACTORS, np.float32), self._partial[name]
         parameters, gradients = self.parameters[name], self._gradients[name]
         plan, work = self.network(name).plan, self._works[name, thread]
+        several = self.task.reducer.size > 1
+        summed = gradients[:1] if several else gradients  # what `reduce` finds: the sum over all processes, or threads'
+        unclipped = np.zeros(1, LEARNING)
         units = (
             self.bind(unpack_unit, plan, work, gradients[thread], name=name),
-            self.bind(reduce_unit, gradients, partial[thread], self.learning),
+            self.bind(reduce_unit, gradients, partial[thread], unclipped) if several else None,
+            self.bind(reduce_unit, summed, partial[thread], self.learning),
             self._bind_optimiser(parameters, gradients, self.moments[name], factors),
             self.packing(name, work.packed, thread, self.threads),
         )
         self._held.append(units)
-        frames = [unit.frame for unit in units]
+        frames = [0 if unit is None else unit.frame for unit in units]
         return Frame((Trained(len(parameters), factors, partial, self.steps[name], self.norms[name], *frames),))
+
+    def summed_gradients(self) -> list[NDArray[np.float32]]:
+        """Where `take_step` has added up the threads' gradients of each network that learns."""
+        return [self._gradients[name][0] for name in self.task.trained]
 
     def clearing(self, name: str, thread: int) -> BoundUnit:
         """What sets the gradient of a thread to zero."""

@@ -31,6 +31,8 @@ class OverlappingRollout(BlockRollout):
     counted as spent on the rollout is that of waiting for it.
     """
 
+    collector: BlockCollector
+
     def __init__(self, task: Task) -> None:
         self._thread = CollectingThread()
         self._collection: Future[None] | None = None  # under way, or done and not learnt from
@@ -108,8 +110,8 @@ class OverlappingRollout(BlockRollout):
             "ends": collector.log.ends,
             "returns": collector.log.returns,
             "lengths": collector.log.lengths,
-            "observation_sums": collector.rollout.observation_sums,
-            "reward_sums": collector.rollout.reward_sums,
+            "observation_sums": collector.observation_sums,
+            "reward_sums": collector.reward_sums,
             **({"reported": collector.reported} if len(collector.reported) else {}),
         }
         return named(PENDING, arrays)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, rows_at, with_width
+from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import SPACING, run_together
@@ -111,7 +112,8 @@ class BlockProgram:
         self._totals = np.zeros((threads, max(len(slots), 1)))
         self._seen = np.zeros((threads, max(len(passes), 1)), np.int64)
         width = -(-max(len(slots), 1) // 8) * 8
-        self._shared = np.zeros((2, threads, width))
+        self._shared, self._common = np.zeros((2, threads, width)), np.zeros(max(len(slots), 1))
+        self._meeting_place = PythonUnit(self._reduce) if networks.task.reducer.size > 1 else None
         self._metric = np.array([names.index(name) for _, name in slots], np.int64)
         self._of_pass = np.array(of_pass, np.int64)
         self.meeting = np.zeros(threads * SPACING, np.int64)
@@ -138,6 +140,8 @@ class BlockProgram:
     def run(self, drivers: Sequence[BoundUnit], first: int, stop: int) -> None:
         """Call each thread's driver; where one raises, as an environment's function may, nobody waits for it."""
         run_together([[(self._attend, (thread, one, first, stop))] for thread, one in enumerate(drivers)])
+        if self._meeting_place is not None:
+            self._meeting_place.raise_fault()
 
     def _attend(self, thread: int, driver: BoundUnit, first: int, stop: int) -> None:
         try:
@@ -151,9 +155,16 @@ class BlockProgram:
 
     def means(self) -> dict[str, float]:
         """The mean of each metric over all rows seen since this was asked last; NaN where none was."""
-        totals, seen = (array.sum(0).tolist() for array in (self._totals, self._seen))
+        totals, seen = self._totals.sum(0), self._seen.sum(0)
         self._totals[:], self._seen[:] = 0.0, 0
-        return mean_metrics(self.metrics, self._slots, totals, seen)
+        both = np.concatenate([totals, seen])
+        self.networks.task.reducer.sum(both)
+        return mean_metrics(self.metrics, self._slots, both[: len(totals)].tolist(), both[len(totals) :].tolist())
+
+    def _reduce(self, which: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
+        """See `driver.reduce_over_processes`."""
+        array = self._common if which < 0 else self.networks.summed_gradients()[which]
+        self.networks.task.reducer.sum(array)
 
     def _per(self, forward: Forward) -> int:
         return getattr(self.networks.task.config, forward.rows) if isinstance(forward.rows, str) else forward.rows
@@ -162,9 +173,9 @@ class BlockProgram:
         build = _Building(self, thread)
         networks, trained = self.networks, [self.networks.trained(name, thread) for name in self.networks.task.trained]
         self._held += [build, trained]
-        optimiser = networks.number_optimiser
+        optimiser, reduce = networks.number_optimiser, self._meeting_place
         return Crew(
-            team=Team(thread, self.threads, self.meeting, np.zeros(1, np.int64)),
+            team=Team(thread, self.threads, self.meeting, np.zeros(1, np.int64), 0 if reduce is None else reduce.frame),
             program=build.instructions(),
             units=np.array([(unit.frame, place) for unit, place in build.units] or [(0, 0)], np.int64),
             networks=np.array([frame.address for frame in trained]),
@@ -197,6 +208,7 @@ class _Building:
             of_pass=whole._of_pass,
             totals=whole._totals[thread],
             seen=whole._seen[thread],
+            common=whole._common,
             means=np.zeros(count),
             single=np.zeros(count, np.float32),
         )

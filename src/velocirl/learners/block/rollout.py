@@ -22,7 +22,7 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import run_together
-from velocirl.learners.block.collector import BlockCollector
+from velocirl.learners.block.collector import BlockCollector, BlockRecorded
 from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
@@ -39,10 +39,11 @@ from velocirl.learners.counting.phases import (
     add,
     add_parts,
 )  # fmt: skip
-from velocirl.learners.counting.reporting import latest
+from velocirl.learners.counting.reporting import latest_of_all
 from velocirl.learners.faults import check_faults, check_update
 from velocirl.learners.learner import Report, explained_variance
 from velocirl.learners.normalising import REWARD_LIMIT
+from velocirl.learners.reducing import part_of
 from velocirl.learners.schedule import SCHEDULE, Schedule
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
@@ -56,7 +57,7 @@ class Epochs(NamedTuple):
     before: int  # of what all rows go through before each epoch, or 0,
     columns: NDArray[np.int64]  # (functions,) and of functions over columns in time after that
     schedule: NDArray[Any]  # (1,) SCHEDULE
-    sizes: NDArray[np.int64]  # (threads,) how many units each thread draws from
+    sizes: NDArray[np.int64]  # (threads of all processes,) how many units each thread draws from
     units: NDArray[np.int32]  # what is drawn together (single samples, or copies), in the order of the draw
     chosen: NDArray[np.int32]  # (units,) the minibatch of each
     filled: NDArray[np.int64]  # (minibatches,) how far the order of each is known
@@ -107,10 +108,10 @@ def reestimate(own, counters):
     lap(counters, ESTIMATE, since, True)
 
 
-def batch_of(own, threads, m, minibatches, unit):
+def batch_of(own, m, minibatches, unit):
     """The rows of a minibatch, of all threads: each cuts its own share, and so many pieces can leave one empty."""
     batch = 0
-    for other in range(threads):
+    for other in range(len(own.sizes)):
         units = own.sizes[other]
         batch += (units * (m + 1) // minibatches - units * m // minibatches) * unit
     return batch
@@ -132,7 +133,7 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         lap(counters, SHUFFLE, since, True)
         gathered, weight = 0, 0
         for m in range(minibatches):
-            batch = batch_of(own, crew.team.threads, m, minibatches, unit)
+            batch = batch_of(own, m, minibatches, unit)
             if batch == 0:
                 continue
             low = len(own.units) * m // minibatches * unit
@@ -170,19 +171,19 @@ class BlockRollout:
     def __init__(self, task: Task) -> None:
         config = task.config
         self.task, self.phases, self._recent = task, task.phases, task.recent
-        threads = self.learning_threads
+        self._reducer = task.reducer
+        self._part = part = part_of(config.num_envs, self.learning_threads, task.reducer)
+        self._shares, threads = part.shares, len(part.shares)
         self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
         self._held: list[Any] = []
         self.collector = self._make_collector()
         records = self._learnt_records()
         self._flat, self.records = narrow(records).reshape(-1), records
-        share = -(-config.num_envs // threads)
-        self._shares = [(first, min(first + share, config.num_envs)) for first in range(0, config.num_envs, share)]
         unit = config.horizon if config.minibatches == "environments" else 1
         samples = [(stop - first) * config.horizon for first, stop in self._shares]
         self._orders = [np.zeros(count, np.int32) for count in samples]
-        self._sizes = np.array([count // unit for count in samples])
-        self.rng = random.streams(task.seeds.learner, len(self._shares))
+        self._sizes = np.array([copies * config.horizon // unit for copies in part.all_copies])
+        self.rng = random.streams(task.seeds.learner, threads, part.first_thread)
         self._minibatches = [np.zeros(2, np.int64) for _ in samples]
         self._schedule = np.zeros(1, SCHEDULE)
         self.program = BlockProgram(task.program, self.networks, self._rows, len(samples))
@@ -193,7 +194,7 @@ class BlockRollout:
                 job["batch"] = count
         self._estimates = [self._bind_column(*one) for one in task.estimates]
         self._episodes = np.zeros(1, episodes_type(len(task.constraints)))
-        self._spread = np.zeros((config.num_envs, 4))
+        self._spread = np.zeros((part.copies, 4))
         if task.explained is not None:
             rows = narrow(records)
             columns = [rows[name] for name in task.explained]
@@ -216,13 +217,15 @@ class BlockRollout:
         networks, first = self.networks, steps - self._batch
         with self._phase("rollout"):
             self._collect()
-            check_faults(self.collector.log.fault, first)
+            check_faults(self.collector.log.fault, first, self._part.first, self.task.config.num_envs)
         with self._phase("estimate"):
             log = self.collector.log
             names, told = self.task.report, self.collector.reported
-            violations = int(told[len(names) :].sum())
+            violations = np.array([told[len(names) :].sum()], np.float64)
             logs = log.returns, log.lengths, *told[: len(names)]
-            returns, lengths, *reported = latest(log.ends, self._recent, *logs)
+            returns, lengths, *reported = latest_of_all(log.ends, self._recent, self._reducer, self._part.first, *logs)
+            if self.task.constraints:
+                self._reducer.sum(violations)
             self._add_moments()
             self._decide()
             self._hand_over()
@@ -242,7 +245,7 @@ class BlockRollout:
             returns=returns,
             lengths=lengths,
             reported=dict(zip(names, reported, strict=True)),
-            violations=violations,
+            violations=int(violations[0]),
         )
 
     def drain(self) -> Report | None:
@@ -291,7 +294,7 @@ class BlockRollout:
         """Threads that share the update."""
         return self.task.config.threads
 
-    def _make_collector(self) -> BlockCollector:
+    def _make_collector(self) -> BlockRecorded:
         return BlockCollector(self.task, self.networks, self.task.config.threads)
 
     def _learnt_records(self) -> NDArray[Any]:
@@ -318,7 +321,8 @@ class BlockRollout:
     def _streams(self) -> NDArray[np.uint64]:
         """A stream for each row, where a function draws."""
         asked = any("rng" in call.arguments for call in self.task.program.calls)
-        return random.streams(self.task.seeds.learner + 1, len(self._flat) if asked else 1)
+        first = self._part.first * (self.task.config.horizon + 1)
+        return random.streams(self.task.seeds.learner + 1, len(self._flat) if asked else 1, first if asked else 0)
 
     def _bind_column(self, function: Callable[..., Any], names: Sequence[str]) -> BoundUnit:
         """A function over a copy's column in time."""
@@ -367,12 +371,14 @@ class BlockRollout:
 
     def _add_moments(self) -> None:
         """Let the normalisers take in what the rollout saw."""
-        rollout, task = self.collector.rollout, self.task
+        collector, task = self.collector, self.task
         if task.encoding.normalises:
-            sums = rollout.observation_sums.sum(0)
+            sums = collector.observation_sums.sum(0)
+            self._reducer.sum(sums)
             task.observation_moments.add(sums[0], sums[1], self._batch)
         if self._scaling is not None and task.reward_moments is not None:
-            sums = rollout.reward_sums.sum(0)
+            sums = collector.reward_sums.sum(0)
+            self._reducer.sum(sums)
             task.reward_moments.add(sums[:1], sums[1:], self._batch)
 
     def _decide(self) -> None:
@@ -380,7 +386,8 @@ class BlockRollout:
         if not self.task.decisions:
             return
         told, first = self.collector.reported, self.task.first_cost
-        told_episodes(self.collector.log.ends, told[first : first + len(self.task.constraints)], self._episodes)
+        costs = told[first : first + len(self.task.constraints)]
+        told_episodes(self.collector.log.ends, costs, self._episodes, self._reducer)
         known = {"episodes": self._episodes, "numbers": self.networks.numbers, "settings": self.task.settings}
         for call in self.task.decisions:
             call.function(*(with_attributes(known[name])[0] for name in call.arguments))
@@ -394,7 +401,9 @@ class BlockRollout:
         run_together([[(unit, share) for unit in self._estimates] for share in self._shares])
         if self.task.explained is None:
             return float("nan")
-        return explained_variance(self._spread.sum(0), copies * self.task.config.horizon)
+        spread = self._spread.sum(0)
+        self._reducer.sum(spread)
+        return explained_variance(spread, self._batch)
 
     def _update(self, schedule: Schedule) -> None:
         self._schedule[0] = schedule.epochs, schedule.minibatches, schedule.accumulate, schedule.unit

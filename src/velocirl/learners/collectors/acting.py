@@ -13,6 +13,7 @@ from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.stepping import ENTER, UNITS, Stepping, decide_only, entering, record_only
 from velocirl.learners.block.steps import Course, step_units
+from velocirl.learners.collectors.acting_in_rollouts import in_batches, in_blocks
 from velocirl.learners.collectors.ring import Ring
 from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import PACE
@@ -31,7 +32,7 @@ class BlockActing:
         self._networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1)
         self.pace, clock, exploration = np.zeros(1, PACE), np.zeros(1, np.int64), np.zeros(1, np.float32)
         self._counts = counts = np.zeros(3, np.int64)
-        course = Course(ring.rows, counts, ring.rng, ring.noise, clock, exploration, ring.log, ring.reported)
+        course = Course(ring.rows, counts, ring.rng, ring.kept, clock, exploration, ring.log, ring.reported)
         units = step_units(task, self._networks, self.host.arrays, course)
         units[ENTER] = self._networks.bind(entering(nothing_to_enter), NoBook(np.zeros(1, np.int64)), counts)
         table = np.zeros(UNITS, np.int64)
@@ -61,9 +62,9 @@ class BlockActing:
 
 def make_acting(task: Task, ring: Ring) -> Any:
     """What acts and steps in this process: native where the network is."""
-    native = isinstance(task.built[task.acting], MLP) and task.config.device != "python"
-    if native and task.frames is None:
-        return BlockActing(task, ring)
-    from velocirl.learners.collectors.acting_in_batches import BatchActing  # which may need torch
+    native = isinstance(task.built[task.acting], MLP) and task.config.device != "python" and task.frames is None
+    if native:
+        return BlockActing(task, ring) if task.value is None else in_blocks(task, ring)
+    from velocirl.learners.collectors.acting_in_batches import BatchActing, device_of  # which may need torch
 
-    return BatchActing(task, ring)
+    return BatchActing(task, ring) if task.value is None else in_batches(task, ring, device_of(task))

@@ -61,7 +61,7 @@ class BatchActing:
 
     def __init__(self, task: Task, ring: Ring) -> None:
         self._ring, self.pace = ring, np.zeros(1, PACE)
-        device = self._device = _device(task)
+        device = self._device = device_of(task)
         self._network = device.make_network(task.built[task.acting], None)
         self._writer = SlotWriter(device, task, ring)
         self._steps = HostSteps(task, device, self._network, self._writer, 1)  # pyright: ignore[reportArgumentType]
@@ -89,12 +89,12 @@ class BatchActing:
         ring, steps, pace = self._ring, self._steps, Pace(*self.pace[0].item())
         if self.host.begin() and self._writer.frames is not None:
             ring.firsts[:] = self.host.arrays.observation
-        self._rng[...], self._noise[...] = ring.rng, ring.noise
+        self._rng[...], self._noise[...] = ring.rng, ring.kept
         with self._device.at_work():
             steps.begin()
             steps.explore(step, pace)
             (steps.warm_up if step < pace.learning_starts else steps.step)()
-        ring.rng[...], ring.noise[...] = self._rng, self._noise
+        ring.rng[...], ring.kept[...] = self._rng, self._noise
         slot = ring.slot
         for own, made in zip(ring.log[:3], self._log[:3], strict=True):
             own[0, slot] = made[0, 0]
@@ -102,7 +102,8 @@ class BatchActing:
         ring.reported[:, 0, slot] = self._reported[:, 0, 0]
 
 
-def _device(task: Task) -> Any:
+def device_of(task: Task) -> Any:
+    """Where a collector acts: in this process, on one thread."""
     if task.config.device == "python":
         return PythonDevice()
     from velocirl.learners.batch.devices.torch_device import TorchCPUDevice  # needs torch

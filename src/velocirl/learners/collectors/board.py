@@ -61,9 +61,8 @@ class Board:
         self._carve(counter)
         if os.fstat(descriptor).st_size < counter.size:
             size = counter.size + plan.collectors * PROCESS_BYTES
-            claim(
-                size, f"{plan.collectors} collectors with rings of {plan.shape.slots * plan.shape.copies:,} transitions"
-            )
+            transitions = plan.shape.slots * plan.shape.copies * plan.shape.steps
+            claim(size, f"{plan.collectors} collectors with rings of {transitions:,} transitions")
             os.truncate(descriptor, counter.size)
         self._carve(Carver(mmap.mmap(descriptor, counter.size)))
 

@@ -24,3 +24,8 @@ def from_bytes(
         found[name] = np.frombuffer(content[start : start + like.nbytes].tobytes(), like.dtype).reshape(like.shape)
         start += like.nbytes
     return content[: 4 * parameters].view(np.float32), found
+
+
+def seeing(collector: Any) -> dict[str, Any]:
+    """How a collector of rollouts sees, under names that no module has for what it keeps; the arrays themselves."""
+    return {"/centre": collector.centre, "/inverse_scale": collector.inverse_scale}

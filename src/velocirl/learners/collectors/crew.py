@@ -61,6 +61,11 @@ class Crew:
         """Their numbers, as the system counts."""
         return [worker.process for worker in self._workers]
 
+    @property
+    def closed(self) -> bool:
+        """Whether all of them were ended."""
+        return not self._finalizer.alive
+
     def watch(self, busy: Callable[[int], bool]) -> None:
         """Replace whoever failed; of those that are busy, whoever has not done a step for too long."""
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,16 @@ import numpy as np
 from velocirl.learners.collectors.acting import make_acting
 from velocirl.learners.collectors.board import Board
 from velocirl.learners.collectors.patience import wait_for
-from velocirl.learners.collectors.ring import ACTED, GIVEN, WAITED
+from velocirl.learners.collectors.ring import ACTED, GIVEN, STEPPED, WAITED
 from velocirl.learners.collectors.setup import Setup
 from velocirl.vector.host import worker_process
 from velocirl.vector.host.worker_process import read_payload
 
 COLLECT = b"g"
+
+
+class Stopped(Exception):  # noqa: N818 - it says what is so, and is no error
+    """The learner said so in the middle of a rollout."""
 
 
 class Worker(worker_process.Worker):
@@ -30,6 +35,9 @@ class Worker(worker_process.Worker):
         self.ring, plan = self.board.rings[setup.number], setup.plan
         self.first = setup.number * plan.shape.copies
         self.acting = make_acting(setup.task, self.ring)
+        self.whole_rollouts = setup.task.value is not None
+        if self.whole_rollouts:
+            self.acting.host.after_step = self._note_step
         self.orders: Any = None
         self.seen, self.published = -1, 0  # how often orders were given; and the weights that act
         # How often episodes were to begin anew; whoever takes another's place begins new ones anyway.
@@ -40,15 +48,23 @@ class Worker(worker_process.Worker):
         if command != COLLECT:
             raise RuntimeError(f"a collector knows no command {command!r}")
         choose = self._paced if self.board.plan.paced else self._free
-        # What another has given before is taken first, so that it is known where its episodes broke off.
-        wait_for(lambda: len(self.ring) == 0 or bool(self.board.stopped[0]))
-        while not self.board.stopped[0]:
-            self._look()
-            step = choose()
-            if step is not None:
-                self.acting.step(step)
-                self.ring.give()
+        if not self.whole_rollouts:
+            # What another has given before is taken first, so that it is known where its episodes broke off.
+            wait_for(lambda: len(self.ring) == 0 or bool(self.board.stopped[0]))
+        with suppress(Stopped):
+            while not self.board.stopped[0]:
+                self._look()
+                step = choose()
+                if step is not None:
+                    self.acting.step(step)
+                    self.ring.give()
         return None
+
+    def _note_step(self) -> None:
+        """Show that a rollout goes on, and end with the learner even so."""
+        self.ring.counts[STEPPED] += 1
+        if self.board.stopped[0]:
+            raise Stopped
 
     def _look(self) -> None:
         """Read the orders, where they are new."""

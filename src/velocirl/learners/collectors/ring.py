@@ -25,13 +25,16 @@ class Shape:
     """What a ring has room for."""
 
     def __init__(
-        self, kind: np.dtype[Any], copies: int, slots: int, action_size: int, reported: int, picture: int = 0
+        self, kind: np.dtype[Any], copies: int, slots: int, kept: int, reported: int, picture: int = 0, steps: int = 1
     ) -> None:
-        """`picture`: the bytes of an observation, where the records have none."""
+        """`kept` numbers of a copy between rounds, `picture` bytes of an observation where records have none.
+
+        `steps`: those of a record, which may be a whole rollout of a copy.
+        """
         if slots < LEAST_SLOTS:
             raise ValueError(f"a ring needs at least {LEAST_SLOTS} slots, got {slots}")
         self.kind, self.copies, self.slots = kind, copies, slots
-        self.action_size, self.reported, self.picture = action_size, reported, picture
+        self.kept, self.reported, self.picture, self.steps = kept, reported, picture, steps
 
 
 class Ring:
@@ -53,7 +56,8 @@ class Ring:
         )  # what was met in a round, see `recording.Log`
         self.breaks: NDArray[np.bool_] = carve((slots,), np.bool_)  # where a round does not follow the one before it
         self.rng: NDArray[np.uint64] = carve((copies, 2), np.uint64)
-        self.noise: NDArray[np.float32] = carve((copies, shape.action_size), np.float32)
+        # What copies keep between rounds: exploration's noise, or the discounted return and what a network remembers.
+        self.kept: NDArray[np.float32] = carve((copies, shape.kept), np.float32)
         self.seen: NDArray[np.uint8] = carve((slots * copies, shape.picture), np.uint8)  # after a step,
         self.finals: NDArray[np.uint8] = carve((slots * copies, shape.picture), np.uint8)  # at an episode's end,
         self.firsts: NDArray[np.uint8] = carve((copies, shape.picture), np.uint8)  # and before the first step

@@ -29,7 +29,8 @@ class Setup(NamedTuple):
 class Carried:
     """The environment of a task in a collector's process: what learners ask of a `training.source.Source`."""
 
-    native = None  # it steps in Python
+    native = None  # it steps in Python,
+    ready = tensors_on = None  # and is made anew, on the host
 
     def __init__(self, source: Any, environment: bytes, copies: range, entropy: Any) -> None:
         self._environment, self._copies, self._entropy = environment, copies, entropy
@@ -72,6 +73,10 @@ def setup_bytes(task: Task, plan: Plan, number: int, environment: bytes, start: 
         parameters={acting: np.zeros_like(task.parameters[acting])},
         number_starts={},
         program=None,  # pyright: ignore[reportArgumentType] - nothing is learnt there
+        estimates=(),
+        decisions=(),
+        reestimates=(),
+        before_epoch=None,
         phases={},
     )
     with pickled_by_value(task.act.function):

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.learners.reducing import ALONE, Reducer
+
 
 def episodes_type(constraints: int) -> np.dtype[Any]:
     """`count`, and `costs` for each constraint: the mean over these episodes, 0 where there are none."""
@@ -33,9 +35,12 @@ def find_episodes(s, r, t, totals, episodes):  # noqa: ARG001
         episodes[s].costs[k] = totals[s, 1 + k] / max(totals[s, 0], 1.0)
 
 
-def told_episodes(ends: NDArray[np.int32], costs: NDArray[np.float32], episodes: NDArray[Any]) -> None:
+def told_episodes(
+    ends: NDArray[np.int32], costs: NDArray[np.float32], episodes: NDArray[Any], reducer: Reducer = ALONE
+) -> None:
     """The same on the host, of all copies at once: (agents, steps, copies), costs with constraints before these."""
     ended = ends >= 0
-    count = int(ended.sum())
-    episodes["count"] = count
-    episodes["costs"][:, : len(costs)] = costs[:, ended].sum(1, dtype=np.float64) / max(count, 1)
+    sums = np.array([ended.sum(), *costs[:, ended].sum(1, dtype=np.float64)])
+    reducer.sum(sums)
+    episodes["count"] = sums[0]
+    episodes["costs"][:, : len(costs)] = sums[1:] / max(sums[0], 1)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.replay import PLACE
 from velocirl.learners.recording import STEP, keep_costs, remember, settle
+from velocirl.learners.reducing import Reducer
 
 
 class Reported(NamedTuple):
@@ -129,3 +130,20 @@ def latest(ends: NDArray[Any], most: int, *logs: NDArray[Any]) -> list[list[Any]
     """What was logged of the last episodes that ended, in the order of their ends; see `recording.Log`."""
     places = np.flatnonzero(ends >= 0)[-most:]
     return [log.reshape(-1)[places].tolist() for log in logs]
+
+
+def latest_of_all(ends: NDArray[Any], most: int, reducer: Reducer, first: int, *logs: NDArray[Any]) -> list[list[Any]]:
+    """The same of all processes that train together, of whose copies this one's begin at `first`."""
+    if reducer.size == 1:
+        return latest(ends, most, *logs)
+    _, steps, copies = ends.shape
+    places = np.flatnonzero(ends >= 0)[-most:]
+    told = np.zeros((reducer.size, most, 3 + len(logs)))  # whether there is one, its step and copy, and what was logged
+    own = told[reducer.rank, : len(places)]
+    own[:, 0], own[:, 1], own[:, 2] = 1.0, places // copies % steps, first + places % copies
+    for number, log in enumerate(logs):
+        own[:, 3 + number] = log.reshape(-1)[places]
+    reducer.sum(told)
+    episodes = told[told[:, :, 0] == 1.0]
+    episodes = episodes[np.lexsort((episodes[:, 2], episodes[:, 1]))][-most:]
+    return [episodes[:, 3 + number].astype(log.dtype).tolist() for number, log in enumerate(logs)]

@@ -109,7 +109,8 @@ class Row(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Rows (rows, numbers)."""
-        return observation.reshape(len(observation), -1)
+        # Not by the number of rows, which a tracer would take for a constant.
+        return observation.flatten(1) if observation.dim() > 1 else observation[:, None]
 
 
 class Body(nn.Module):

@@ -7,13 +7,14 @@ as every other; where some are slower, `runtime="mpi-async"` lets none wait for 
 
 from __future__ import annotations
 
+from velocirl.scale.mpi import world
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import Outcome, TableLearner
 from velocirl.tabular.loop import Pace
 from velocirl.tabular.runtimes.mpi_exchange import exchange, say
 from velocirl.tabular.runtimes.mpi_learner import GOING_ON, RankLearner
 from velocirl.tabular.runtimes.mpi_rounds import NOTHING, learn_rounds
-from velocirl.tabular.runtimes.mpi_world import together, world
+from velocirl.tabular.runtimes.mpi_world import together
 
 conduct = together
 

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from velocirl.scale.mpi import world
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import Outcome, TableLearner
 from velocirl.tabular.loop import Pace
 from velocirl.tabular.runtimes.mpi_learner import GOING_ON, RankLearner
 from velocirl.tabular.runtimes.mpi_rounds import learn_rounds
 from velocirl.tabular.runtimes.mpi_windows import CommonTable, Counters
-from velocirl.tabular.runtimes.mpi_world import together, world
+from velocirl.tabular.runtimes.mpi_world import together
 
 SMALLEST = 8  # towards the end ranks take less at a time, so that they end together, but no less than this part
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from velocirl.training.agent import Agent, Goal, algorithm_from
+from velocirl.scale.mpi import world
+from velocirl.training.agent import Goal
 from velocirl.training.settings.config import as_plain
 
 if TYPE_CHECKING:
@@ -20,79 +19,6 @@ if TYPE_CHECKING:
     from velocirl.tabular.agent import TabularAgent
 
 RUNTIMES = ("mpi", "mpi-async")
-# Of Open MPI, unless somebody sets them: not to complain where there is no InfiniBand, and to let others compute while
-# a rank waits.
-SETTINGS = {"opal_common_ucx_verbose": "-1", "mpi_yield_when_idle": "1"}
-LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")  # what launchers tell processes
-
-
-def world() -> Intracomm:
-    """All ranks of this job; without mpirun, one."""
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(f"OMPI_MCA_{name}", value)
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI
-        raise ValueError(f'MPI needs mpi4py and an MPI library: pip install "velocirl[mpi]" ({error})') from error
-    return MPI.COMM_WORLD
-
-
-def has_ranks(agent: Agent) -> bool:
-    """Whether several ranks may be training this agent together."""
-    return getattr(agent.config, "runtime", None) in RUNTIMES
-
-
-def follows(agent: Agent) -> bool:
-    """Whether this is one of several ranks and not the first, which has the run, the callbacks and the last word."""
-    return has_ranks(agent) and world().rank > 0
-
-
-def launched() -> bool:
-    """Whether mpirun, or a launcher that does as it does, has started this process, and it can know of the others."""
-    return any(name in os.environ for name in LAUNCHED) and find_spec("mpi4py") is not None
-
-
-def is_follower() -> bool:
-    """Whether this process was launched as a rank that is not the first."""
-    return launched() and world().rank > 0
-
-
-@contextmanager
-def calling() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """For what the first rank decides alone: gives a function that calls the others, with what they must know.
-
-    They wait in `called`, which says None to them if they were not.
-    """
-    document: dict[str, Any] | None = None
-
-    def call(given: dict[str, Any]) -> None:
-        nonlocal document
-        document = given
-        world().bcast(given)
-
-    yield call
-    if document is None and launched():
-        world().bcast(None)
-
-
-def called() -> dict[str, Any] | None:
-    """What the first rank says to those that wait for it."""
-    return world().bcast(None)
-
-
-def call_of(agent: Agent) -> dict[str, Any]:
-    """What other ranks must know to train with this one's agent; its table comes when training begins."""
-    goal = None if agent.goal is None else (agent.goal.start, agent.goal.total)
-    progress = {"steps": agent.steps, "iterations": agent.iterations, "goal": goal}
-    return {"algorithm": agent.name, "config": as_plain(agent.config), **progress}
-
-
-def follower(environment: Any, call: dict[str, Any]) -> Agent:
-    """The agent of a rank that was called."""
-    agent = algorithm_from(call["algorithm"])(environment, **call["config"])
-    agent.steps, agent.iterations = call["steps"], call["iterations"]
-    agent.goal = None if call["goal"] is None else Goal(*call["goal"])
-    return agent
 
 
 @contextmanager

@@ -80,7 +80,9 @@ class ALEVectorEnv(HostInterface, VectorEnv):
         given = {name: value for name, value in source.kwargs.items() if name not in SKIPPING} | arguments
         if limit is not None:
             given[FRAME_LIMIT] = min(limit * switches.skip, given.get(FRAME_LIMIT, limit * switches.skip))
-        self._ale = AtariVectorEnv(
+        # ALE notes its mode in the class's metadata, which all of Gymnasium's vector environments share.
+        own = type(AtariVectorEnv.__name__, (AtariVectorEnv,), {"metadata": {}})
+        self._ale = own(
             num_envs=self.num_envs,
             num_threads=min(self.num_envs, threads or available_cores()),
             autoreset_mode=AutoresetMode.SAME_STEP,

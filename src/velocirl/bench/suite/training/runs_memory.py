@@ -12,6 +12,7 @@ from velocirl.bench.units import BYTES, MEGABYTES
 
 ROUNDS = 7  # figures of a process
 MOST_LEAKED = 65_536.0  # bytes in a thousand iterations: less cannot be told from the interpreter's coming and going
+PLANT, MOST_OF_A_PLANT = "ChemicalReactor-v0", 1e6  # bytes of an episode
 # The most that an episode takes beyond what was there before it; the first ones bring what is loaded late.
 EPISODE = """
 import numpy, velocirl
@@ -25,12 +26,14 @@ for _ in range({rounds}):
     print(max(peak() - before, 0) / episodes)
 """
 SINGLE = """
-env = velocirl.make("CartPole-v1")
+env = velocirl.make({environment!r})
+env.action_space.seed(0)
+action = env.action_space.sample()
 def episode():
     env.reset(seed=0)
     over = False
     while not over:
-        _, _, terminated, truncated, _ = env.step(0)
+        _, _, terminated, truncated, _ = env.step(action)
         over = terminated or truncated
     return 1
 """
@@ -123,11 +126,28 @@ def episode_memory() -> Comparison:
     """
     ppo = TRAINING.format(algorithm="PPO", environment="CartPole-v1", steps=20_000)
     table = TRAINING.format(algorithm="QLearning", environment="TicTacToe-v1", steps=100_000)
-    scripts = {"one CartPole-v1": SINGLE, "4096 CartPoles": FLEET, "training PPO": ppo, "training Q-learning": table}
+    single = SINGLE.format(environment="CartPole-v1")
+    scripts = {"one CartPole-v1": single, "4096 CartPoles": FLEET, "training PPO": ppo, "training Q-learning": table}
     contestants = {
         name: told_in_turns(EPISODE.format(prepare=script, rounds=ROUNDS)) for name, script in scripts.items()
     }
     return Comparison(BYTES, contestants)
+
+
+@benchmark(category="memory", quick=False)
+def plant_episode_memory() -> Comparison:
+    """Memory that an episode of ChemicalReactor-v0 takes at its peak, beyond what was there before it.
+
+    As for `episode_memory`; training is of 100,000 steps of PPO, per episode that ended.
+    """
+    scripts = {
+        "one ChemicalReactor-v0": SINGLE.format(environment=PLANT),
+        "training PPO": TRAINING.format(algorithm="PPO", environment=PLANT, steps=100_000),
+    }
+    contestants = {
+        name: told_in_turns(EPISODE.format(prepare=script, rounds=ROUNDS)) for name, script in scripts.items()
+    }
+    return Comparison(BYTES, contestants, claims=[value(name, at_most=MOST_OF_A_PLANT) for name in scripts])
 
 
 @benchmark(category="memory", quick=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
@@ -51,7 +52,7 @@ import time
 import velocirl
 
 start = time.perf_counter()
-velocirl.PPO("CartPole-v1", seed=0).learn(1)
+velocirl.PPO("{environment}", seed=0).learn(1)
 print(time.perf_counter() - start)
 """
 
@@ -87,9 +88,18 @@ def training_start() -> Comparison:
     cold, warm = "cold cache", "warm cache"
     return Comparison(
         unit=SECONDS,
-        contestants={cold: lambda: Counted(_cold_start), warm: _warm_start},
+        contestants=_starts("CartPole-v1", cold, warm),
         claims=(value(cold, at_most=8.0), value(warm, at_most=1.0)),
     )
+
+
+@benchmark(category="compile", standard=False, quick=False)
+def plant_start() -> Comparison:
+    """The beginning of training: PPO on ChemicalReactor-v0 made, compiled, and taken through one iteration.
+
+    As for `training_start`, with equations that are longer.
+    """
+    return Comparison(unit=SECONDS, contestants=_starts("ChemicalReactor-v0", "cold cache", "warm cache"))
 
 
 def velocirl_solving(script: str, count: int) -> Counted:
@@ -113,11 +123,15 @@ def stable_baselines3_solving(script: str) -> Counted:
     return Counted(lambda: seconds)
 
 
-def _cold_start() -> float:
-    with tempfile.TemporaryDirectory(prefix="velocirl-bench-") as home:
-        return float(run_python(START, Path(home)))
+def _starts(environment: str, cold: str, warm: str) -> dict[str, Callable[[], Counted]]:
+    script = START.format(environment=environment)
 
+    def cold_start() -> float:
+        with tempfile.TemporaryDirectory(prefix="velocirl-bench-") as home:
+            return float(run_python(script, Path(home)))
 
-def _warm_start() -> Counted:
-    run_python(START)  # compiles what the cache does not hold yet
-    return Counted(lambda: float(run_python(START)))
+    def warm_start() -> Counted:
+        run_python(script)  # compiles what the cache does not hold yet
+        return Counted(lambda: float(run_python(script)))
+
+    return {cold: lambda: Counted(cold_start), warm: warm_start}

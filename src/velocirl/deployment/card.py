@@ -1,0 +1,188 @@
+"""The model card of a policy: what it is, how good and how safe it is, and what it was made with, as Markdown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from velocirl.deployment.controller import Choice, Number
+from velocirl.deployment.markdown import facts, plain, table
+from velocirl.deployment.reading import actions_of, signals_of
+from velocirl.runs.curves.curve import draw_curve
+from velocirl.runs.directory import Run
+from velocirl.runs.state_file import write_whole
+from velocirl.training.agent import Agent
+from velocirl.training.evaluation import Evaluation, evaluate
+from velocirl.trajectories.figures import RATE
+from velocirl.trajectories.picture import as_png, require_matplotlib
+from velocirl.trajectories.safety import CONTROLLER, SafetyEvaluation, evaluate_safety
+from velocirl.trajectories.telling import COLUMNS, constraint_rows, figure_rows, headline
+
+CARD, CURVE = "model_card.md", "learning_curve.png"
+EPISODES, SEEDS, SAFETY_EPISODES = 100, 5, 10
+MOST_LISTED = 64  # signals
+
+
+def write_card(
+    agent: Agent,
+    directory: str | Path,
+    run: Run | None = None,
+    source: str = "",
+    *,
+    episodes: int = EPISODES,
+    seeds: int = SEEDS,
+    watch: Callable[[str, str, int], Any] | None = None,
+) -> Path:
+    """Judge an agent, and write its card and pictures into a directory; gives the path of the card.
+
+    `episodes` are played for its score; where its environment has constraints, it is judged by `evaluate_safety` with
+    so many `seeds`, too. Of a `run` the card shows the learning curve and what it was trained with.
+    """
+    require_matplotlib()
+    directory = Path(directory)
+    score = evaluate(agent, episodes=episodes, seed=0)
+    safety = None
+    if agent.source.native is not None and agent.source.native.constraints:
+        safety = evaluate_safety(agent, seeds=seeds, episodes=SAFETY_EPISODES, watch=watch)
+    pictures = {} if safety is None else _trajectories(safety)
+    text = card_text(agent, run, source, score, safety, list(pictures))
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures.items():
+        write_whole(directory / name, [picture])
+    if run is not None:
+        draw_curve(run.rows(), directory / CURVE, f"{agent.source.id}: {agent.name}")
+    write_whole(directory / CARD, [text.encode()])  # last, so that whatever it shows is there
+    return directory / CARD
+
+
+def card_text(
+    agent: Agent,
+    run: Run | None,
+    source: str,
+    score: Evaluation,
+    safety: SafetyEvaluation | None,
+    pictures: Sequence[str],
+) -> str:
+    """The card, whose pictures lie beside it."""
+    parts = [
+        f"# {plain(type(agent).__name__)} on {plain(agent.source.id)}",
+        "How this policy acts, how good and how safe it was when this was written, and what it was made with.",
+        facts(_about(agent, run, source)),
+        "## Score",
+        _score(score),
+    ]
+    if run is not None:
+        parts += ["## Learning curve", f"![return over environment steps]({CURVE})"]
+    parts += ["## Safety", *_safety(safety, pictures)]
+    parts += ["## What it reads and does", *_signals(agent)]
+    parts += ["## Data", facts(_data(agent, run)), "## Settings", facts(_settings(agent))]
+    parts += ["## Versions", facts(_versions(run))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _about(agent: Agent, run: Run | None, source: str) -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = [
+        ("algorithm", agent.name),
+        *agent.parts().items(),
+        ("trained for", f"{agent.steps:,} steps"),
+        ("seed", agent.seed),
+    ]
+    if source:
+        found.append(("model", source))
+    if run is not None:
+        found += [("run", run.name), ("begun", f"{run.description.created:%Y-%m-%d %H:%M %Z}")]
+        found.append(("status", run.description.status))
+    return found
+
+
+def _score(score: Evaluation) -> str:
+    returns = score.returns
+    row = [f"{value:,.2f}" for value in (score.mean_return, score.std_return, returns.min(), returns.max())]
+    heads = ["episodes", "mean return", "standard deviation", "least", "most", "mean length"]
+    words = "The best action in each step; nothing is drawn."
+    return f"{words}\n\n{table(heads, [[f'{len(returns):,}', *row, f'{score.lengths.mean():,.1f}']])}"
+
+
+def _safety(safety: SafetyEvaluation | None, pictures: Sequence[str]) -> list[str]:
+    if safety is None:
+        return ["The environment states no limits that must be kept, so that nothing is said of safety here."]
+    played = "Random actions and the controller that comes with the plant played from the same beginnings."
+    parts = [_verdict(safety), f"{plain(headline(safety))}. {played}"]
+    for (scenario, judged), picture in zip(safety.scenarios.items(), pictures, strict=True):
+        parts.append(f"### Scenario: {plain(scenario)}")
+        parts.append(table(["", *judged], figure_rows(safety, scenario)))
+        parts.append(table(COLUMNS, constraint_rows(safety, scenario, safety.policy), words=2))
+        parts.append(f"![trajectories against limits]({picture})")
+    return parts
+
+
+def _verdict(safety: SafetyEvaluation) -> str:
+    """Whether it keeps the limits, in a sentence: the first that somebody who deploys it has to know."""
+    rates = {scenario: judged[safety.policy].figures[RATE].value for scenario, judged in safety.scenarios.items()}
+    worst = max(rates, key=lambda scenario: rates[scenario])
+    if rates[worst] == 0.0:
+        return "**No limit was violated in any episode.**"
+    said = f"**Limits were violated in {rates[worst]:.0%} of episodes** (scenario {plain(worst)}, the worst)"
+    rival = safety.scenarios[worst].get(CONTROLLER)
+    return f"{said}." if rival is None else f"{said}; by the plant's own controller in {rival.figures[RATE].value:.0%}."
+
+
+def _trajectories(safety: SafetyEvaluation) -> dict[str, bytes]:
+    """The first seed's episodes of the policy in each scenario, by the names of their files."""
+    found = {}
+    for place, judged in enumerate(safety.scenarios.values()):
+        found[f"trajectories_{place + 1}.png"] = as_png(judged[safety.policy].trajectory)
+    return found
+
+
+def _signals(agent: Agent) -> list[str]:
+    signals, actions = signals_of(agent.source), actions_of(agent)
+    seen = [[place, one.name, one.unit] for place, one in enumerate(signals[:MOST_LISTED])]
+    more = [f"And so on, {len(signals):,} in all."] if len(signals) > MOST_LISTED else []
+    done = [[place, one.name, one.unit, *_limits(one)] for place, one in enumerate(actions)]
+    return [
+        table(["observation", "signal", "unit"], seen, words=3), *more,
+        table(["action", "actuator", "unit", "from", "to"], done, words=3),
+    ]  # fmt: skip
+
+
+def _limits(one: Choice | Number) -> list[str]:
+    if isinstance(one, Choice):
+        return [str(one.start), str(one.start + one.count - 1)]
+    return [f"{one.centre + one.reach * end:.6g}" for end in (one.low, one.high)]
+
+
+def _data(agent: Agent, run: Run | None) -> list[tuple[str, object]]:
+    """Where it learnt: in which environment, and from which recorded data where there were some."""
+    source = agent.source
+    found: list[tuple[str, object]] = [("environment", source.id)]
+    if source.native is not None:
+        found.append(("scenario", source.scenario or "none"))
+    found.append(("parameters", _shown(source.own_params) if source.own_params else "the environment's own"))
+    if run is not None and run.description.plan is not None and run.description.plan.environment_file is not None:
+        plan = run.description.plan
+        found.append(("file", f"{plan.environment_file} (SHA-256 {plan.environment_sha256})"))
+    recorded = getattr(agent.config, "data", None)
+    found.append(("data set", "none: it learnt from its own steps" if recorded is None else recorded))
+    return found
+
+
+def _settings(agent: Agent) -> list[tuple[str, object]]:
+    config = dataclasses.asdict(agent.config)
+    return [(name, _shown(value)) for name, value in config.items() if name not in ("params", "scenario")]
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(f"{name}={one}" for name, one in value.items()) if isinstance(value, Mapping) else str(value)
+
+
+def _versions(run: Run | None) -> list[tuple[str, object]]:
+    from velocirl import __version__
+
+    found: list[tuple[str, object]] = [("written by", f"velocirl {__version__}")]
+    if run is not None:
+        found += [(f"trained with {name}", version) for name, version in run.description.versions.items()]
+        found.append(("trained on", f"{run.description.processor}, {run.description.device}"))
+    return found

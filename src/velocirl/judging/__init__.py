@@ -1,0 +1,1 @@
+"""Judging a policy by recorded data, before it is let near the plant."""

@@ -1,0 +1,160 @@
+"""How much an episode of a policy would return, by data of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.data.dataset import Dataset
+from velocirl.judging.acting import actions_at_recorded, policy_for
+from velocirl.judging.numbers import Numbers
+from velocirl.judging.process import Places, Process, Stretches, process_of
+from velocirl.judging.value import FittedValue
+from velocirl.runs.seeds import student_t
+from velocirl.trajectories.policies import Policy, name_of
+
+FITS, UPDATES = 5, 15_000
+Progress = Callable[[int, int], Any]
+
+
+@dataclass(frozen=True)
+class FittedQEvaluation:
+    """What fitted Q evaluation says of a policy, beside what the data itself returned."""
+
+    policy: str
+    estimates: NDArray[np.float64]  # (fits,) of the return, each from another resample of the data
+    returns: NDArray[np.float64]  # of the whole episodes in the data, over the same horizon and with the same discount
+    beginnings: int  # states from which the policy is judged
+    horizon: int  # steps of an episode, at most
+    gamma: float
+
+    @property
+    def mean_return(self) -> float:
+        """The estimated return of an episode: the mean over fits."""
+        return float(self.estimates.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its 95% interval, by Student's t about the mean.
+
+        The deviation over resamples is the standard error: of the data that there happen to be, and of where networks
+        begin. That the data may not have what the policy would do is not in it.
+        """
+        if len(self.estimates) == 1:
+            return self.mean_return, self.mean_return
+        reach = student_t(len(self.estimates) - 1) * float(self.estimates.std(ddof=1))
+        return self.mean_return - reach, self.mean_return + reach
+
+    @property
+    def behaviour_return(self) -> float:
+        """The mean return of the data."""
+        return float(self.returns.mean())
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        kind = "return" if self.gamma == 1.0 else f"return, discounted by {self.gamma:g},"
+        return (
+            f"{self.policy}: estimated {kind} {self.mean_return:,.2f} ({low:,.2f} to {high:,.2f}) over {self.horizon}"
+            f" steps; the data returned {self.behaviour_return:,.2f}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, as JSON can hold them."""
+        low, high = self.interval
+        return {
+            "policy": self.policy,
+            "mean": self.mean_return,
+            "low": low,
+            "high": high,
+            "estimates": self.estimates.tolist(),
+            "behaviour": self.behaviour_return,
+            "beginnings": self.beginnings,
+            "horizon": self.horizon,
+            "gamma": self.gamma,
+        }
+
+
+def fitted_q_evaluation(
+    policy: Policy,
+    data: Dataset | str | Path,
+    *,
+    gamma: float = 1.0,
+    horizon: int | None = None,
+    deterministic: bool = True,
+    fits: int = FITS,
+    updates: int = UPDATES,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> FittedQEvaluation:
+    """Estimate what an episode of a policy would return, from the initial states of recorded data (Le et al., 2019).
+
+    Nothing is stepped. A policy is whatever `evaluate` takes: an agent, a controller, a function of an observation, or
+    the path of a run. It is judged by the actions that it takes to be best, or else by one that it draws at each state.
+    Returns are those of whole episodes, undiscounted unless there is a `gamma`: of `horizon` steps, at most as many as
+    the longest episode in the data has. The interval is over `fits`, each of `updates` on its own resample of the
+    episodes. `settings` are those of the network's training: `hidden`, `device`, `learning_rate`.
+    """
+    if fits < 1:
+        raise ValueError(f"fits must be at least 1, got {fits}")
+    data = data if isinstance(data, Dataset) else Dataset.load(data)
+    fit = Fit(Stretches.of(data, horizon), data.rewards, gamma, updates, settings)
+    actions = actions_at_recorded(policy_for(policy, data), data, deterministic=deterministic)
+    return fit.evaluation(name_of(policy), fit.estimates(actions, fits, seed, progress))
+
+
+class Fit:
+    """How the values of policies are learnt from one data set, all alike: of its rewards, or of what steps cost."""
+
+    def __init__(
+        self, stretches: Stretches, rewards: NDArray[np.float32], gamma: float, updates: int, settings: dict[str, Any]
+    ) -> None:
+        if not 0.0 < gamma <= 1.0:
+            raise ValueError(f"gamma must be above 0 and at most 1, got {gamma}")
+        if not stretches.whole.any():
+            raise ValueError(
+                f"no episode in the data has {stretches.horizon} steps or ends before: give a shorter horizon"
+            )
+        self.stretches, self.gamma, self._rewards = stretches, gamma, rewards
+        self._updates, self._settings = updates, settings
+
+    def returns(self) -> NDArray[np.float64]:
+        """What the data itself returned."""
+        return self.stretches.returns(self.gamma, self._rewards)
+
+    def evaluation(self, policy: str, estimates: NDArray[np.float64]) -> FittedQEvaluation:
+        """Estimates, beside what the data returned."""
+        stretches = self.stretches
+        beginnings = len(stretches.firsts) - 1
+        return FittedQEvaluation(policy, estimates, self.returns(), beginnings, stretches.horizon, self.gamma)
+
+    def estimates(
+        self, actions: Numbers | None, fits: int, seed: int, progress: Progress | None = None
+    ) -> NDArray[np.float64]:
+        """The value of a policy by its actions at all observations, of each fit; without, that of who acted.
+
+        A single fit has all of the data, and several have resamples of it.
+        """
+        process = process_of(self.stretches, actions, self._rewards, self.gamma)
+        count = len(process.beginnings)
+        found = []
+        for fit in range(fits):
+            if progress is not None:
+                progress(fit, fits)
+            generator = np.random.default_rng([seed, fit])
+            chosen = np.arange(count) if fits == 1 else generator.integers(0, count, count)
+            found.append(self._value(process, chosen, generator))
+        return np.array(found)
+
+    def _value(self, process: Process, chosen: Places, generator: np.random.Generator) -> float:
+        (lowest, highest), seed = process.limits, int(generator.integers(2**31))
+        data = process.sample(self.stretches.rows(chosen), generator)
+        agent = FittedValue(data=data, **{"seed": seed, "lowest": lowest, "highest": highest, **self._settings})
+        agent.learn(self._updates, progress=False)
+        outputs, _ = agent.predict(process.beginnings[chosen], deterministic=True)
+        return float(process.value(outputs[:, 0]).mean())

@@ -1,0 +1,43 @@
+"""Observations and actions of any space as rows of numbers, for what compares or learns from both together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Space
+from numpy.typing import NDArray
+
+from velocirl.learners.commands import CENTRE, REACH, bounds_of
+from velocirl.networks.encoding import encode_rows, encoding_for
+from velocirl.networks.observations import leaves_of, raw_space, write_raw
+
+Numbers = NDArray[np.float32]
+MOST_NUMBERS = 4096  # of an observation: pictures are not compared number by number
+
+
+def numbers_of(space: Space[Any], values: Any, count: int) -> Numbers:
+    """So many observations or actions as rows; choices are one-hot codes, parts stand one after the other."""
+    encoding = encoding_for(space, normalise=False)
+    if encoding.inputs > MOST_NUMBERS:
+        raise ValueError(f"{space} has {encoding.inputs:,} numbers: a policy of pictures is not judged by data")
+    shape, dtype = raw_space(space)
+    raw, rows = np.empty((count, *shape), dtype), np.empty((count, encoding.inputs), np.float32)
+    write_raw(space, values, raw)
+    nothing = np.zeros(encoding.inputs, np.float32)
+    encode_rows(raw.reshape(count, -1), encoding.table, nothing, nothing, rows)
+    return rows
+
+
+def action_numbers(space: Space[Any], actions: Any, count: int) -> Numbers:
+    """Actions as rows; numbers between bounds are from -1 to 1, whatever their units are."""
+    rows = numbers_of(space, actions, count)
+    if not isinstance(space, Box):
+        return rows
+    bounds = bounds_of(space)
+    return (rows - bounds[CENTRE]) / np.where(bounds[REACH] > 0, bounds[REACH], 1)
+
+
+def is_choice(space: Space[Any]) -> bool:
+    """Whether an action has no numbers: two of them are the same or not, and nothing is between."""
+    return not any(isinstance(leaf.space, Box) for leaf in leaves_of(space))

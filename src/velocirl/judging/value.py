@@ -1,0 +1,76 @@
+"""Fitted Q evaluation (Le, Voloshin and Yue, 2019): the value of a policy, learnt from data of another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from velocirl.learners.stages import backward, each, every, follow, forward, step
+from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
+from velocirl.networks.heads import Head, gaussian
+from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
+
+
+@dataclass(frozen=True)
+class FittedValueConfig(OfflineCriticConfig):
+    """The settings of fitted Q evaluation."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    layer_norm: bool | None = True  # values of actions that the data has not stay within reach
+    learning_rate: float = 1e-3
+    learning_rate_schedule: str = "linear"
+    tau: float = 0.3  # what comes hundreds of steps later has to come through as many targets
+    lowest: float = -inf
+    """The lowest mean of rewards that there may be."""
+    highest: float = inf
+    """The highest mean of rewards that there may be."""
+
+
+def first_number(output, mask, action):  # noqa: ARG001 - every head has the same signatures
+    """What is predicted: the value, where a transition has its share, and nothing where it has its weight."""
+    action[0], action[1] = output[0], 0.0
+
+
+def act(head, value, row, mask):
+    """There is nothing to do but to say the value."""
+    head.mode(value, mask, row.action)
+
+
+def value_gradient(value, target_value, row, settings, gradient, metrics):
+    """n^2 (f(x) - y)^2 / 2,  y = r / n + (1 - 1 / n) f'(x'), held within what rewards there are"""
+    target, share, weight = row.reward, row.action[0], row.action[1]
+    if share > 0.0:  # what follows an end does not exist: not even an infinite value may count
+        target += share * target_value[0]
+    target = settings.lowest if target < settings.lowest else target
+    target = settings.highest if target > settings.highest else target
+    error = value[0] - target
+    gradient[0] = weight * error
+    metrics.loss += 0.5 * weight * error * error
+    metrics.value += value[0]
+
+
+def one_value(agent: FittedValue) -> Groups:  # noqa: ARG001 - of any point
+    """The value of a point, 0 at first."""
+    return [[Columns(1, gain=0.01)]]
+
+
+class FittedValue(OfflineAgent, listed=False):
+    """Learns the value of a process (`judging.process`); what it predicts is that value."""
+
+    name = "fitted-q-evaluation"
+    Config = FittedValueConfig
+    networks = {"value": Network("observation", gives=one_value), "target_value": TargetNetwork("value")}
+    act = act
+    update = (
+        forward("target_value", "next_observation"),
+        forward("value", "observation"),
+        each(value_gradient),
+        backward("value"),
+        step("value"),
+        every("target_every", follow("target_value", "value", "tau")),
+    )
+    reports = {"loss": "loss", "value": "value"}
+
+    def make_head(self) -> Head:
+        """One number, as the network gives it."""
+        return gaussian(2)._replace(name="value", outputs=1, mode=first_number)

@@ -1,0 +1,80 @@
+"""Whether this process is one of several that were launched together, by what their launcher has told it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LIMIT = 60.0  # seconds after which a rank that does not come is missed
+DEFERENCE = 3.0  # seconds
+
+
+class LaunchError(ValueError):
+    """Ranks that cannot train together; the message is one sentence that says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A job as one of its processes knows it."""
+
+    runtime: str  # "mpi", "torch", or "local" where there is no other process
+    rank: int
+    size: int
+    local_size: int  # processes on this machine
+    launcher: str  # for messages
+
+
+ALONE = Launch("local", 0, 1, 1, "")
+# The variables of a launcher: how many processes, which of them this is, and how many of them are on this machine. (A
+# batch script of Slurm has SLURM_NTASKS too, and is one process; what srun starts is a step.)
+LAUNCHERS = (
+    ("torch", "torchrun", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE"),
+    ("mpi", "mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("mpi", "mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("mpi", "mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
+    ("mpi", "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
+)
+ADDRESS = "MASTER_ADDR"  # without which torch's processes cannot find each other
+
+
+def launch_of(runtime: str, environment: Mapping[str, str] = os.environ) -> Launch:
+    """The job that trains with a `runtime`: of a launcher, whose kind it may name; else this process alone."""
+    if runtime == "local":
+        return ALONE
+    found = _launch(environment)
+    if runtime in ("auto", found.runtime) or found.size == 1:
+        return found
+    other = "mpirun" if runtime == "mpi" else "torchrun"
+    raise LaunchError(
+        f'runtime="{runtime}" is for processes of {other}, and {found.launcher} has started these {found.size}: leave'
+        f" runtime out, or start them with {other}"
+    )
+
+
+def let_first_speak() -> None:
+    """Before a rank complains: where the first one has the same to say, the launcher ends this one meanwhile."""
+    if _launch(os.environ).rank > 0:
+        time.sleep(DEFERENCE)
+
+
+def _launch(environment: Mapping[str, str]) -> Launch:
+    for runtime, launcher, size, rank, local_size in LAUNCHERS:
+        if size not in environment or rank not in environment or (runtime == "torch" and ADDRESS not in environment):
+            continue
+        count = _whole(environment, size)
+        if count > 1:
+            local = environment.get(local_size, "")
+            described = re.match(r"\d+", local)  # Slurm's may be 4(x2)
+            near = int(described[0]) if described else count
+            return Launch(runtime, _whole(environment, rank), count, min(max(near, 1), count), launcher)
+    return ALONE
+
+
+def _whole(environment: Mapping[str, str], name: str) -> int:
+    value = environment[name]
+    if not value.isdecimal():
+        raise LaunchError(f"the environment variable {name} must be a whole number, got {value!r}")
+    return int(value)

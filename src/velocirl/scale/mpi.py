@@ -1,0 +1,84 @@
+"""Ranks of MPI, by mpi4py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.scale.launching import LaunchError
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+# Of Open MPI, unless somebody sets them: not to complain where there is no InfiniBand, and to let others compute while
+# a rank waits.
+SETTINGS = {"opal_common_ucx_verbose": "-1", "mpi_yield_when_idle": "1"}
+PAUSE = 0.005  # seconds
+
+
+def world() -> Intracomm:
+    """All ranks of this job; without mpirun, one."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(f"OMPI_MCA_{name}", value)
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # the latter where there is mpi4py, but no MPI
+        raise ValueError(f'MPI needs mpi4py and an MPI library: pip install "velocirl[mpi]" ({error})') from error
+    return MPI.COMM_WORLD
+
+
+class MPIRanks:
+    """See `ranks.Ranks`."""
+
+    def __init__(self) -> None:
+        self._comm = world()
+        self.rank, self.size = self._comm.rank, self._comm.size
+        from mpi4py import MPI
+
+        self._in_place: Any = MPI.IN_PLACE
+
+    def sum(self, array: NDArray[Any]) -> None:
+        """One Allreduce."""
+        self._comm.Allreduce(self._in_place, array)
+
+    def broadcast(self, data: bytes | None) -> bytes:
+        """Its length first."""
+        length = np.array([0 if data is None else len(data)], np.int64)
+        self._comm.Bcast(length)
+        given = np.empty(int(length[0]), np.uint8) if data is None else np.frombuffer(data, np.uint8).copy()
+        self._comm.Bcast(given)
+        return given.tobytes()
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """The lengths first."""
+        lengths = np.zeros(self.size, np.int64)
+        self._comm.Gather(np.array([len(data)], np.int64), lengths)
+        ends = np.cumsum(lengths)
+        given = np.empty(int(ends[-1]), np.uint8)
+        places = lengths.tolist(), (ends - lengths).tolist()
+        self._comm.Gatherv(np.frombuffer(data, np.uint8), [given, places] if self.rank == 0 else None)
+        if self.rank:
+            return []
+        return [given[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
+
+    def assemble(self, seconds: float) -> None:
+        """A barrier that is looked at from time to time."""
+        request, until = self._comm.Ibarrier(), time.monotonic() + seconds
+        while not request.Test():
+            if time.monotonic() > until:
+                raise LaunchError(
+                    f"rank {self.rank} of {self.size} has waited {seconds:.0f} s for the others: all ranks have to"
+                    " train the same agent, in the same order"
+                )
+            time.sleep(PAUSE)
+
+    def abort(self, code: int) -> None:
+        """End all."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._comm.Abort(code)

@@ -1,0 +1,102 @@
+"""Ranks of torch.distributed, by gloo: processes of torchrun, or any that have its environment variables."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed
+from torch.distributed.rendezvous import rendezvous
+
+from velocirl.scale.launching import LIMIT, Launch, LaunchError
+from velocirl.scale.ranks import LostRankError
+
+PATIENCE = timedelta(minutes=30)  # with a rank that compiles, evaluates or saves while the others wait
+
+
+class TorchRanks:
+    """See `ranks.Ranks`."""
+
+    def __init__(self, launch: Launch, seconds: float = LIMIT) -> None:
+        self.rank, self.size = launch.rank, launch.size
+        if distributed.is_initialized():  # by a script, which may use NCCL itself
+            self._group: Any = distributed.new_group(backend="gloo", timeout=PATIENCE)
+            return
+        try:
+            limit = timedelta(seconds=seconds)
+            store, _, _ = next(rendezvous("env://", self.rank, self.size, timeout=limit))
+            store.set_timeout(limit)
+            atexit.register(_leave)
+            distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=PATIENCE)
+        except (RuntimeError, ValueError) as error:
+            said = " ".join(str(error).split())
+            raise LaunchError(
+                f"rank {self.rank} of {self.size} has not found the others in {seconds:.0f} s: start all with the same"
+                f" MASTER_ADDR and MASTER_PORT and a RANK of their own ({said})"
+            ) from error
+        self._group = None
+
+    def sum(self, array: NDArray[Any]) -> None:
+        """One all-reduce."""
+        with self._heard():
+            distributed.all_reduce(torch.from_numpy(array), group=self._group)
+
+    def broadcast(self, data: bytes | None) -> bytes:
+        """Its length first."""
+        with self._heard():
+            length = torch.tensor([0 if data is None else len(data)])
+            distributed.broadcast(length, 0, group=self._group)
+            given = np.empty(int(length[0]), np.uint8) if data is None else np.frombuffer(data, np.uint8).copy()
+            distributed.broadcast(torch.from_numpy(given), 0, group=self._group)
+            return given.tobytes()
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """The lengths first; what is sent must be equally long."""
+        with self._heard():
+            lengths = torch.zeros(self.size, dtype=torch.int64)
+            lengths[self.rank] = len(data)
+            distributed.all_reduce(lengths, group=self._group)
+            own = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+            own[: len(data)] = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+            given = [torch.zeros_like(own) for _ in range(self.size)] if self.rank == 0 else None
+            distributed.gather(own, given, 0, group=self._group)
+            return [one[:length].numpy().tobytes() for one, length in zip(given or [], lengths.tolist(), strict=False)]
+
+    def assemble(self, seconds: float) -> None:
+        """The first rank waits for each of the others, and the others for it."""
+        began = time.monotonic()
+        try:
+            distributed.monitored_barrier(self._group, timedelta(seconds=seconds), wait_all_ranks=True)
+        except RuntimeError as error:
+            if time.monotonic() - began < seconds:
+                raise self._lost() from error
+            raise LaunchError(
+                f"rank {self.rank} of {self.size} has waited {seconds:.0f} s for the others: all ranks have to train"
+                f" the same agent, in the same order ({' '.join(str(error).split())})"
+            ) from error
+
+    def abort(self, code: int) -> None:
+        """Torchrun does, as soon as this rank has ended."""
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._lost() from error
+
+    def _lost(self) -> LostRankError:
+        return LostRankError(f"rank {self.rank} of {self.size} has lost another one, which ended")
+
+
+def _leave() -> None:
+    """Let gloo's threads end before the interpreter does: one that is still there aborts the process."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()

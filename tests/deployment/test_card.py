@@ -1,0 +1,83 @@
+import json
+import re
+
+import pytest
+from heated_tank import make_tank
+
+import velocirl
+from velocirl.cli.main import main
+from velocirl.deployment.card import write_card
+from velocirl.deployment.markdown import facts, plain, table
+from velocirl.runs.directory import open_run
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def tank_run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("runs") / "tank"
+    agent = velocirl.PPO(
+        make_tank("CardTank-v0", scenarios={"nominal": {}}),
+        hidden=(4,),
+        num_envs=2,
+        horizon=30,
+        device="python",
+        seed=1,
+    )
+    agent.learn(120, run_dir=place, progress=False)
+    return agent, open_run(place)
+
+
+def test_a_card_has_scores_limits_data_settings_and_versions(tank_run, tmp_path):
+    agent, run = tank_run
+    path = write_card(agent, tmp_path / "new" / "card", run, "the model", episodes=3, seeds=1)
+    text = path.read_text()
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings == [
+        "Score", "Learning curve", "Safety", "What it reads and does", "Data", "Settings", "Versions",
+    ]  # fmt: skip
+    assert text.startswith("# PPO on CardTank-v0\n")
+    mean = velocirl.evaluate(agent, episodes=3, seed=0).mean_return
+    assert f"| 3 | {mean:,.2f} |" in text
+    assert "| 0 | level | m |" in text
+    assert "| 1 | heater | W | 0 | 400000 |" in text
+    assert "| hidden | (4,) |" in text
+    assert "| data set | none: it learnt from its own steps |" in text
+    assert f"| trained with numpy | {run.description.versions['numpy']} |" in text
+    assert re.search(r"\*\*(No limit was violated|Limits were violated in \d+% of episodes)", text)
+    shown = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert shown[0] == "learning_curve.png"
+    assert len(shown) == 2  # and the trajectories of its only scenario
+    for name in shown:
+        assert (path.parent / name).read_bytes().startswith(PNG)
+    assert sorted(one.name for one in path.parent.iterdir()) == sorted([*shown, "model_card.md"])
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in rows]
+    assert min(widths) >= 3
+
+
+def test_a_card_without_limits_and_without_a_run(tmp_path):
+    agent = velocirl.PPO("CartPole-v1", hidden=(4,), device="python", seed=1)
+    text = write_card(agent, tmp_path, episodes=2).read_text()
+    assert "The environment states no limits that must be kept" in text
+    assert "Learning curve" not in text
+    assert [one.name for one in tmp_path.iterdir()] == ["model_card.md"]
+
+
+def test_the_command_writes_a_card(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    model = velocirl.QLearning("FrozenLake-v1", num_envs=4, seed=1).save(tmp_path / "table.safetensors")
+    main(["card", str(model), "--out", str(tmp_path / "card"), "--episodes", "2"])
+    path = tmp_path / "card" / "model_card.md"
+    assert str(path) in capsys.readouterr().out
+    assert path.read_text().startswith("# QLearning on FrozenLake-v1")
+    for wrong in ([], ["--out", str(model)], ["--out", str(tmp_path / "x"), "--seeds", "0"]):
+        with pytest.raises(SystemExit):
+            main(["card", str(model), *wrong])
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_stands_in_a_card_is_text():
+    assert plain("a|b\n<script>[x](y)`c`") == r"a\|b \<script\>\[x\](y)\`c\`"
+    assert table(["a", "b"], [["x|y", 1]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"
+    assert facts([("name", json.dumps({"a": 1}))]).splitlines()[2] == '| name | {"a": 1} |'

@@ -1,0 +1,130 @@
+"""Measure what it costs to train on ranks instead of threads, on one machine: PPO, native network.
+
+    python tools/rank_scaling.py                  # as many ranks of one thread as there are cores
+    python tools/rank_scaling.py --ranks 2 --rounds 5
+
+One process of n threads, n ranks of mpirun and n ranks of torchrun (gloo) take turns, so that a machine whose speed
+changes is fair to all; the best of the rounds counts. "in sums" is the share of its time that the rank spends in
+reductions that spends least there: it waits there for whoever is slower, too. "sums alone" is what as many reductions
+of the same sizes take where all ranks come at the same time, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from velocirl.engine.targets.threads import available_cores
+
+SETTINGS = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "device": "cpu", "seed": 0}
+ITERATIONS = 10  # of a measurement, after two to warm up
+MARK = "measured "
+REPEATS = 200
+
+
+def measure_rank(threads: int) -> None:
+    """What one process of a job does; each prints what it found."""
+    from velocirl.algorithms.online.ppo import PPO
+
+    agent = PPO("CartPole-v1", **SETTINGS, threads=threads)
+    batch, spent, company = agent.config.batch, 0.0, agent.company
+    sizes: Counter[tuple[int, str]] = Counter()
+    reduce: Any = None
+    if company is not None:
+        ranks: Any = company.ranks
+        reduce = ranks.sum
+
+        def timed(array: Any) -> None:
+            nonlocal spent
+            began = time.perf_counter()
+            reduce(array)
+            spent += time.perf_counter() - began
+            sizes[array.size, array.dtype.str] += 1
+
+        ranks.sum = timed
+    agent.learn(2 * batch)
+    sizes.clear()
+    spent, began = 0.0, time.perf_counter()
+    agent.learn(ITERATIONS * batch)
+    seconds = time.perf_counter() - began
+    alone = 0.0 if company is None else sum(count * sum_seconds(reduce, *size) for size, count in sizes.items())
+    found = {"rate": ITERATIONS * batch / seconds, "reducing": spent / seconds, "alone": alone / seconds}
+    print(MARK + json.dumps(found), flush=True)
+
+
+def sum_seconds(reduce: Any, size: int, kind: str) -> float:
+    """Seconds of a reduction; the quicker quarter of many, as others may use the machine."""
+    array, seconds = np.zeros(size, kind), []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        reduce(array)
+        seconds.append(time.perf_counter() - began)
+    return float(np.percentile(seconds, 25))
+
+
+def command(kind: str, ranks: int) -> list[str]:
+    """How a job is started."""
+    own = [__file__, "--rank"]
+    if kind == "threads":
+        return [sys.executable, *own, "--threads", str(ranks)]
+    if kind == "torchrun":
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+        return [*launcher, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *own]
+    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpirun is None:
+        raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
+    shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
+    return [mpirun, *shared, "-n", str(ranks), sys.executable, *own]
+
+
+def measure(kind: str, ranks: int) -> tuple[float, ...]:
+    """Steps per second of a job, and the shares of its time that reductions take, with waiting and without."""
+    settings = {}
+    if os.geteuid() == 0:
+        settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    job = subprocess.run(  # noqa: S603
+        command(kind, ranks), env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=600
+    )
+    found = [json.loads(line.partition(MARK)[2]) for line in job.stdout.splitlines() if MARK in line]
+    if job.returncode or not found:
+        raise SystemExit(f"{kind}: {job.stderr}")
+    return tuple(min(one[name] for one in found) for name in ("rate", "reducing", "alone"))
+
+
+def main() -> None:
+    """Measure in turns, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=available_cores(), help="ranks of one thread (default: the cores)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rank:
+        measure_rank(arguments.threads)
+        return
+    kinds = ("threads", "mpirun", "torchrun")
+    found: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
+    for _ in range(arguments.rounds):
+        for kind in kinds:
+            found[kind].append(measure(kind, arguments.ranks))
+    described = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())
+    print(f"PPO on CartPole-v1, {described}; {arguments.ranks} threads or ranks, best of {arguments.rounds}\n")
+    print("| | steps/s | to threads | in sums | sums alone |\n| --- | ---: | ---: | ---: | ---: |")
+    threads = max(found["threads"])[0]
+    for kind, measured in found.items():
+        rate, share, alone = max(measured)
+        print(f"| {kind} | {rate / 1e6:.2f}M | {rate / threads:.2f} | {share:.1%} | {alone:.1%} |")
+
+
+if __name__ == "__main__":
+    main()
