@@ -160,14 +160,14 @@ BUGS = (
     Bug(
         "advantages normalised within a thread",
         "learners/block/driver.py",
-        "                total += sums.slots[turns, other, s]\n",
-        "                total += sums.own[s]\n",
+        "        total += sums.slots[turns, other, s]\n",
+        "        total += sums.own[s]\n",
         (f"{BLOCK}::test_gradient_of_a_minibatch[2-IdentityContinuous-v0]",),
     ),
     Bug(
         "identical policy streams",
         "learners/block/collector.py",
-        "        self._rng = random.streams(task.seeds.policy, copies)\n",
+        "        self._rng = random.streams(task.seeds.policy, copies, part.first)\n",
         "        self._rng = np.repeat(random.streams(task.seeds.policy, 1), copies, axis=0)\n",
         (f"{RECORDING}::test_no_two_streams_are_alike",),
     ),
@@ -523,14 +523,14 @@ BUGS = (
     ),
     Bug(
         "next observation of the first of n steps",
-        "learners/block/replay.py",
+        "learners/block/memory.py",
         'Indexed(rows["next_observation"], batch.lasts)',
         'Indexed(rows["next_observation"], batch.places)',
         (f"{MEMORIES}::test_what_follows_n_steps_is_valued_where_they_end[cpu]",),
     ),
     Bug(
         "next observation of the first of n steps of a batch",
-        "learners/batch/replay.py",
+        "learners/batch/memory.py",
         'Indexed(ring.rows["next_observation"], drawn.lasts)',
         'Indexed(ring.rows["next_observation"], drawn.places)',
         (f"{MEMORIES}::test_what_follows_n_steps_is_valued_where_they_end[python]",),
@@ -660,9 +660,9 @@ BUGS = (
     ),
     Bug(
         "greedy by the lowest quantile",
-        "algorithms/online/qr_dqn.py",
-        "    return total / quantiles\n",
-        "    return values[action * quantiles] + 0.0 * total\n",
+        "networks/heads.py",
+        "    return total / columns\n",
+        "    return values[option * columns] + 0.0 * total\n",
         (f"{QUANTILES}::test_it_acts_by_the_means_of_quantiles",),
     ),
     Bug(

@@ -166,8 +166,10 @@ def test_every_algorithm_is_found_where_there_is_no_torch():
     )
     said = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True).stdout
     assert said.splitlines() == [
-        "['a2c', 'discrete-sac', 'double-q-learning', 'dqn', 'expected-sarsa', 'focops', 'ppo', 'ppo-lagrangian',"
-        " 'q-lambda', 'q-learning', 'qr-dqn', 'sac', 'sac-lagrangian', 'sarsa', 'td3']",
+        "['a2c', 'bc', 'cql', 'cql-lagrangian', 'discrete-bc', 'discrete-cql', 'discrete-iql', 'discrete-sac',"
+        " 'double-q-learning', 'dqn', 'expected-sarsa', 'focops', 'iql', 'iql-lagrangian', 'online-cql',"
+        " 'online-iql', 'ppo', 'ppo-lagrangian', 'q-lambda', 'q-learning', 'qr-dqn', 'rebrac', 'sac', 'sac-lagrangian',"
+        " 'sarsa', 'td3', 'td3-bc', 'td3-bc-lagrangian']",
         "cpu",
         'a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"',
     ]

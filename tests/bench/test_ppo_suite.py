@@ -264,4 +264,4 @@ def test_a_peer_that_does_not_solve_is_not_compared_with(monkeypatch):
 
 
 def test_the_start_of_training_is_told_in_seconds():
-    assert 0.001 < float(run_python(solving.START)) < 100
+    assert 0.001 < float(run_python(solving.START.format(environment="CartPole-v1"))) < 100

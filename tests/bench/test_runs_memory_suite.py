@@ -47,7 +47,7 @@ def test_the_peak_of_an_episode_is_found_after_it_is_over():
 
 
 def test_one_episode_takes_next_to_nothing():
-    figures = told(runs_memory.EPISODE.format(prepare=runs_memory.SINGLE, rounds=3))
+    figures = told(runs_memory.EPISODE.format(prepare=runs_memory.SINGLE.format(environment="CartPole-v1"), rounds=3))
     assert all(0 <= figure < 1e6 for figure in figures)
 
 

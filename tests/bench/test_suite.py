@@ -22,6 +22,7 @@ OTHERS = (
     "Stable-Baselines3",
     "d3rlpy",
     "cpprb",
+    "d3rlpy",
     "Python lists",
     "NumPy",
     "the package",

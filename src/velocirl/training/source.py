@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from math import prod
@@ -26,6 +25,7 @@ from velocirl.engine.fleets.fleet import NO_LIMIT
 from velocirl.engine.framing import FRAMES, with_frames
 from velocirl.engine.operating import params_in
 from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.warning import warn_caller
 from velocirl.training.settings.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
 from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
@@ -289,10 +289,9 @@ class Source:
         """Say what games of ALE's are mostly learnt from, where somebody did not ask for it."""
         shape = self.observation_space.shape or ()
         if self.preprocess is None and len(shape) > 1 and is_game(find_source(self.makers)):
-            warnings.warn(
+            warn_caller(
                 f'{self.id} is learnt from its screens as they are, {shape}: preprocess="atari" skips, shrinks and'
-                " stacks them as papers do",
-                stacklevel=7,  # where an agent is made
+                " stacks them as papers do"
             )
 
     def _look(self, envs: VectorEnv, *, close: bool = True) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from velocirl.engine.warning import warn_caller
 from velocirl.vector.single import SingleEnv
 
 GIVEN = "given:"  # how the name of an environment begins that no id can find again
@@ -49,10 +49,9 @@ def makers_of(environment: gymnasium.Env | Making | Sequence[Any]) -> Making | l
     """What makes the copies: a function, or one for each copy."""
     if isinstance(environment, gymnasium.Env):
         if steps_taken(environment):
-            warnings.warn(
+            warn_caller(
                 f"{name_of(environment)} is in the middle of an episode; agents act in copies of it, which begin new"
-                " ones, and it stays where it is",
-                stacklevel=7,
+                " ones, and it stays where it is"
             )
         return copies_of(environment)
     if callable(environment):

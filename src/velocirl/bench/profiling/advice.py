@@ -128,7 +128,7 @@ def _workers(view: View) -> Iterator[Advice]:
     settings = view.facts.settings
     if view.facts.native or "workers" not in settings or settings["workers"] is not None or view.facts.cores < 2:
         return
-    if "runtime" in settings:
+    if "storage" in settings:  # a table
         changes = {"runtime": "processes"}
     else:
         changes = {"workers": min(view.facts.cores, view.setting("num_envs") or 1)}

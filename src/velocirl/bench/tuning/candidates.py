@@ -83,7 +83,7 @@ def candidates_for(agent: Agent, fixed: Iterable[str], total_steps: int | None, 
 
 def _place(agent: Agent) -> Changes:
     """Where an agent computes; for one with a table that is a part of how it learns."""
-    names = () if hasattr(agent.config, "runtime") else ("threads", "device", "workers")
+    names = () if hasattr(agent.config, "storage") else ("threads", "device", "workers")
     return {name: getattr(agent.config, name) for name in names if hasattr(agent.config, name)}
 
 

@@ -31,7 +31,7 @@ def shapes_of(agent: Agent, total_steps: int, cores: int) -> list[Changes]:
         wanted = _on_policy(config, total_steps, _bytes_of(agent.source.observation_space))
     elif hasattr(config, "train_every"):
         wanted = _off_policy(config, total_steps)
-    elif hasattr(config, "runtime"):
+    elif hasattr(config, "storage"):
         wanted = _tabular(agent, total_steps, cores)
     else:
         wanted = iter(())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from velocirl.training.agent import Agent
-from velocirl.training.settings.collecting import check_collectors
+from velocirl.training.settings.collecting import check_collectors, check_rings
 
 LEAST_MEMORY = 16  # batches of an update that the smallest buffer holds
 COLLECTORS = 2, 4, 8
@@ -65,7 +65,11 @@ WAYS = (
         "collectors",
         lambda _: list(COLLECTORS),
         lambda agent: agent.source.native is None,
-        lambda config, value: {"num_envs": -(-config.num_envs // value) * value},  # shared out evenly
+        # Copies are shared out evenly; rollouts that collectors bring are corrected by V-trace.
+        lambda config, value: {
+            "num_envs": -(-config.num_envs // value) * value,
+            **({"estimator": "vtrace"} if hasattr(config, "estimator") else {}),
+        },
     ),
 )
 
@@ -94,7 +98,10 @@ def _may_collect(agent: Agent, changes: dict[str, Any]) -> bool:
     if "collectors" not in changes:
         return True
     try:
-        check_collectors(replace(agent.config, **changes), agent.source)
+        config = replace(agent.config, **changes)
+        check_collectors(config, agent.source)
+        if hasattr(config, "ring_size"):
+            check_rings(config)
     except ValueError:
         return False
     return True

@@ -1,0 +1,16 @@
+"""Warnings that point to the line of the user's that led to them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+OWN = __name__.partition(".")[0]
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the nearest line that is not velocirl's, however deep this is called."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == OWN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
