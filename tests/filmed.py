@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from velocirl import DQN, Box, Discrete, Environment, int32, random, record
 from velocirl.buffers.records import GOES_ON, TERMINATED, Frames
 from velocirl.buffers.replay import PLACE
-from velocirl.learners.batch.frames import FrameMemory
+from velocirl.learners.batch.pictures.frames import FrameMemory
 from velocirl.training.agent import Goal
 from velocirl.training.source import Source
 

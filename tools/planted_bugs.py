@@ -208,7 +208,7 @@ BUGS = (
     ),
     Bug(
         "masks are broadcast",
-        "training/acting.py",
+        "training/actors/acting.py",
         "if not self._head.masked or masks.shape != self.mask.shape:",
         "if not self._head.masked:",
         (f"{ACTOR}::test_other_masks_are_refused",),

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from velocirl.tabular.planning.models import TabularModel
     from velocirl.tabular.planning.policy_iteration import policy_iteration
     from velocirl.tabular.planning.value_iteration import value_iteration
+    from velocirl.training.actors.playing import record_video
     from velocirl.training.agent import load
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate
-    from velocirl.training.playing import record_video
     from velocirl.trajectories.rollout import rollout
     from velocirl.trajectories.safety import SafetyEvaluation, evaluate_safety
     from velocirl.trajectories.trajectory import Trajectory
@@ -64,7 +64,7 @@ _FOR_TRAINING = {
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate"),
-    "velocirl.training.playing": ("record_video",),
+    "velocirl.training.actors.playing": ("record_video",),
     "velocirl.learners.faults": ("NumericalError",),
 }
 _LATER = {name: module for module, names in _FOR_TRAINING.items() for name in names} | algorithm_modules()

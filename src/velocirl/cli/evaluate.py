@@ -15,10 +15,10 @@ from velocirl.cli.judging_data import FOR_DATA, add_data, judge_data
 from velocirl.cli.judging_safety import FOR_SAFETY, add_safety, judge_safety
 from velocirl.cli.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
+from velocirl.training.actors.playing import film_path, moments, record_video
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Evaluation
 from velocirl.training.evaluation import evaluate as play
-from velocirl.training.playing import film_path, moments, record_video
 
 if TYPE_CHECKING:
     from rich.console import Console

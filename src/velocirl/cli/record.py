@@ -10,8 +10,8 @@ from velocirl.cli.controllers import add_controller
 from velocirl.cli.models import add_model, add_playing
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.policies import find_policy
+from velocirl.training.actors.playing import FORMATS, Moment, film_path, record_video
 from velocirl.training.agent import Agent
-from velocirl.training.playing import FORMATS, Moment, film_path, record_video
 from velocirl.training.source import Given
 from velocirl.trajectories.policies import Policy
 from velocirl.trajectories.rollout import rollout

@@ -40,7 +40,7 @@ from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.signals import StopSignals
-from velocirl.training.actor import NativePolicy
+from velocirl.training.actors.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE, is_own_module
@@ -523,7 +523,7 @@ class DeepAgent(Agent):
         built = self.built[self.acting]
         if isinstance(built, MLP):
             return NativePolicy(built, self._generator(self.acting))
-        from velocirl.training.torch_actor import TorchPolicy  # needs torch
+        from velocirl.training.actors.torch_actor import TorchPolicy  # needs torch
 
         return TorchPolicy(built)
 

@@ -22,9 +22,9 @@ from velocirl.training.agent import Row
 from velocirl.training.continuing import take_over
 from velocirl.training.data_source import UNNAMED, path_of, require_fit
 from velocirl.training.deep_agent import DeepAgent
-from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
+from velocirl.training.settings.device_choice import choose_device, no_cuda
 from velocirl.training.settings.words import Known, Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent

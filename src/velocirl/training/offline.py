@@ -24,9 +24,9 @@ from velocirl.runs.callback import Callback
 from velocirl.training.agent import Row
 from velocirl.training.callbacks import Step
 from velocirl.training.data_source import UNNAMED, DataSource, path_of, require_fit
-from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.saved import named_environment
 from velocirl.training.settings.config import DeepConfig, require, require_whole
+from velocirl.training.settings.device_choice import choose_device, no_cuda
 from velocirl.training.settings.words import COMMON, Word
 from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent

@@ -22,9 +22,9 @@ from velocirl.networks.observations import bounded_by_design
 from velocirl.scale.launching import launch_of
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, static
-from velocirl.training.device_choice import choose_device, no_cuda
 from velocirl.training.settings.collecting import CollectorsConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
+from velocirl.training.settings.device_choice import choose_device, no_cuda
 from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN

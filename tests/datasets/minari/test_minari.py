@@ -8,6 +8,7 @@ import minari
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from minari.data_collector.episode_buffer import EpisodeBuffer
 from minari.dataset.minari_storage import MinariStorage
 
 from velocirl.buffers.data.columns import DatasetError, columns_of
@@ -98,17 +99,24 @@ def test_minari_finds_ours_by_its_id_and_knows_the_environment_and_scores(tmp_pa
 
 
 def collected(tmp_path, monkeypatch):
-    """A data set that Minari collected and wrote."""
+    """A data set that Minari wrote; steps are taken here, as its own collector needs jax."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    env = minari.DataCollector(gymnasium.make("CartPole-v1", max_episode_steps=12), record_infos=False)
+    env = gymnasium.make("CartPole-v1", max_episode_steps=12)
     env.action_space.seed(0)
+    episodes = []
     for seed in range(3):
-        env.reset(seed=seed)
-        done = False
+        seen, steps, done = [env.reset(seed=seed)[0]], [], False
         while not done:
-            *_, terminated, truncated, _ = env.step(env.action_space.sample())
+            action = env.action_space.sample()
+            observation, reward, terminated, truncated, _ = env.step(action)
             done = terminated or truncated
-    made = env.create_dataset("pole/random-v0", algorithm_name="dice", ref_min_score=9.0, ref_max_score=500.0)
+            seen.append(observation)
+            steps.append((action, reward, terminated, truncated))
+        actions, rewards, terminations, truncations = map(list, zip(*steps, strict=True))
+        episodes.append(EpisodeBuffer(seed, seed, None, seen, actions, rewards, terminations, truncations))
+    made = minari.create_dataset_from_buffers(
+        "pole/random-v0", episodes, env=env, algorithm_name="dice", ref_min_score=9.0, ref_max_score=500.0
+    )
     env.close()
     return made, tmp_path / "minari" / "pole" / "random-v0"
 

@@ -21,9 +21,9 @@ from velocirl.learners.fields import Outputs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Network, Number
-from velocirl.training.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.settings.config import require
+from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
 from velocirl.training.settings.words import Word, renamed
 
 

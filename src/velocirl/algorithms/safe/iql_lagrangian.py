@@ -15,7 +15,7 @@ from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step
 from velocirl.networks.declared import Network, Number, TargetNetwork
-from velocirl.training.limits import CostCriticConfig, cost_critic_numbers
+from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers
 
 
 @dataclass(frozen=True)

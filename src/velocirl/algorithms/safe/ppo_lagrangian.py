@@ -14,8 +14,8 @@ from velocirl.learners.fields import Costs, Limits
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network, Number
-from velocirl.training.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
 from velocirl.training.settings.config import require
+from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
 
 
 @dataclass(frozen=True)

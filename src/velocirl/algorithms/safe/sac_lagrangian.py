@@ -20,7 +20,7 @@ from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
-from velocirl.training.limits import CostCriticConfig, cost_critic_numbers, limited_cost
+from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, limited_cost
 
 
 @dataclass(frozen=True)

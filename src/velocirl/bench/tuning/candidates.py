@@ -9,7 +9,7 @@ from typing import Any
 
 from velocirl.bench.tuning.shapes import Changes, distance, doublings, shapes_of, without
 from velocirl.training.agent import Agent
-from velocirl.training.device_choice import no_cuda
+from velocirl.training.settings.device_choice import no_cuda
 
 REFERENCE = "reference"
 BOUND_TO_DEVICE = {

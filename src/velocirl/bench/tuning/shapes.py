@@ -13,8 +13,8 @@ from gymnasium import Space
 from velocirl.bench.tuning.ways import ways_of
 from velocirl.networks.observations import raw_space
 from velocirl.training.agent import Agent
-from velocirl.training.device_choice import no_cuda
 from velocirl.training.settings.config import as_plain, build_config
+from velocirl.training.settings.device_choice import no_cuda
 
 Changes = dict[str, Any]
 POWERS = range(-1, 7)  # num_envs is halved, and doubled up to 64 times

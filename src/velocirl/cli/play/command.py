@@ -12,8 +12,8 @@ from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.cli.play.tic_tac_toe import ME, TABLE, play_games
 from velocirl.cli.table.board import GAME
 from velocirl.tabular.agent import TabularAgent
+from velocirl.training.actors.playing import Moment, moments
 from velocirl.training.agent import Agent
-from velocirl.training.playing import Moment, moments
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,9 +29,9 @@ from velocirl.runs.callback import Callback
 from velocirl.runs.processor import processor
 from velocirl.runs.recording import RunRecorder
 from velocirl.training.agent import Agent
-from velocirl.training.device_choice import no_cuda
 from velocirl.training.running import asked_by, new_run
 from velocirl.training.settings.config import as_plain
+from velocirl.training.settings.device_choice import no_cuda
 
 SECONDS = 8.0  # of training, unless it is said for how many steps
 FLAME_SECONDS = 3.0

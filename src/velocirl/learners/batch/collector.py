@@ -19,7 +19,7 @@ from velocirl.engine.compiler.columns import Shared, Timed
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.acting import check_output, keep_mask
-from velocirl.learners.batch.film import Filming, make_film
+from velocirl.learners.batch.pictures.film import Filming, make_film
 from velocirl.learners.collectors.columns import Columns, columns_of
 from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, settling

@@ -8,7 +8,7 @@ from typing import Any
 
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.offline import BatchOffline
-from velocirl.learners.batch.overlapping import OverlappingReplay
+from velocirl.learners.batch.overlap.overlapping import OverlappingReplay
 from velocirl.learners.batch.replay import BatchReplay
 from velocirl.learners.batch.rollout import BatchRollout
 from velocirl.learners.faults import tells_of_memory

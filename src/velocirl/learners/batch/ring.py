@@ -22,9 +22,9 @@ from velocirl.engine import random
 from velocirl.engine.allowance import claim
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work
-from velocirl.learners.batch.frames import FrameMemory
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
-from velocirl.learners.batch.stored_rows import StoredRows
+from velocirl.learners.batch.pictures.frames import FrameMemory
+from velocirl.learners.batch.pictures.stored_rows import StoredRows
 from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at, group_of

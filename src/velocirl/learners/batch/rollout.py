@@ -17,13 +17,13 @@ from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.batch.background import Background
 from velocirl.learners.batch.collected_rollouts import BatchCollected
 from velocirl.learners.batch.collector import BatchCollector, Recorded
-from velocirl.learners.batch.frames import make_stacks
 from velocirl.learners.batch.learner import BatchLearner
 from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
+from velocirl.learners.batch.overlap.background import Background
+from velocirl.learners.batch.pictures.frames import make_stacks
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
 from velocirl.learners.collectors.collected_rollouts import CollectedRollouts

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import aligned_records
 from velocirl.engine.saved import named
-from velocirl.learners.batch.collecting_thread import CollectingThread
+from velocirl.learners.batch.overlap.collecting_thread import CollectingThread
 from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.rollout import BlockRollout
 from velocirl.learners.task import Task

@@ -17,7 +17,7 @@ from velocirl.learners.task import Task
 
 
 class Pictures:
-    """What a network reads of pictures, of which the ring gets all that is seen; see `batch.frames.FrameMemory`."""
+    """What a network reads of pictures, of which the ring gets all that is seen; see `FrameMemory`."""
 
     def __init__(self, device: Any, task: Task) -> None:
         self._device, self._factor = device, np.float32(task.encoding.table[0]["factor"])

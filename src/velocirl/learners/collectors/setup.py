@@ -37,7 +37,7 @@ class Carried:
         self.id, self.action_space, self.observation_space = source.id, source.action_space, source.observation_space
         self.stored, self.stack, self._own_threads = source.stored, source.stack, source.own_threads
 
-    def make_copies(self, num_envs: int, *, seed: int, threads: int, workers: int | None) -> HostInterface:  # noqa: ARG002
+    def make_copies(self, num_envs: int, **_: Any) -> HostInterface:
         """The copies of one collector, each with the seed that it has among all."""
         source, options, _ = pickle.loads(self._environment)  # noqa: S301 - from the parent
         own = self._copies

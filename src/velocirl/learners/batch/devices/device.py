@@ -16,7 +16,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.loops import stepping
 from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.launching import Launcher, PythonLauncher, Work
-from velocirl.learners.batch.background import Background, ThreadBackground
+from velocirl.learners.batch.overlap.background import Background, ThreadBackground
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP

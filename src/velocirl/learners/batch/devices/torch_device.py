@@ -18,10 +18,10 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.targets.launching import Bound, CPULauncher, DividingLauncher, Work
 from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.targets.warps import WARP, keep_sum
-from velocirl.learners.batch.background import Background, ThreadBackground
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.devices.device_array import TYPES, DeviceArray
-from velocirl.learners.batch.torch_background import StreamBackground
+from velocirl.learners.batch.overlap.background import Background, ThreadBackground
+from velocirl.learners.batch.overlap.torch_background import StreamBackground
 from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
 from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.several import numbers_type

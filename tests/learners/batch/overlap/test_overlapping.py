@@ -11,8 +11,8 @@ from velocirl import DQN, SAC
 from velocirl.buffers.replay import FILLED, PLACE
 from velocirl.buffers.sum_tree import total_of
 from velocirl.engine import random
-from velocirl.learners.batch import lagging_ring
-from velocirl.learners.batch.lagging_ring import draw_shown
+from velocirl.learners.batch.overlap import lagging_ring
+from velocirl.learners.batch.overlap.lagging_ring import draw_shown
 from velocirl.learners.batch.ring import Extent
 from velocirl.learners.pace import ANY_PACE, stretches, updates_due
 from velocirl.training.agent import Goal

@@ -13,7 +13,7 @@ from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.saved import named, within
 from velocirl.networks.torch.building import TorchBuilt
 from velocirl.networks.torch.network import TorchNetwork
-from velocirl.training.acting import Acting, compiled_by
+from velocirl.training.actors.acting import Acting, compiled_by
 
 BUFFERS = "network.buffer"
 

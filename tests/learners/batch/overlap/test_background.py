@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from velocirl.learners.batch.collecting_thread import CollectingThread
+from velocirl.learners.batch.overlap.collecting_thread import CollectingThread
 
 
 def test_who_waits_for_whom_is_measured():

@@ -6,7 +6,7 @@ from PIL import Image, ImageSequence
 
 import velocirl
 from velocirl import DQN, PPO, record_video
-from velocirl.training.playing import moments
+from velocirl.training.actors.playing import moments
 
 LENGTH = 12  # steps of an episode
 

@@ -19,7 +19,7 @@ from velocirl.networks.mlp import MLP, ROWS
 from velocirl.networks.native import add_passes
 from velocirl.networks.numpy_mlp import NumpyMLP
 from velocirl.networks.passes import passes
-from velocirl.training.acting import Acting, compiled_by
+from velocirl.training.actors.acting import Acting, compiled_by
 
 LOOK, FORWARD, DRAW, BEST, COMMAND = range(5)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.frames import frame_of
 from velocirl.buffers.records import Frames
 from velocirl.engine.targets.launching import Work
-from velocirl.learners.batch.frames import make_stacks
+from velocirl.learners.batch.pictures.frames import make_stacks
 from velocirl.learners.frames import (
     Film,
     Shown,

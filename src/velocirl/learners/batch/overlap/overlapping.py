@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.learners.batch.lagging_ring import LaggingRing
+from velocirl.learners.batch.overlap.lagging_ring import LaggingRing
 from velocirl.learners.batch.replay import BatchReplay, stride_of
 from velocirl.learners.batch.reports import Pending
 from velocirl.learners.counting.phases import add

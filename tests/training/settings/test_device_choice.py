@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 
 from velocirl import PPO
-from velocirl.training import device_choice
-from velocirl.training.device_choice import WORK, choose_device, no_cuda
+from velocirl.training.settings import device_choice
+from velocirl.training.settings.device_choice import WORK, choose_device, no_cuda
 from velocirl.training.source import Source
 
 SMALL = {"num_envs": 6, "horizon": 16, "hidden": (16, 16), "shared": True, "threads": 1, "seed": 1}

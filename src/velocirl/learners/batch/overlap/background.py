@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from velocirl.learners.batch.collecting_thread import CollectingThread
+from velocirl.learners.batch.overlap.collecting_thread import CollectingThread
 
 
 class Background(Protocol):

@@ -7,7 +7,7 @@ from scalars import numbers
 from tank import tank
 
 from velocirl import FOCOPS, PPOLagrangian, SACLagrangian
-from velocirl.training.limits import add_limited_costs, limit_numbers, limited_cost
+from velocirl.training.settings.limits import add_limited_costs, limit_numbers, limited_cost
 
 KINDS = [PPOLagrangian, FOCOPS, SACLagrangian]
 SMALL = {"device": "python", "num_envs": 2, "hidden": (4,)}

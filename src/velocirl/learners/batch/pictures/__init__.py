@@ -1,0 +1,1 @@
+"""Pictures that are kept frame by frame, in memories and in rollouts."""

@@ -1,0 +1,1 @@
+"""What acts of an agent: one row at a time or many, natively or with torch; and agents at play."""
