@@ -27,9 +27,8 @@ PPO, DQN, SAC, QUANTILES, DISCRETE = (
     f"tests/algorithms/test_{name}.py" for name in ("ppo", "dqn", "sac", "qr_dqn", "discrete_sac")
 )
 LEARNING, PPO_LEARNING = (f"tests/algorithms/test_{name}_learning.py" for name in ("dqn", "ppo"))
-AGENT, ACTOR, EVALUATION, CALLBACKS = (
-    f"tests/training/test_{name}.py" for name in ("agent", "actor", "evaluation", "callbacks")
-)
+AGENT, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("agent", "evaluation", "callbacks"))
+ACTOR = "tests/training/actors/test_actor.py"
 FAULTS, NORMALISING = (f"tests/learners/test_{name}.py" for name in ("faults", "normalising"))
 BLOCK, UPDATES, TWINS = (
     f"tests/learners/block/test_{name}.py" for name in ("rollout", "replay", "actor_critic_update")
