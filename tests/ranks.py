@@ -1,4 +1,4 @@
-"""MPI jobs for tests: real ranks under a real mpirun, with time limits."""
+"""Jobs for tests: real ranks under a real mpirun or torchrun, with time limits."""
 
 import importlib.util
 import json
@@ -23,6 +23,8 @@ SETTINGS = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 started = []  # the jobs
+# A training that is short as far as its network is concerned.
+SHORT = ["--num-envs", "8", "--horizon", "16", "--threads", "1", "--hidden", "8", "--seed", "5", "--device", "cpu"]
 # A script's beginning: what each rank finds out goes into a file of its own.
 TELL = """
 import hashlib, json, sys, velocirl
@@ -91,3 +93,25 @@ def _rank_under(process, parent, variable):
     except OSError:  # it has ended
         return None
     return next((int(word.partition(b"=")[2]) for word in words if word.startswith(variable)), None)
+
+
+def torchrun(*arguments):
+    """A job of two processes of torchrun on a port of their own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    command = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
+    return started[-1]
+
+
+def train(directory, *more):
+    """The words that train in a run."""
+    return [*COMMAND, "train", "CartPole-v1", *SHORT, "--run-dir", directory, *more]
+
+
+def wait_for(condition, limit=LIMIT):
+    """Until something is so, which it must become."""
+    until = time.monotonic() + limit
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert condition()

@@ -11,41 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of
+from ranks import COMMAND, TELL, finish, needs_mpi, pids_of, start, tell_of, torchrun, train, wait_for
 
 from velocirl.algorithms.online.ppo import PPO
 from velocirl.runs.directory import open_run
 
 SETTINGS = {"num_envs": 7, "horizon": 16, "epochs": 2, "minibatch_size": 30, "hidden": [8], "device": "cpu", "seed": 5}
 STEPS = 7 * 16 * 6
-SHORT = ["--num-envs", "8", "--horizon", "16", "--threads", "1", "--hidden", "8", "--seed", "5", "--device", "cpu"]
-
-
-@pytest.fixture(autouse=True)
-def data_home(tmp_path, monkeypatch, keep_runs_at):
-    """Runs are kept here, while the compile cache stays the user's own."""
-    for name, value in keep_runs_at(tmp_path / "data").items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """A job that a test leaves behind ends with it."""
-    yield
-    while started:
-        with started.pop() as job:
-            job.kill()
-
-
-def train(directory, *more):
-    return [*COMMAND, "train", "CartPole-v1", *SHORT, "--run-dir", directory, *more]
-
-
-def wait_for(condition, limit=LIMIT):
-    until = time.monotonic() + limit
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert condition()
 
 
 def arrays_of(agent_or_run):
@@ -222,15 +194,6 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on_with_another_number(tmp_
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     assert "this agent was trained by 2 ranks and goes on with 1" in done.stderr
     assert max(open_run(directory).checkpoints().steps()) == steps + 1280
-
-
-def torchrun(*arguments):
-    """A job of two processes of torchrun on a port of their own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    command = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
-    return started[-1]
 
 
 @pytest.mark.slow
