@@ -141,13 +141,6 @@ def test_the_code_of_the_page_runs_on_ranks(tmp_path, monkeypatch):
 def test_the_script_for_slurm_begins_and_goes_on(tmp_path, variables):
     """With an srun that starts two ranks on this machine."""
     run = tmp_path / "run"
-    variables = {
-        **os.environ,
-        **SETTINGS,
-        **keep_runs_at(tmp_path / "data"),
-        "PATH": path_with_velocirl,
-        "RUN": str(run),
-    }
     for said in ("", "is finished, after 12,800 steps"):
         done = subprocess.run(
             ["bash", "-c", small(SLURM.read_text())], env=variables, timeout=120, capture_output=True, text=True
@@ -169,14 +162,7 @@ def test_the_pods_begin_and_go_on(tmp_path, variables):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     here = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    variables = {
-        **os.environ,
-        **said,
-        **here,
-        **keep_runs_at(tmp_path / "data"),
-        "RUN": str(run),
-        "PATH": path_with_velocirl,
-    }
+    variables = {**said, **variables, **here}
     for words in ("", "is finished, after 12,800 steps"):
         command = [*container()["command"], small(container()["args"][0])]
         pods = [

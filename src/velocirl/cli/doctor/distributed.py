@@ -29,6 +29,7 @@ SIZES = (8, 10_000, 100_000, 1_000_000, 10_000_000)  # bytes
 SECONDS = 0.5  # of measuring, for each size and each workload
 FEWEST, MOST = 5, 500  # sums of a size
 NODES = (16, 256)
+AGREEING = 40  # bytes of the sum in which ranks agree, before each iteration, to go on
 LAUNCHING = (
     "this is one process: start several, on the machines that are to train together, with\n"
     "  mpirun -n 4 velocirl doctor --distributed\n"
@@ -110,12 +111,24 @@ def work_of(name: str, agent: DeepAgent, launch: Launch, ranks: Ranks) -> Work:
         trial.learn(2 * getattr(trial.config, "learning_starts", 1), progress=False)  # compiles
         ranks.assemble(LIMIT)
         counting.sums.clear()
-        before, until = trial.iterations, time.perf_counter() + SECONDS
-        trial.learn(2**40, lambda _, until=until: time.perf_counter() < until, progress=False)
+        before = trial.iterations
+        computed[size] = _longest(ranks, iteration_seconds(trial))
         iterations = trial.iterations - before
-        computed[size] = _longest(ranks, (time.perf_counter() - until + SECONDS) / iterations)
         sums = {nbytes: count / iterations for nbytes, count in counting.sums.items()}
+    sums[AGREEING] = sums.get(AGREEING, 0.0) + 1
     return fit_work(name, computed, sums)
+
+
+def iteration_seconds(agent: DeepAgent) -> float:
+    """What an iteration takes: the median of those that follow each other in about a second."""
+    times: list[float] = []
+
+    def note(_: Any) -> bool:
+        times.append(time.perf_counter())
+        return len(times) < FEWEST or times[-1] - times[0] < 2 * SECONDS
+
+    agent.learn(2**40, note, progress=False)
+    return float(np.median(np.diff(times))) if times else 0.0  # on the first rank alone, where ranks train together
 
 
 def _few(seconds: float) -> bytes:
