@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.bench.files import with_section, write_whole
-from velocirl.cli.doctor.distributed import NODES, SIZES, iteration_seconds, sum_seconds, work_of, workloads
+from velocirl.cli.doctor.distributed import NODES, SIZES, iteration_seconds, sum_seconds, warm_up, work_of, workloads
 from velocirl.engine.targets.cpu import available_cores
 from velocirl.runs.processor import processor
 from velocirl.scale.launching import LIMIT, launch_of
@@ -51,7 +51,7 @@ def measure_rank() -> None:
             continue
         work = work_of(name, agent, launch, ranks)
         together = type(agent)(agent.source.id, **{**as_plain(agent.config), "runtime": "torch"})
-        together.learn(2 * getattr(agent.config, "learning_starts", 1), progress=False)
+        warm_up(together)
         seconds = iteration_seconds(together)
         found["works"].append({**vars(work), "seconds": seconds})
     if ranks.rank == 0:

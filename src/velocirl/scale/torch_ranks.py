@@ -108,7 +108,7 @@ class StoreChannel:
     The store is asked by a thread of its own, which waits for ever where the process that keeps it was stopped.
     """
 
-    def __init__(self, store: distributed.Store, rank: int, size: int) -> None:
+    def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store, self._rank = store, rank
         self._peers = range(1, size) if rank == 0 else (0,)
         self._asked, self._heard = threading.Event(), threading.Event()

@@ -91,7 +91,7 @@ def workloads(launch: Launch) -> dict[str, DeepAgent]:
     common: dict[str, Any] = {"device": "cpu", "runtime": "local", "threads": threads, "seed": 0}
     rollouts = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "hidden": (64, 64)}
     copies = 2 * launch.size  # one for each rank, of twice as many too; an update for each step
-    paced = {"num_envs": copies, "train_every": copies, "gradient_steps": copies, "learning_starts": 1024}
+    paced = {"num_envs": copies, "train_every": copies, "gradient_steps": copies, "learning_starts": 256}
     return {
         "PPO 64x64, 4096 x 32, minibatch 16384": PPO("CartPole-v1", **common, **rollouts),
         "SAC 256x256, batch 256": SAC("Pendulum-v1", **common, **paced, hidden=(256, 256), batch_size=256),
@@ -108,7 +108,7 @@ def work_of(name: str, agent: DeepAgent, launch: Launch, ranks: Ranks) -> Work:
         counting = Counting(launch.rank, size)
         trial = type(agent)(agent.source.id, **as_plain(agent.config))
         trial.join(trial.make_learner(dataclasses.replace(trial.task(), reducer=counting)))
-        trial.learn(2 * getattr(trial.config, "learning_starts", 1), progress=False)  # compiles
+        warm_up(trial)
         ranks.assemble(LIMIT)
         counting.sums.clear()
         before = trial.iterations
@@ -117,6 +117,11 @@ def work_of(name: str, agent: DeepAgent, launch: Launch, ranks: Ranks) -> Work:
         sums = {nbytes: count / iterations for nbytes, count in counting.sums.items()}
     sums[AGREEING] = sums.get(AGREEING, 0.0) + 1
     return fit_work(name, computed, sums)
+
+
+def warm_up(agent: DeepAgent) -> None:
+    """Compile, and take a first few updates."""
+    agent.learn(getattr(agent.config, "learning_starts", 0) + agent.config.num_envs, progress=False)
 
 
 def iteration_seconds(agent: DeepAgent) -> float:
