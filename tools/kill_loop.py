@@ -95,7 +95,7 @@ def mpi_subjects(home: Path) -> list[Subject]:
         return []
     steps = {"total_steps": 20_000_000, "checkpoint_every": 500_000}
     table = {"environment": "TicTacToe-v1", "algorithm": "q-learning", "runtime": "mpi", "seed": 0, **steps}
-    plan = {"total_steps": 400_000, "checkpoint_every": 20_000, "num_envs": 8, "horizon": 32, "hidden": [8]}
+    plan = {"total_steps": 400_000, "checkpoint_every": 20_000, "num_envs": 8, "horizon": 32, "device": "cpu"}
     network = {
         "environment": "CartPole-v1",
         "algorithm": "ppo",
