@@ -1,6 +1,7 @@
 """Learning from the records of a memory on CPU threads: batches are drawn and learnt from in one compiled loop.
 
-Thread 0 draws the batches; the others wait until there is one to learn from.
+Thread 0 draws the batches; the others wait until there is one to learn from. Where several processes train together,
+each draws its share of a batch from its own memory, and the sums over all are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from velocirl.learners.block.stepping import (
     revising,
 )  # fmt: skip
 from velocirl.learners.faults import check_update
-from velocirl.learners.pace import PACE, Pace, group_of
+from velocirl.learners.pace import PACE, Pace
+from velocirl.learners.sharing import Sharing
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
@@ -54,11 +56,14 @@ class Batch(NamedTuple):
 class BlockMemory:
     """Networks that learn from what is drawn from a buffer; who fills that is not said here."""
 
-    def __init__(self, task: Task, buffer: ReplayBuffer) -> None:
+    def __init__(self, task: Task, buffer: ReplayBuffer, sharing: Sharing, group: int = 1) -> None:
+        """Records of the memory come in groups of one for each copy; of a batch it draws what `sharing` says."""
         config = task.config
-        self.task, self.phases, self.buffer = task, task.phases, buffer
-        batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
-        self._streams = random.streams(task.seeds.learner + 1, batch)  # a stream for each row of a batch
+        self.task, self.phases, self.buffer, self.sharing, self.group = task, task.phases, buffer, sharing, group
+        whole = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
+        self._first, stop = sharing.streams[task.reducer.rank]
+        self._rest, batch = whole - stop, stop - self._first
+        self._streams = random.streams(task.seeds.learner + 1, batch, self._first)  # a stream for each row of a batch
         self.networks = BlockNetworks(task, optimiser_from(config.optimiser), config.threads)
         places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
         self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
@@ -68,7 +73,7 @@ class BlockMemory:
         rows = self._rows()
         self.program = BlockProgram(task.program, self.networks, lambda thread: rows, config.threads)  # noqa: ARG005 - all alike
         for job in self.program.jobs:
-            job["batch"], job["begins"], job["weight"] = batch, 1, batch
+            job["batch"], job["begins"], job["weight"] = whole, 1, whole
 
     def update(self, pace: Pace, count: int, first: int = 0) -> None:
         """So many updates from what is remembered, at which the run has taken `first` steps, and no step."""
@@ -129,7 +134,7 @@ class BlockMemory:
 
     def _connect(self, units: dict[int, BoundUnit]) -> list[tuple[Any, Stepping]]:
         """Bind the units of a batch beside those of a step; gives what each thread's driver is called with."""
-        selection, book = self.buffer.selection(self.task.config.effective_batch_size)
+        selection, book = self.buffer.selection(len(self.drawn))
         units |= self._batch_units(selection, book)
         table = np.zeros(UNITS, np.int64)
         for which, unit in units.items():
@@ -149,7 +154,9 @@ class BlockMemory:
             update=unit.frame,
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
-            copies=group_of(self.task.config),
+            copies=self.group,
+            all_copies=self.task.config.num_envs,
+            rows=len(self.drawn),
             clock=self._clock,
             exploration=self._exploration,
             beta=self._beta,
@@ -161,10 +168,13 @@ class BlockMemory:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
         chosen = book, buffer.counts
         find_costs = drawn_costs if self.task.reads_costs else no_costs
-        follows = narrow(buffer.rows), group_of(config), config.n_step, float(config.gamma), self.batch
+        follows = narrow(buffer.rows), self.group, config.n_step, float(config.gamma), self.batch
+        others = self._first, self._rest
         return {
             ENTER: bind(entering(selection.enter), *chosen),
-            DRAW: bind(drawing(selection.draw, find_costs), *chosen, buffer.rng, self._beta, *follows, self.drawn),
+            DRAW: bind(
+                drawing(selection.draw, find_costs), *chosen, buffer.rng, others, self._beta, *follows, self.drawn
+            ),
             REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
         }
 
