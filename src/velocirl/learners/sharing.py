@@ -1,20 +1,21 @@
-"""Who of several processes has what of a learner's arrays, so that those of all become one state, and one all of theirs.
+"""Who of several processes has what of a learner's arrays: theirs become one state, and such a state is shared out.
 
-Such a state is what one process would have, however many there were: a ring has a record for each copy in turn, of which
-each process keeps those of its own copies.
+It is what one process would have, however many there were: a ring has a record for each copy in turn, of which each
+process keeps those of its own copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.learners.pace import GROUP
 from velocirl.learners.reducing import Share, parts_of
 from velocirl.learners.saved import BY_COPY, BY_RING, COUNTS, TRAINED
+
+MESSAGE = 2**26  # bytes of rows that are sent together
 
 
 class Sharing(NamedTuple):
@@ -36,11 +37,6 @@ class Sharing(NamedTuple):
         own[TRAINED] = state[TRAINED][first:stop] if fits else state[TRAINED][:0]
         if not self.copies:
             return own
-        if GROUP in state or "memory.edges" in state:
-            raise ValueError(
-                "free collectors, or a learner that stores pictures frame by frame, filled the memory of this agent,"
-                " which ranks cannot share out: load it with memory=False, or go on in one process"
-            )
         (first, stop), copies = self.copies[rank], self.copies[-1][1]
         for name, array in state.items():
             if name.startswith(BY_COPY):
@@ -66,17 +62,11 @@ class Sharing(NamedTuple):
         if name == COUNTS:
             first, stop = self.copies[0]
             return parts[0] // (stop - first) * self.copies[-1][1]
-        whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
-        first = 0
-        for part in parts:
-            whole[first : first + len(part)] = part
-            first += len(part)
-        return whole
+        return one_after_the_other(parts)
 
     def interleaved(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Stretches of the rings of all, which have as many steps, as one stretch."""
         first, stop = self.copies[0]
-        # Of records too, whose type `np.concatenate` would pack.
         whole = np.empty((len(parts[0]) // (stop - first), self.copies[-1][1]), parts[0].dtype)
         for (first, stop), part in zip(self.copies, parts, strict=True):
             whole[:, first:stop] = part.reshape(-1, stop - first)
@@ -104,3 +94,43 @@ def sharing_of_data(batch: int, size: int) -> Sharing:
 def even_shares(count: int, size: int) -> list[Share]:
     """So many things for so many processes, as evenly as can be."""
     return [(count * rank // size, count * (rank + 1) // size) for rank in range(size)]
+
+
+def one_after_the_other(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays joined; of records too, whose type `np.concatenate` would pack."""
+    whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    first = 0
+    for part in parts:
+        whole[first : first + len(part)] = part
+        first += len(part)
+    return whole
+
+
+def pieces(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Steps of so many bytes, in pieces that are sent together."""
+    some = max(MESSAGE // size, 1)
+    for begin in range(first, stop, some):
+        yield begin, min(begin + some, stop)
+
+
+class RowsOfAll:
+    """The rows of a memory that ranks share, piece by piece (see `buffers.segments.Rows`)."""
+
+    def __init__(
+        self, fetch: Callable[[int, int], NDArray[Any]], copies: int, dtype: np.dtype[Any], length: int
+    ) -> None:
+        """`fetch` gives the rows of some steps of all copies."""
+        self._fetch, self._copies, self.dtype, self._length = fetch, copies, dtype, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, stretch: slice) -> NDArray[Any]:
+        first, stop, _ = stretch.indices(self._length)
+        rows, copies = np.zeros(max(stop - first, 0), self.dtype), self._copies
+        for begin, end in pieces(first // copies, -(-stop // copies), copies * self.dtype.itemsize):
+            some, at = self._fetch(begin, end), begin * copies
+            low, high = max(first, at), min(stop, end * copies)
+            if len(some):  # the others only give
+                rows[low - first : high - first] = some[low - at : high - at]
+        return rows

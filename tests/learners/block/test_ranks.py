@@ -52,9 +52,7 @@ def run(make, agent, iterations, steps, reducer=ALONE):
     agent.goal = Goal(0, 2000)
     learner = make(dataclasses.replace(agent.task(), reducer=reducer))
     pace = agent.pace(steps) if hasattr(agent, "pace") else None
-    reports = []
-    for k in range(iterations):
-        reports.append(learner.iterate(pace, (k + 1) * steps * agent.config.num_envs))
+    reports = [learner.iterate(pace, (k + 1) * steps * agent.config.num_envs) for k in range(iterations)]
     return reports, learner.state(), agent.policy.parameters
 
 

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.records import drawn_type, narrow
 from velocirl.buffers.replay import ReplayBuffer, Selection
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
+from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks
@@ -23,6 +25,7 @@ from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.block.stepping import (
     DRAW,
     ENTER,
+    LEVEL,
     REVISE,
     UNITS,
     Stepping,
@@ -86,6 +89,17 @@ class BlockMemory:
         self.networks.learning[0] = pace.learning_rate, pace.max_grad_norm, pace.max_grad_value
         self.program.begin()
 
+    def compare_priorities(self, rate: float = 0.0) -> float:
+        """Let the greatest priority so far be that of all processes; the least rate above 0 that one of them gives."""
+        buffer, reducer = self._prioritised, self.task.reducer
+        if buffer is None or reducer.size == 1:
+            return rate
+        told = np.zeros((reducer.size, 2))
+        told[reducer.rank] = rate, buffer.greatest[0]
+        reducer.sum(told)
+        buffer.greatest[0] = told[:, 1].max()
+        return float(told[:, 0].min())
+
     def check(self, steps: int) -> None:
         """Refuse parameters that are not finite, after so many steps."""
         for parameters in self.networks.learnt:
@@ -139,6 +153,9 @@ class BlockMemory:
         table = np.zeros(UNITS, np.int64)
         for which, unit in units.items():
             table[which] = unit.frame
+        if self._prioritised is not None and self.task.reducer.size > 1:
+            self.program.outside.append(leveling := PythonUnit(self._level))
+            table[LEVEL] = leveling.frame
         self._held = units
         crews = [self._stepping(table, unit) for unit in self.program.updates]
         self._pairs = list(zip(self.program.crews, crews, strict=True))
@@ -163,6 +180,20 @@ class BlockMemory:
             updates=self._updates,
             pace=self._pace,
         )
+
+    @property
+    def _prioritised(self) -> PrioritisedReplayBuffer | None:
+        return self.buffer if isinstance(self.buffer, PrioritisedReplayBuffer) else None
+
+    def _level(self, first: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
+        """After a draw from priorities: weights are relative to the largest of all processes, not of this one's rows.
+
+        A record is drawn rows * chance times for a batch. What is drawn least has the largest weight, which is 1.
+        """
+        buffer, weights = self._prioritised, self.batch.weights
+        assert buffer is not None  # noqa: S101 - or nobody calls
+        rate = len(weights) * buffer.chance(int(self.batch.places[np.argmax(weights)]))
+        weights *= np.float32((self.compare_priorities(rate) / rate) ** self._beta[0])
 
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind

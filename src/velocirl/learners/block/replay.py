@@ -89,6 +89,7 @@ class BlockReplay(BlockMemory):
         begun = perf_counter()
         self._run(first, schedule)
         self.buffer.tidy()
+        self.compare_priorities()
         self._meter.add(perf_counter() - begun)
         check_faults(log.fault, first, task.part.first, task.config.num_envs)
         self.check(steps)

@@ -32,7 +32,7 @@ from velocirl.learners.recording import STEP
 from velocirl.networks.mlp import ROWS
 
 # The units of a step and of a batch, by their places.
-LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, REVISE, ADVANCE, UNITS = range(12)
+LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE, ADVANCE, UNITS = range(13)
 
 
 class Stepping(NamedTuple):
@@ -104,6 +104,8 @@ def learn(crew, stepping, step, due):
         if thread == 0:
             stepping.beta[0] = beta_at(step, stepping.pace[0])
             call(stepping, DRAW, 0, batch)
+            if stepping.units[LEVEL] != 0 and call(stepping, LEVEL, 0, batch) != 0:
+                crew.outcome[FAULT] = 1.0
         since = lap(counters, SAMPLE, since, timed)
         wait(team, counters, since, timed)
         call_unit(stepping.update, first, stop, number)
