@@ -70,4 +70,6 @@ def train_on(size, make, work):
             agent.__dict__["company"] = Company(agent, rank)
         return work(agent)
 
+    if not (one := make()).steps:
+        one.prepare()  # processes leave compiling to each other, which threads of one would wait for
     return run_ranks(size, run)

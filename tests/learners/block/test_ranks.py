@@ -81,6 +81,7 @@ def test_ranks_with_a_memory_learn_as_one_process_from_the_same_batches(monkeypa
         agent = kind(environment, **COMMON, **settings, threads=threads)
         return run(lambda task: BlockReplay(task, 20), agent, 3, 20, reducer)
 
+    kind(environment, **COMMON, **settings).prepare()  # compiled by one
     ranks = run_ranks(size, lambda reducer: train(1, reducer))
     shares = [(one.first, one.first + one.copies) for one in parts_of(COPIES, 1, size)]
     selection = as_ranks(strata_of(settings["batch_size"], COPIES, shares))
@@ -106,6 +107,7 @@ def test_ranks_with_data_learn_as_one_process_from_the_same_batches(monkeypatch,
         reports = [learner.iterate(pace.pace(6), 6 * (k + 1)) for k in range(3)]
         return reports, learner.state(), agent.policy.parameters
 
+    TD3BC(data=data, **COMMON).prepare()  # compiled by one
     ranks = run_ranks(size, lambda reducer: train(1, reducer))
     strata = np.zeros((10, 3), np.int64)
     for (low, high), (first, stop) in zip(even_shares(10, size), even_shares(len(data), size), strict=True):
