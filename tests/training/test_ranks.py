@@ -6,13 +6,17 @@ from recorded import file_of
 from threads_as_ranks import train_on
 
 import velocirl
-from velocirl import DQN, IQL, SAC
+from velocirl import DQN, IQL, SAC, Checkpoint
+from velocirl.buffers import segments
 from velocirl.learners import sharing
 from velocirl.learners.reducing import parts_of
 from velocirl.learners.sharing import sharing_of_data, sharing_of_memory, sharing_of_rollouts
+from velocirl.runs import memory_files
+from velocirl.runs.checkpoints import Checkpoints
 from velocirl.scale import launching
 from velocirl.scale.launching import LaunchError
 from velocirl.training import offline
+from velocirl.training.agent import Agent
 
 COMMON = {"device": "cpu", "threads": 1, "hidden": (8,), "seed": 5}
 PRIORITISED = {"num_envs": 5, "priority": "proportional", "n_step": 3, "buffer_size": 400, "learning_starts": 100,
@@ -67,6 +71,34 @@ def test_ranks_go_on_exactly_and_others_from_where_they_were(tmp_path, size):
     with pytest.warns(UserWarning, match=f"was trained by {size} ranks and goes on with 1: from where it was"):
         other.learn(progress=False).save(one)
     assert other.steps == 3000
+
+
+def test_a_checkpoint_of_ranks_has_their_memory_in_segments_of_which_it_writes_what_is_new(tmp_path, monkeypatch):
+    """The bytes that travel for the second are about those of its new rows, and those that it looks at again."""
+    monkeypatch.setattr(memory_files, "LARGE", 1)
+    monkeypatch.setattr(segments, "BYTES", 8000)
+    fetched = []
+
+    def listen(agent):
+        fetch = agent.company._fetch
+        agent.company._fetch = lambda first, stop: fetched.append((agent.steps, stop - first)) or fetch(first, stop)
+        return agent.learn(4000, Checkpoint(tmp_path, every=1000), progress=False)
+
+    def make():
+        return dqn(buffer_size=10_000)
+
+    train_on(2, make, listen)
+    saved = Checkpoints(tmp_path).latest()
+    assert saved.step == 4000
+    assert len(saved.state.arrays["memory.rows"]) == 4000
+    assert len(list((tmp_path / "memory").glob("*.rows"))) > 10
+    steps = sorted({step for step, _ in fetched})
+    later = [sum(count for step, count in fetched if step == one) for one in steps[1:]]
+    assert max(later) < 4000 // 5 // 2  # of 800 steps of all copies
+    again = Agent.from_state(saved.state)
+    assert len(again.state().arrays["memory.rows"]) == 4000
+    train_on(2, make, lambda agent: agent.learn(4000, progress=False).save(tmp_path / "whole"))
+    assert_same(again.state().arrays, arrays_of(tmp_path / "whole.safetensors"))
 
 
 def test_ranks_learn_from_data_and_one_process_goes_on(tmp_path, monkeypatch):
