@@ -153,6 +153,16 @@ def test_what_is_shared_out_becomes_whole_again():
     assert len(own["learner.rng"]) == 0  # of another batch
 
 
+def test_a_memory_whose_records_lie_otherwise_is_not_shared_out():
+    def begin(agent):
+        agent._waiting = {"memory.rows": np.zeros(4), "memory.counts": np.full(3, 4), "learner.group": np.ones(1)}
+        with pytest.raises(LaunchError, match="go on in one process, or load it with memory=False"):
+            agent.company._deal(agent._waiting["memory.rows"])
+        return True
+
+    assert train_on(2, dqn, begin) == [True, True]
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -231,6 +231,7 @@ class Company:
         config, ranks, waiting = self.agent.config, self.ranks, self.agent._waiting
         assert waiting is not None  # noqa: S101 - it is what a rank goes on from
         if GROUP in waiting or "memory.edges" in waiting:
+            let_first_speak()
             raise LaunchError(
                 "ranks cannot share out a memory that was filled by free collectors, or that has pictures frame by"
                 " frame: go on in one process, or load it with memory=False"
