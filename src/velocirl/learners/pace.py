@@ -38,13 +38,17 @@ PACE = np.dtype(
 )
 
 
+def free(config: Any) -> bool:
+    """Whether there are collectors that run free."""
+    return config.collectors is not None and config.collect_mode == "free"
+
+
 def group_of(config: Any) -> int:
     """How many records of a memory belong to one step: the next of the same copy lies so many places further.
 
     They are those of all copies; of collectors that run free, each brings those of its own.
     """
-    free = config.collectors is not None and config.collect_mode == "free"
-    return config.num_envs // config.collectors if free else config.num_envs
+    return config.num_envs // config.collectors if free(config) else config.num_envs
 
 
 def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
