@@ -62,17 +62,6 @@ class Showing(Counting):
         return np.full((4, 3), self.count, np.uint8)
 
 
-class Numbered(Showing):
-    """Their first row has the index of the step, the others a number of the episode."""
-
-    def seen(self):
-        if self.count == 0:
-            self.episode = self.np_random.integers(256)
-        picture = np.full((4, 3), self.episode, np.uint8)
-        picture[0] = self.count
-        return picture
-
-
 def gone(processes, seconds=10.0):
     """Whether these processes are no more, within so many seconds."""
     over = time.monotonic() + seconds

@@ -57,15 +57,20 @@ def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
     return {} if group == config.num_envs else {GROUP: np.array([group])}
 
 
-def check_group(config: Any, state: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse to form returns over several steps in a memory whose steps lie otherwise than they will from now on."""
+def check_group(config: Any, state: Mapping[str, NDArray[Any]], *, frames: bool = False) -> None:
+    """Refuse a memory whose steps lie otherwise than they will from now on, where it matters what follows a step.
+
+    It does for returns over several steps, and for observations that are put together from `frames` of several.
+    """
     saved = int(state[GROUP][0]) if GROUP in state else config.num_envs
-    if config.n_step > 1 and saved != group_of(config):
-        by = f"{config.num_envs // saved} free collectors" if saved != config.num_envs else "steps of all copies"
-        raise ValueError(
-            f"the memory of the state was filled by {by}, and n_step={config.n_step} cannot follow its steps with these"
-            " settings: give the collectors and the collect_mode that it was saved with, or n_step=1"
-        )
+    if saved == group_of(config) or (config.n_step == 1 and not frames):
+        return
+    by = f"{config.num_envs // saved} free collectors" if saved != config.num_envs else "steps of all copies"
+    cannot, without = ("stacks of pictures", "") if frames else (f"n_step={config.n_step}", ", or n_step=1")
+    raise ValueError(
+        f"the memory of the state was filled by {by}, and {cannot} cannot follow its steps with these"
+        f" settings: give the collectors and the collect_mode that it was saved with{without}"
+    )
 
 
 def progress_at(step, pace):

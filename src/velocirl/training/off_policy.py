@@ -371,7 +371,7 @@ class OffPolicyAgent(TransitionAgent):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays, where their memory can be followed."""
         if TRAINED in arrays:
-            check_group(self.config, arrays)
+            check_group(self.config, arrays, frames=self.frames is not None or "memory.edges" in arrays)
         super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:

@@ -13,7 +13,6 @@ from velocirl.buffers.sum_tree import CHILDREN, sum_up
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import RUN_STEP
 from velocirl.learners.batch.ring import BatchRing
-from velocirl.learners.pace import exploration_at
 
 MOST = 1024  # records that are sent together
 ROWS, STEPS, NUMBERS = range(3)  # how many are entered, and how many of those are steps of the run
@@ -39,16 +38,14 @@ def sum_entered(k, r, level, ring, entered):  # noqa: ARG001
         sum_up(ring.tree, ring.starts, level, node)
 
 
-def advance_entered(i, r, t, ring, timing, entered, capacity):  # noqa: ARG001
+def advance_entered(i, r, t, ring, clock, entered, capacity):  # noqa: ARG001
     """After the new records."""
     rows = entered[ROWS]
     place = ring.counts[PLACE] + rows
     ring.counts[PLACE] = place if place < capacity else 0
     ring.counts[FILLED] = min(ring.counts[FILLED] + rows, capacity)
     ring.counts[TOTAL] += rows
-    counts = timing.clock.counts
-    counts[0, RUN_STEP] += entered[STEPS]
-    timing.exploration[0] = exploration_at(counts[0, RUN_STEP], timing.pace[0])
+    clock.counts[0, RUN_STEP] += entered[STEPS]
 
 
 class Entering:
@@ -61,7 +58,7 @@ class Entering:
         self._admit = launch([Work(admit_entered, (places, entered))], MOST) if ring.prioritised else None
         near = [(level, MOST // CHILDREN**level + 2) for level in ring.levels]
         self._sum = [(level, launch([Work(sum_entered, (places, entered))], count)) for level, count in near]
-        self._advance = launch([Work(advance_entered, (places, ring.timing, entered, ring.capacity))], 1)
+        self._advance = launch([Work(advance_entered, (places, ring.timing.clock, entered, ring.capacity))], 1)
 
     def enter(self, rows: NDArray[Any], *, steps: bool = True) -> None:
         """Write records of whole groups behind the newest; those that are no `steps` only hold frames."""
