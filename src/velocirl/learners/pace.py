@@ -57,12 +57,17 @@ def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
     return {} if group == config.num_envs else {GROUP: np.array([group])}
 
 
+def group_in(config: Any, state: Mapping[str, NDArray[Any]]) -> int:
+    """The same number of a state, which may be of other settings."""
+    return int(np.reshape(state[GROUP], -1)[0]) if GROUP in state and np.size(state[GROUP]) else config.num_envs
+
+
 def check_group(config: Any, state: Mapping[str, NDArray[Any]], *, frames: bool = False) -> None:
     """Refuse a memory whose steps lie otherwise than they will from now on, where it matters what follows a step.
 
     It does for returns over several steps, and for observations that are put together from `frames` of several.
     """
-    saved = int(state[GROUP][0]) if GROUP in state else config.num_envs
+    saved = group_in(config, state)
     if saved == group_of(config) or (config.n_step == 1 and not frames):
         return
     by = f"{config.num_envs // saved} free collectors" if saved != config.num_envs else "steps of all copies"

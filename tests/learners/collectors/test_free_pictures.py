@@ -1,68 +1,116 @@
-"""Free collectors of pictures that are stored frame by frame: every stack is that of its own episode, without a gap."""
+"""Free collectors of pictures that are stored frame by frame, as processes: every stack is that of its own episode."""
 
+import os
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
-from busy import Numbered
+from filmed import DEVICES, FRAMES, OFF, STACK, HostFilmed, check_memory, store
 
-import velocirl
-from velocirl.buffers.frames import frame_of
-from velocirl.buffers.records import GOES_ON, LOST, TERMINATED
-from velocirl.buffers.replay import FILLED
-from velocirl.learners.frames import find_drawn
+from velocirl import DQN
+from velocirl.buffers.records import LOST
+from velocirl.learners.collectors import consolidating
 
-STACK = 3
-SMALL = {
-    "seed": 3, "num_envs": 4, "hidden": (8,), "batch_size": 8, "learning_starts": 16, "train_every": 4,
-    "gradient_steps": 1, "threads": 1, "buffer_size": 1200, "collect_mode": "free", "ring_size": 4096,
-    "device": "python", "preprocess": f"atari(skip=1, stack={STACK}, size=0, gray=false, life_loss=false, clip_rewards=false, noops=0)",
-}  # fmt: skip
+FREE = {"num_envs": 4, "collectors": 2, "collect_mode": "free", "ring_size": 1100, "buffer_size": 2000, "n_step": 3}
+PYTHON = DEVICES["python"]
 
 
-def agent_for(environment=Numbered, **settings):
-    return velocirl.DQN(environment, **{**SMALL, **settings})
+@pytest.fixture(autouse=True)
+def _stored(monkeypatch):
+    store(monkeypatch, FRAMES)
 
 
-def stacks_of(ring, places):
-    """The pictures (rows, stack, bytes) before and after the steps at some places, as a network reads them."""
-    frames, batch, found = ring.frames, len(np.asarray(ring.drawn.places)), []
-    stored = np.asarray(frames._store.frames)
-    memory = ring.places._replace(rows=np.asarray(ring.places.rows).view(np.recarray))
-    for first in range(0, len(places), batch):
-        some = places[first : first + batch]
-        for drawn in (ring.drawn.places, ring.drawn.lasts):
-            np.asarray(drawn)[: len(some)] = some
-        for b in range(len(some)):
-            find_drawn(b, b, 0, memory, ring.drawn, frames.now, frames.after, frames.room)
-            found.append([
-                [stored[frame_of(int(s.newest[b]), int(s.before[b]), int(s.age[b]), back, s.copies, s.around)]
-                 for back in range(STACK - 1, -1, -1)]
-                for s in (frames.now, frames.after)
-            ])  # fmt: skip
-    return np.array(found).swapaxes(0, 1)
+def trained(environment=HostFilmed, steps=2400, callback=None, **settings):
+    return DQN(environment, **{**OFF, **FREE, **PYTHON, **settings}).learn(steps, callback, progress=False)
 
 
-def check_pictures(agent):
-    """Each record that can be drawn has the stacks that its environment showed; gives what ended, of all records."""
+def gauges_of(agent):
+    return agent.learner.steps.collected.gauges()
+
+
+def check(agent):
+    """What can be drawn is whole, and only that is drawn."""
     ring = agent.learner.ring
-    rows = np.asarray(ring.rows)[: int(ring.counts[FILLED])]
-    places = np.flatnonzero(rows["ended"] != LOST)
-    ended, index = rows["ended"][places], rows["reward"][places].astype(int)  # which is that of the step
-    now, after = stacks_of(ring, places)
-    back = np.arange(STACK - 1, -1, -1)
-    assert (now[..., 0] == np.maximum(index[:, None] - back, 0)).all()
-    assert (now[..., 3] == now[:, -1:, 3]).all()  # of one episode
-    open_end = ended != TERMINATED  # nobody reads what follows the others
-    assert (after[open_end, :, 0] == np.maximum(index[open_end, None] + 1 - back, 0)).all()
-    assert (after[open_end, :, 3] == now[open_end, -1:, 3]).all()
-    assert (ended == TERMINATED).sum() == (index == 9).sum()
-    return rows["ended"]
+    ended = check_memory(ring)
+    for _ in range(20):
+        ring.draw()
+        assert (ended[np.asarray(ring.drawn.places)] != LOST).all()
+    return ended
 
 
+def test_what_free_collectors_bring_is_whole_where_they_drop(monkeypatch):
+    monkeypatch.setattr(consolidating, "WAITING", 1)
+    dropped = []
+
+    def be_slow(agent):
+        time.sleep(0.2)
+        dropped.append(gauges_of(agent)["collector/dropped"])
+        return len(dropped) < 3 or dropped[-3] == 0  # until some of what came after a drop was taken
+
+    agent = trained(steps=10**6, callback=be_slow, train_every=1024)
+    ended = check(agent)
+    assert 0 < (ended != LOST).sum()
+    assert gauges_of(agent)["collector/waiting_seconds"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("priority", ["none", "proportional"])
-def test_x(priority):
-    agent = agent_for(collectors=2, n_step=3, priority=priority).learn(4000, progress=False)
-    ended = check_pictures(agent)
-    print(agent.learner.steps.collected.gauges(), (ended == LOST).mean(), len(ended))
+def test_what_free_collectors_bring_is_whole(device, priority):
+    agent = trained(steps=6000, train_every=64, priority=priority, **{"device": "cpu", **DEVICES[device]})
+    ended = check(agent)
+    gauges = gauges_of(agent)
+    assert gauges["learner/processed"] >= agent.steps == 6000
+    lost = (ended == LOST).reshape(-1, 2).all(1).mean()
+    assert lost <= STACK / (consolidating.ROUNDS_OF_FRAMES * STACK) + gauges["collector/dropped"] / 6000
+
+
+class Killed(HostFilmed):
+    """Kills its process in the middle of an episode, once, where a file says so."""
+
+    def __init__(self, flag):
+        super().__init__()
+        self.flag = Path(flag)
+
+    def step(self, action):
+        if self._step == 3 and self.flag.exists():
+            self.flag.unlink(missing_ok=True)
+            os.kill(os.getpid(), 9)
+        return super().step(action)
+
+
+@pytest.mark.slow
+def test_pictures_of_a_collector_that_was_killed_are_whole(tmp_path):
+    flag = tmp_path / "flag"
+    restarts = []
+
+    def plant(agent):
+        restarts.append(gauges_of(agent)["restarts"])
+        if len(restarts) == 2:
+            flag.touch()
+        return len(restarts) < 4 or restarts[-2] == 0
+
+    with pytest.warns(RuntimeWarning, match="It is replaced, and its episodes are left unfinished"):
+        agent = trained(partial(Killed, str(flag)), steps=10**6, callback=plant, train_every=64, buffer_size=20_000)
+    assert gauges_of(agent)["restarts"] >= 1
+    check(agent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_goes_on_from_its_own_memory_and_from_no_other(device, tmp_path):
+    file, own = tmp_path / "agent.velocirl", {"device": "cpu", **DEVICES[device], "n_step": 1}
+    agent = trained(steps=2400, train_every=64, **own)
+    agent.save(file)
+    loaded = DQN.load(file, HostFilmed)
+    loaded.prepare()
+    assert (check(loaded) == check(agent)).all()  # the memory is what it was, but episodes begin anew
+    check(loaded.learn(2400, progress=False))
+    for others in ({"collectors": None, "workers": 0}, {"collectors": 4}, {"collect_mode": "paced"}):
+        with pytest.raises(ValueError, match="filled by 2 free collectors, and stacks of pictures cannot follow its"):
+            DQN.load(file, HostFilmed, **others)
+    trained(steps=400, collectors=None, collect_mode="paced", workers=0, **own).save(file)
+    with pytest.raises(ValueError, match="filled by steps of all copies, and stacks of pictures cannot follow"):
+        DQN.load(file, HostFilmed, collectors=2, collect_mode="free", workers=None)
