@@ -198,7 +198,7 @@ def check_what_is_drawn(agent, steps):
 
 
 def stacks_of(ring, places, lasts):
-    """The stacks (rows, STACK, SIZE) before the steps at some places and after those at others, as networks read them."""
+    """The stacks (rows, STACK, SIZE) before the steps at some places and after those at others."""
     frames, found = ring.frames, []
     stored = np.asarray(frames.now.frames)
     memory = ring.places._replace(rows=np.asarray(ring.places.rows).view(np.recarray))

@@ -1,4 +1,4 @@
-"""Many records at once into a memory on a device, as free collectors bring them: sent together, and counted together."""
+"""Many records at once into a memory on a device, as free collectors bring them: sent and counted together."""
 
 from __future__ import annotations
 

@@ -139,9 +139,7 @@ def _consolidate(
         failures.append(error)
 
 
-def _empty(
-    rings: Sequence[Ring], patience: tuple[int, float], batches: deque[Batch], over: threading.Event
-) -> None:
+def _empty(rings: Sequence[Ring], patience: tuple[int, float], batches: deque[Batch], over: threading.Event) -> None:
     """Rings are left to fill up to so many rounds, or for so many seconds."""
     (rounds, longest), taken = patience, [time.monotonic()] * len(rings)
     while not over.is_set():

@@ -1,4 +1,4 @@
-"""The frames that a free collector brings: two for each step, and those before a batch, so that its stacks are whole."""
+"""The frames that a free collector brings: two for each step, and those before a batch, which its stacks need."""
 
 from __future__ import annotations
 

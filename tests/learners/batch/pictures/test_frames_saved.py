@@ -222,7 +222,8 @@ def test_a_transition_takes_the_bytes_of_a_frame(monkeypatch):
     assert taken == 1000 * 20 + frames * 84 * 84
     assert transition_type(4 * 84 * 84, Act(1, "int32", 0)).itemsize == 225_804  # what it would take as numbers
     collectors = {"collectors": 2, "collect_mode": "free", "num_envs": 2, "workers": None}
-    free = BatchMemory(DQN(Pictures, **{**OFF, **PYTHON, **collectors, "buffer_size": 1000}).task(), PythonDevice()).ring
+    free = DQN(Pictures, **{**OFF, **PYTHON, **collectors, "buffer_size": 1000, "hidden": ()})
+    free = BatchMemory(free.task(), PythonDevice()).ring
     assert free.rows.nbytes + free.frames.now.frames.nbytes == taken
 
 

@@ -1,8 +1,8 @@
 """The frames of a memory that free collectors fill: stretches of one collector's rounds, one behind the other.
 
-Within a stretch frames lie as ever. What a stretch ended with is kept behind it, and before the next one lie those frames
-of its collector that its first stacks reach back to; both as records that are lost, which nobody draws or follows. A
-batch that goes on where the one before it ended needs neither.
+Within a stretch frames lie as ever. What a stretch ended with is kept behind it, and before the next one lie those
+frames of its collector that its first stacks reach back to; both as records that are lost, which nobody draws or
+follows. A batch that goes on where the one before it ended needs neither.
 """
 
 from __future__ import annotations
