@@ -77,7 +77,7 @@ class CollectedFrames(FrameMemory):
         """Leave a gap behind the frame that the newest records ended with, and let the lead follow."""
         gap = 1 if self._step > 0 else 0
         self._write(self._step + gap, lead.reshape(-1, self.room.size))
-        held = np.zeros((gap + len(lead)) * self.room.copies, entering.ring.rows.dtype)
+        held: NDArray[Any] = np.zeros((gap + len(lead)) * self.room.copies, entering.ring.rows.dtype)
         held["ended"], held["final"] = LOST, NONE
         entering.enter(held, steps=False)
         self._step += gap + len(lead)
