@@ -214,10 +214,14 @@ def stacks_of(ring, places, lasts):
 
 
 def check_stacks(ring, places, lasts):
-    """Without a record of what was seen: each stack is that of one step of one episode, and its record's."""
-    now, after = stacks_of(ring, places, lasts)
+    """The stacks at some places of a memory are what their records say."""
+    rows = np.asarray(ring.rows)
+    check_seen(*stacks_of(ring, places, lasts), rows[places], rows[lasts])
+
+
+def check_seen(now, after, first, last):
+    """Each stack is that of one step of one episode, and its record's: before the first ones, and after the last."""
     back = np.arange(STACK - 1, -1, -1)
-    first, last = (np.asarray(ring.rows)[one] for one in (places, lasts))
     taken, end = (np.rint(10 * (one["reward"] - one["action"][:, 0])).astype(int) for one in (first, last))
     goes_on = last["ended"] != TERMINATED  # what comes after a termination is worth nothing
     for stacks, step, which in ((now, taken - 1, slice(None)), (after, end, goes_on)):
