@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
 from velocirl.engine.fleets.fleet_state import fleet_specs
 from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
-from velocirl.learners.pace import GROUP
+from velocirl.learners.pace import GROUP, group_in
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
@@ -151,7 +151,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
         COUNTS: ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
         "memory.rng": DRAWING,
-        **named("memory", {} if frames is None else _frames(frames, copies)),
+        **named("memory", {} if frames is None else _frames(frames, group_in(config, arrays))),
         **{name: replace(one, optional=True) for name, one in prioritised.items()},
     }
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, check_group, exploration_at
+from velocirl.learners.pace import Pace, check_group, exploration_at, free
 from velocirl.learners.recorded import Recorded
 from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
@@ -338,7 +338,7 @@ class OffPolicyAgent(TransitionAgent):
     def steps_of_iteration(self) -> int:
         """The steps that each copy takes in an iteration."""
         config = self.config
-        if config.collectors is not None and config.collect_mode == "free":  # then updates do not decide how long it is
+        if free(config):  # then updates do not decide how long it is
             return max(STEPS[config.device] // config.num_envs, 1)
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
@@ -384,7 +384,7 @@ class OffPolicyAgent(TransitionAgent):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays, where their memory can be followed."""
         if TRAINED in arrays:
-            check_group(self.config, arrays)
+            check_group(self.config, arrays, frames=self.frames is not None or "memory.edges" in arrays)
         super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
@@ -409,11 +409,6 @@ class OffPolicyAgent(TransitionAgent):
             raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')
         if config.buffer_file is not None:
             raise ValueError(f"buffer_file needs the native network: {native}; or leave it out, and reduce buffer_size")
-        if self.frames is not None and config.collectors is not None and config.collect_mode == "free":
-            raise ValueError(
-                f"{self.source.id} shows pictures that are stored frame by frame, one step of all copies after the"
-                ' other: give collect_mode="paced"'
-            )
         if config.device == "cuda" and (missing := no_cuda()) is not None:
             raise RuntimeError(
                 f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
