@@ -2,12 +2,14 @@
 
     python tools/mpi_scaling.py
     python tools/mpi_scaling.py --write BENCHMARKS.md
+    python tools/mpi_scaling.py --exchange    # 16 million states, 4 ranks: beside the exchange that scanned all rows
 
 One, two and four ranks train TicTacToe, and merge tables of 1,000 to 10 million values. What is measured gives a model
 of the time from one exchange to the next:
 
     steps_per_sync * step + find * rows + list * c + exchange
-    exchange of a list of c changes a rank:  latency * ceil(log2 R) + (R - 1) * c * 14 bytes / bandwidth + merge * R * c
+    exchange of a list of c changes a rank:  latency * (R - 1 + 2 ceil(log2 R)) + (R - 1) * c * (1 + 1 / R) * 14 bytes
+                                             / bandwidth + merge * c + take * R * c
     exchange of sums of all E values:        2 (R - 1) * latency + 2 (R - 1) / R * 8 E bytes / bandwidth + settle * E
 
 of which the second is taken where R * c is more than half of E. Latency and bandwidth of the nodes' network are
@@ -45,6 +47,7 @@ LATENCY, BANDWIDTH = 2e-6, 12.5e9  # assumed of the nodes' network: seconds, byt
 NODES = (16, 256)
 LARGE = 16_000_000  # states of the large table
 PERIODS = (100_000, 1_000_000)
+TURNS = 7
 
 
 def measure_rank() -> None:
@@ -129,6 +132,54 @@ def measure_size(comm: Any, size: int) -> dict[str, Any]:
     return found
 
 
+def measure_exchange() -> None:
+    """Ranks that take turns at both exchanges of the same changes; the first one prints what was found."""
+    from scanning_exchange import ScanningReplica
+
+    from velocirl.scale.mpi import world
+    from velocirl.tabular.runtimes import mpi_exchange
+    from velocirl.tabular.tables.merging import Replica
+    from velocirl.tabular.tables.value_table import ValueTable
+
+    comm = world()
+    tables = [ValueTable(LARGE, ACTIONS, visits=True, marks=marks) for marks in (True, False)]
+    for table in tables:
+        table.arrays.rows["visits"] = 1  # every state was met
+    marking, scanning = Replica(tables[0]), ScanningReplica(tables[1])
+    rng = np.random.default_rng(comm.rank)
+
+    def exchange() -> None:
+        changes = marking.changes(comm.size)
+        counts = np.array(comm.allgather(len(changes.list)))
+        mpi_exchange.exchange(comm, marking, changes, counts)
+
+    ways = {"now": exchange, "before": lambda: scanning.exchange(comm)}
+    for name, touched in {"by each rank": LARGE // 10, "by all together": LARGE // 10 // comm.size}.items():
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for turn in range(1 + TURNS):
+            places = np.sort(rng.choice(LARGE, touched, replace=False))
+            actions, far = rng.integers(ACTIONS, size=touched), rng.normal(size=touched).astype(np.float32)
+            tables[0].mark(places)
+            for table in tables:
+                table.arrays.rows["visits"][places, actions] += 1
+                table.arrays.rows["values"][places, actions] += far
+            for way in sorted(ways, reverse=turn % 2 == 1):
+                comm.Barrier()
+                began = time.perf_counter()
+                ways[way]()
+                comm.Barrier()  # the last one counts
+                seconds[way].append(time.perf_counter() - began)
+            same = tables[0].arrays.rows.tobytes() == tables[1].arrays.rows.tobytes()
+            if not comm.allreduce(int(same)) == comm.size:
+                raise AssertionError("the two exchanges differ")
+        if comm.rank == 0:
+            now, before = (np.array(seconds[way][1:]) for way in ("now", "before"))
+            ratio = np.median(before / now)
+            print(f"10% of rows touched {name}: {1e3 * np.median(before):.0f} ms before, {1e3 * np.median(now):.0f} ms"
+                  f" now, {ratio:.1f}x (median of {TURNS} turns, {np.min(before / now):.1f}x to"
+                  f" {np.max(before / now):.1f}x)", flush=True)  # fmt: skip
+
+
 def timing(comm: Any, work: Any, before: Any) -> float:
     """The median of some times, each after a preparation that does not count."""
     seconds, until = [], time.perf_counter() + 1.0
@@ -191,21 +242,23 @@ def measure_large_step() -> float:
 
 def measure() -> list[dict[str, Any]]:
     """One job after another."""
+    return [json.loads(launch(ranks, "--rank").splitlines()[-1]) for ranks in RANKS]
+
+
+def launch(ranks: int, *words: str) -> str:
+    """What a job of so many ranks prints."""
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if mpirun is None:
         raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
     settings = {}
     if os.geteuid() == 0:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    found = []
-    for ranks in RANKS:
-        shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
-        command = [mpirun, *shared, "-n", str(ranks), sys.executable, __file__, "--rank"]
-        job = subprocess.run(  # noqa: S603
-            command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=300
-        )
-        found.append(json.loads(job.stdout.splitlines()[-1]))
-    return found
+    shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
+    command = [mpirun, *shared, "-n", str(ranks), sys.executable, __file__, *words]
+    job = subprocess.run(  # noqa: S603
+        command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=600
+    )
+    return job.stdout
 
 
 class Shape(NamedTuple):
@@ -336,10 +389,14 @@ def main() -> None:
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help=f"write the page between {BEGIN} and {END} of a file"
     )
+    parser.add_argument("--exchange", action="store_true", help="compare the exchange with the one that scanned rows")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank:
-        measure_rank()
+        (measure_exchange if arguments.exchange else measure_rank)()
+        return
+    if arguments.exchange:
+        print(launch(4, "--rank", "--exchange"), end="")
         return
     text = page(measure())
     if arguments.write is None:

@@ -152,6 +152,7 @@ class TabularAgent(Agent):
             sets=self.rule.sets,
             storage=config.storage,
             visits=self.counts_visits,
+            marks=config.runtime == "mpi",
             dtype=config.dtype,
             initial=config.initial_value,
             **options,
