@@ -65,7 +65,7 @@ def collect(rows, base, changes, place, count):
                 change.state = place
                 change.action = a
                 change.visits = visits
-                change.moved[0] = (row.values[a] - before.values[a]) * visits
+                change.moved[0] = (row.values[a] - before.values[a]) * np.float32(visits)
                 count += 1 if visits != 0 else 0
         place += 1
     return place, count
@@ -86,6 +86,6 @@ def merge(rows, base, changes):
         place, a = np.uint64(changes[i].state), changes[i].action
         visits = np.int32(rows[place].visits[a] - base[place].visits[a])
         if visits != 0:
-            rows[place].values[a] = base[place].values[a] + rows[place].values[a] / visits
+            rows[place].values[a] = base[place].values[a] + rows[place].values[a] / np.float32(visits)
             base[place].values[a] = rows[place].values[a]
             base[place].visits[a] = rows[place].visits[a]

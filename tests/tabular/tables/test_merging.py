@@ -169,11 +169,11 @@ def merged_by_scanning(replicas, values, visits):
         moved = (far != 0).reshape(len(far), sets, -1).any(axis=1)
         made = own["visits"] - visits
         made = np.where(made != 0, made, moved).astype(np.int32)
-        sums += (far * np.tile(made, sets).astype(np.float64)).astype(dtype)
+        sums += far * np.tile(made, sets).astype(dtype)
         total += made
-    weights = np.tile(total, sets)
+    weights = np.tile(total, sets).astype(dtype)
     with np.errstate(invalid="ignore"):
-        return np.where(weights, values + sums / weights, values).astype(dtype), visits + total
+        return np.where(weights, values + sums / weights, values), visits + total
 
 
 @settings(max_examples=40, deadline=None)
