@@ -47,7 +47,7 @@ LATENCY, BANDWIDTH = 2e-6, 12.5e9  # assumed of the nodes' network: seconds, byt
 NODES = (16, 256)
 LARGE = 16_000_000  # states of the large table
 PERIODS = (100_000, 1_000_000)
-TURNS = 7
+TURNS = 5
 
 
 def measure_rank() -> None:

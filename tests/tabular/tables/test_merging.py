@@ -16,9 +16,7 @@ STATES = 7000  # of which some rows are met; more than there is room for at firs
 
 def replicas_of(count, *, sets=1, storage="dense", dtype="float64", states=STATES, marks=True, actions=ACTIONS):
     tables = [
-        ValueTable(
-            states, actions, sets=sets, storage=storage, visits=True, marks=marks, dtype=dtype, initial=INITIAL
-        )
+        ValueTable(states, actions, sets=sets, storage=storage, visits=True, marks=marks, dtype=dtype, initial=INITIAL)
         for _ in range(count)
     ]
     return [Replica(table) for table in tables]
