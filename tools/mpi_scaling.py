@@ -7,7 +7,7 @@
 One, two and four ranks train TicTacToe, and merge tables of 1,000 to 10 million values. What is measured gives a model
 of the time from one exchange to the next:
 
-    steps_per_sync * step + find * rows + list * c + exchange
+    steps_per_sync * step + look * rows + find * c + exchange
     exchange of a list of c changes a rank:  latency * (R - 1 + 2 ceil(log2 R)) + (R - 1) * c * (1 + 1 / R) * 14 bytes
                                              / bandwidth + merge * c + take * R * c
     exchange of sums of all E values:        2 (R - 1) * latency + 2 (R - 1) / R * 8 E bytes / bandwidth + settle * E
@@ -77,9 +77,9 @@ def measure_game(comm: Any) -> dict[str, Any]:
         learning.append(time.perf_counter() - began)
         return outcome
 
-    def counted(comm: Any, outcome: Any, changes: int, stop: int) -> Any:
+    def counted(comm: Any, outcome: Any, changes: int, *more: Any) -> Any:
         moved.append(changes)
-        return say(comm, outcome, changes, stop)
+        return say(comm, outcome, changes, *more)
 
     mpi.learn_rounds, mpi.say = timed, counted
     agent = QLearning("TicTacToe-v1", runtime="mpi", seed=0, steps_per_sync=SYNC)
@@ -104,30 +104,33 @@ def measure_size(comm: Any, size: int) -> dict[str, Any]:
     from velocirl.tabular.tables.merging import Replica
     from velocirl.tabular.tables.value_table import ValueTable
 
-    replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True))
+    replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True, marks=True))
     rng, rows = np.random.default_rng(comm.rank), replica.table.arrays.rows
     rows["visits"] = 1  # every state was met
     replica.agree()
     count = min(CHANGED, size // 2)
 
     def move() -> None:
+        replica.agree()
         places, actions = rng.integers(len(rows), size=count), rng.integers(ACTIONS, size=count)
+        replica.table.mark(places)
         rows["visits"][places, actions] += 1
         rows["values"][places, actions] += rng.normal(size=count).astype(np.float32)
 
-    def move_and_find() -> None:
+    def find() -> None:
         nonlocal changes
+        changes = replica.changes(comm.size)
+
+    def move_and_find() -> None:
         move()
-        changes = replica.changes()
+        find()
 
-    def exchange_list() -> None:
-        counts = np.array(comm.allgather(len(changes)))
-        mpi_exchange.list_changes(comm, replica, changes, counts)
-
-    changes = replica.changes()
+    changes = replica.changes(comm.size)
     found: dict[str, Any] = {"size": size, "changes": count}
-    found["scan"] = timing(comm, replica.changes, move)
-    found["list"] = timing(comm, exchange_list, move_and_find)
+    found["look"] = timing(comm, find, replica.agree)
+    found["find"] = timing(comm, find, move)
+    found["take"] = timing(comm, lambda: replica.take_outcomes(changes.list), move_and_find)
+    found["list"] = timing(comm, lambda: mpi_exchange.share_out(comm, replica, changes), move_and_find)
     found["sum"] = timing(comm, lambda: mpi_exchange.sum_up(comm, replica), move)
     return found
 
@@ -267,7 +270,9 @@ class Shape(NamedTuple):
     rows: int
     actions: int
     step: float
-    merge: float  # a change
+    find: float  # a change
+    merge: float  # a change, by its owner
+    take: float  # a change, by all
     settle: float  # a value
     changes: float  # on each rank, when they meet
 
@@ -277,17 +282,18 @@ def fit(found: list[dict[str, Any]]) -> dict[str, float]:
     alone, several = found[0], found[1:]
     small, large = alone["sizes"][CACHED], alone["sizes"][-1]
     model = {"step": alone["step"], "large_step": alone["large_step"], "changes": several[0]["changes"]}
-    model["find"] = large["scan"] / (large["size"] / ACTIONS)  # a row
-    model["list"] = max(0.0, small["scan"] - model["find"] * small["size"] / ACTIONS) / small["changes"]
+    model["look"] = large["look"] / (large["size"] / ACTIONS)  # a row
     for name, one in (("", small), ("large_", large)):
-        model[f"{name}merge"] = one["list"] / one["changes"]
+        model[f"{name}find"] = max(0.0, one["find"] - one["look"]) / one["changes"]
+        model[f"{name}take"] = one["take"] / one["changes"]
+        model[f"{name}merge"] = max(0.0, one["list"] - one["take"]) / one["changes"]
         model[f"{name}settle"] = one["sum"] / one["size"]
     terms, rests = [], []
     for job in several:
         ranks = job["ranks"]
         for one, own in zip(job["sizes"], alone["sizes"], strict=True):
-            terms.append((np.ceil(np.log2(ranks)), (ranks - 1) * one["changes"] * RECORD))
-            rests.append(one["list"] - ranks * own["list"])
+            terms.append((messages(ranks), (ranks - 1) * (1 + 1 / ranks) * one["changes"] * RECORD))
+            rests.append(one["list"] - own["list"] - (ranks - 1) * own["take"])
             terms.append((2 * (ranks - 1), 2 * (ranks - 1) / ranks * one["size"] * VALUE))
             rests.append(one["sum"] - own["sum"])
     # Relative errors count, so that a table of a thousand values has as much to say as one of ten million.
@@ -297,6 +303,11 @@ def fit(found: list[dict[str, Any]]) -> dict[str, float]:
     return model
 
 
+def messages(ranks: int) -> float:
+    """That follow each other in an exchange of lists: to all owners, and twice from all to all."""
+    return ranks - 1 + 2 * np.ceil(np.log2(ranks))
+
+
 def predicted(model: dict[str, float], nodes: int, period: int, shape: Shape) -> float:
     """The share of the time in which so many nodes learn."""
     changes, values = shape.changes, shape.rows * shape.actions
@@ -304,9 +315,9 @@ def predicted(model: dict[str, float], nodes: int, period: int, shape: Shape) ->
         moved = 2 * (nodes - 1) / nodes * values * VALUE
         exchange = 2 * (nodes - 1) * LATENCY + moved / BANDWIDTH + shape.settle * values
     else:
-        moved = (nodes - 1) * changes * RECORD
-        exchange = np.ceil(np.log2(nodes)) * LATENCY + moved / BANDWIDTH + shape.merge * nodes * changes
-    finding = model["find"] * shape.rows + model["list"] * changes
+        moved = (nodes - 1) * (1 + 1 / nodes) * changes * RECORD
+        exchange = messages(nodes) * LATENCY + moved / BANDWIDTH + (shape.merge + shape.take * nodes) * changes
+    finding = model["look"] * shape.rows + shape.find * changes
     learning = period * shape.step
     return float(learning / (learning + finding + exchange))
 
@@ -340,7 +351,7 @@ def page(found: list[dict[str, Any]]) -> str:
             f"{size:,}",
             say_bytes(first["changes"] * RECORD),
             say_bytes(size * VALUE),
-            f"{1e3 * first['scan']:.3f}",
+            f"{1e3 * first['find']:.3f}",
         ]
         for one in found:
             cells += [f"{1e3 * one['sizes'][k]['list']:.3f}", f"{1e3 * one['sizes'][k]['sum']:.3f}"]
@@ -350,9 +361,10 @@ def page(found: list[dict[str, Any]]) -> str:
     lines += [
         "",
         f"The model: a step takes {ns['step']:.0f} ns ({ns['large_step']:.0f} ns where the table has {LARGE:,} states);"
-        f" to look for what moved {ns['find']:.1f} ns a row and {ns['list']:.0f} ns a change; to merge"
-        f" {ns['merge']:.0f} ns a change, {ns['large_merge']:.0f} ns in a table that no cache holds; to sum up"
-        f" {ns['settle']:.1f} ns a value, {ns['large_settle']:.1f} ns there; between ranks of"
+        f" to look for what moved {ns['look']:.3f} ns a row and {ns['find']:.0f} ns a change, {ns['large_find']:.0f} ns in"
+        f" a table that no cache holds; to merge {ns['merge']:.0f} and {ns['large_merge']:.0f} ns a change of the rows that"
+        f" a rank owns; to take over what came of it {ns['take']:.0f} and {ns['large_take']:.0f} ns a change of any rank;"
+        f" to sum up {ns['settle']:.1f} and {ns['large_settle']:.1f} ns a value; between ranks of"
         f" this machine {1e6 * model['latency']:.0f} us a message and {here}. Between nodes, assumed:"
         f" {1e6 * LATENCY:.0f} us and {BANDWIDTH / 1e9:g} GB/s, one rank on each. On"
         f" TicTacToe {model['changes']:,.0f} values move on a rank in"
@@ -364,10 +376,11 @@ def page(found: list[dict[str, Any]]) -> str:
         "| --- | ---: |" + " ---: |" * len(NODES),
     ]
     for period in PERIODS:
-        small = Shape(19_683, 9, model["step"], model["merge"], model["settle"], model["changes"])
+        parts = (model[name] for name in ("step", "find", "merge", "take", "settle", "changes"))
+        small = Shape(19_683, 9, *parts)
         lines.append(row(f"TicTacToe, {small.rows:,} states", model, period, small))
     for period in PERIODS:
-        parts = model["large_step"], model["large_merge"], model["large_settle"]
+        parts = (model[f"large_{name}"] for name in ("step", "find", "merge", "take", "settle"))
         lines.append(row(f"{LARGE:,} states, dense", model, period, Shape(LARGE, ACTIONS, *parts, float(period))))
     return "\n".join(lines)
 

@@ -158,7 +158,7 @@ def test_a_sparse_table_grows_with_what_others_met():
 
 
 def merged_by_scanning(replicas, values, visits):
-    """The rule over all rows, in the types of a table, one replica after the other; what they had in common is given."""
+    """The rule over all rows, in the types of a table, one replica after the other; given what they had in common."""
     dtype, sets = values.dtype, replicas[0].table.sets
     total, sums = np.zeros_like(visits), np.zeros_like(values)
     for one in replicas:
