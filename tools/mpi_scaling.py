@@ -361,10 +361,11 @@ def page(found: list[dict[str, Any]]) -> str:
     lines += [
         "",
         f"The model: a step takes {ns['step']:.0f} ns ({ns['large_step']:.0f} ns where the table has {LARGE:,} states);"
-        f" to look for what moved {ns['look']:.3f} ns a row and {ns['find']:.0f} ns a change, {ns['large_find']:.0f} ns in"
-        f" a table that no cache holds; to merge {ns['merge']:.0f} and {ns['large_merge']:.0f} ns a change of the rows that"
-        f" a rank owns; to take over what came of it {ns['take']:.0f} and {ns['large_take']:.0f} ns a change of any rank;"
-        f" to sum up {ns['settle']:.1f} and {ns['large_settle']:.1f} ns a value; between ranks of"
+        f" to look for what moved {ns['look']:.3f} ns a row, and {ns['find']:.0f} ns a change"
+        f" ({ns['large_find']:.0f} ns in a table that no cache holds); to merge {ns['merge']:.0f} ns"
+        f" ({ns['large_merge']:.0f} ns) a change of the rows that a rank owns; to take over what came of it"
+        f" {ns['take']:.0f} ns ({ns['large_take']:.0f} ns) a change of any rank; to sum up {ns['settle']:.1f} ns"
+        f" ({ns['large_settle']:.1f} ns) a value; between ranks of"
         f" this machine {1e6 * model['latency']:.0f} us a message and {here}. Between nodes, assumed:"
         f" {1e6 * LATENCY:.0f} us and {BANDWIDTH / 1e9:g} GB/s, one rank on each. On"
         f" TicTacToe {model['changes']:,.0f} values move on a rank in"
