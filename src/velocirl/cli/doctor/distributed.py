@@ -29,7 +29,7 @@ SIZES = (8, 10_000, 100_000, 1_000_000, 10_000_000)  # bytes
 SECONDS = 0.5  # of measuring, for each size and each workload
 FEWEST, MOST = 5, 500  # sums of a size
 NODES = (16, 256)
-AGREEING = 40  # bytes of the sum in which ranks agree, before each iteration, to go on
+AGREEING = 56  # bytes of the sum in which ranks agree, before each iteration, to go on
 LAUNCHING = (
     "this is one process: start several, on the machines that are to train together, with\n"
     "  mpirun -n 4 velocirl doctor --distributed\n"

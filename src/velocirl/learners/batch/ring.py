@@ -23,7 +23,7 @@ from velocirl.engine.allowance import claim
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
-from velocirl.learners.batch.pictures.frames import FrameMemory
+from velocirl.learners.batch.pictures.collected import frames_of
 from velocirl.learners.batch.pictures.stored_rows import StoredRows
 from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
@@ -204,7 +204,7 @@ class BatchRing:
             claim(size, f"a memory of {self.capacity:,} transitions (buffer_size)")
         with tells_of_ring(device.name, self.capacity, size // self.capacity):
             self.rows = device.records((self.capacity,), kind)
-            self.frames = None if task.frames is None else FrameMemory(device, task)
+            self.frames = None if task.frames is None else frames_of(device, task)
         self._starts = starts
         self.tree, self.counts, self.greatest = zeros(*tree.shape), zeros(3, dtype=np.int64), zeros(1)
         device.fill(self.greatest, 1.0)
@@ -215,7 +215,7 @@ class BatchRing:
         self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
         # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
-        self._place = 0  # PLACE, as the host knows it where groups come from there
+        self.place = 0  # PLACE, as the host knows it where groups come from there
         self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
@@ -245,7 +245,7 @@ class BatchRing:
         self._draw = launch([self._choosing(), *costs, *following, *finds], batch)
         if not self.prioritised:
             return
-        levels = self._levels
+        levels = self.levels
         self._admit = launch([Work(admit, (places,))], copies)
         self._weigh = launch([Work(weigh, (drawn, self.seen_timing))], batch)
         self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
@@ -270,14 +270,14 @@ class BatchRing:
         return Extent(self._group, config.effective_batch_size, self.capacity, *numbers)
 
     @property
-    def _levels(self) -> range:
+    def levels(self) -> range:
         """Those of the tree of priorities, but for its leaves."""
         return range(1, len(self._starts) if self.prioritised else 1)
 
     def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:
         """Let frames come from these arrays of what copies see."""
         assert self.frames is not None  # noqa: S101 - only then it is called
-        self.frames.bind(self.places, self._levels, observation, final, on_host=on_host)
+        self.frames.bind(self.places, self.levels, observation, final, on_host=on_host)
 
     def begin(self, pace: Any) -> None:
         """At the beginning of an iteration."""
@@ -300,8 +300,8 @@ class BatchRing:
 
     def receive(self, group: NDArray[Any]) -> None:
         """Write a group that comes from the host."""
-        self.device.copy(self.rows[self._place : self._place + self._group], group)
-        self._place = (self._place + self._group) % self.capacity
+        self.device.copy(self.rows[self.place : self.place + self._group], group)
+        self.place = (self.place + self._group) % self.capacity
 
     def break_off(self, which: slice) -> None:
         """The episodes of some copies were broken off after their newest steps; frames that followed are not there."""
@@ -312,16 +312,25 @@ class BatchRing:
         newest, own = self.rows[first : first + copies], np.arange(copies)[which]
         group = self.device.fetch(newest)
         own = own[group["ended"][own] == GOES_ON]
-        group["ended"][own] = TRUNCATED if self.frames is None else LOST
-        self.device.copy(newest, group)
         if self.frames is not None:
             self.frames.break_off(which)
-            if self.prioritised:  # what is lost is not drawn
-                tree = self.device.fetch(self.tree)
-                tree.reshape(-1)[first + own] = 0.0
-                self.device.store(self.tree, tree)
-                for level, add_up in self._sum_all:
-                    add_up(level)
+            self.lose(first + own)
+            return
+        group["ended"][own] = TRUNCATED
+        self.device.copy(newest, group)
+
+    def lose(self, places: NDArray[np.int64]) -> None:
+        """Let records at some places not be drawn any more: what is seen after them is not there."""
+        for place in places:
+            record = self.device.fetch(self.rows[place : place + 1])
+            record["ended"] = LOST
+            self.device.copy(self.rows[place : place + 1], record)
+        if self.prioritised and len(places) > 0:
+            tree = self.device.fetch(self.tree)
+            tree.reshape(-1)[places] = 0.0
+            self.device.store(self.tree, tree)
+            for level, add_up in self._sum_all:
+                add_up(level)
 
     def draw(self) -> None:
         """Draw a batch."""
@@ -337,7 +346,7 @@ class BatchRing:
         self._rate(0)
         self.device.find_greatest(self.drawn.leaves, self.greatest)
         self._revise(0)
-        for level in self._levels:
+        for level in self.levels:
             self._sum_drawn(level)
 
     def state(self) -> dict[str, Any]:
@@ -376,7 +385,7 @@ class BatchRing:
             cut_off(rows, counts, copies)
         self.device.store(self.rows, rows)
         self.device.store(self.counts, counts)
-        self._place = int(counts[PLACE])
+        self.place = int(counts[PLACE])
         self.load_streams(state)
         if self.prioritised:
             self._load_priorities(state, rows["ended"][:filled])

@@ -73,7 +73,7 @@ class LaggingRing(BatchRing):
         self._show = launch([Work(advance, (self.seen, self.seen_timing, self.extent))], 1)
         if self.prioritised:
             copies = self._config.num_envs
-            near = [(level, copies // CHILDREN**level + 2) for level in self._levels]
+            near = [(level, copies // CHILDREN**level + 2) for level in self.levels]
             self._hide = launch([Work(hide, (self.seen, *sizes))], copies)
             self._sum_hidden = [
                 (level, launch([Work(sum_hidden, (self.seen, *sizes))], count)) for level, count in near
