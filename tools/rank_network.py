@@ -162,6 +162,7 @@ def main() -> None:
         "--nodes", type=int, nargs="+", default=[2], help="how many (default: 2), the first for the fit"
     )
     parser.add_argument("--rate", default="1gbit", help="of each link, as tc writes it (default: 1gbit)")
+    parser.add_argument("--burst", default="128kb", help="that a link lets through at once (default: 128kb)")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help=f"write the page between {BEGIN} and {END} of a file"
     )
