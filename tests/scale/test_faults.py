@@ -132,7 +132,7 @@ def test_a_rank_whose_environment_hangs_says_where(tmp_path, monkeypatch, runtim
     code, _, complaints = finish(launch(runtime, script, rank, "step"), limit=90)
     assert code != 0
     assert re.search(rf"rank {rank} of 2 \(process \d+ on \S+\) hangs: the others have waited \d+ s for it", complaints)
-    assert "time.sleep(1000)  # for ever" in complaints
+    assert "time.sleep(1000)  # for ever" in complaints, complaints
     assert f"rank {1 - rank} of 2 (process" not in complaints
 
 

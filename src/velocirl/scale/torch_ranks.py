@@ -86,7 +86,8 @@ class TorchRanks:
 
     def open_channel(self) -> Channel:
         """By the store through which ranks have found each other."""
-        return StoreChannel(distributed.distributed_c10d._get_default_store().clone(), self.rank, self.size)
+        store: Any = distributed.distributed_c10d._get_default_store()
+        return StoreChannel(store.clone(), self.rank, self.size)
 
     def abort(self, code: int) -> None:
         """Torchrun does, as soon as this rank has ended."""
