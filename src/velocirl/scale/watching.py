@@ -30,7 +30,7 @@ LONGEST_LOOK = 5.0  # seconds from one to the next
 SLACK = 2.0  # a rank may take so many times as long as the others did
 EXCUSED_LIMIT = 10.0  # limits for a rank that is excused, if it is not heard of either
 GRACE = 3  # looks in which a rank may say by itself that it hangs
-FORWARDED = 0.5  # seconds in which a launcher passes on what was said, before it ends all
+FORWARDED = 2.0  # seconds in which a launcher passes on what was said, before it ends all
 EXCUSED, WORKING, WAITING = 0.0, 1.0, 2.0
 News = Iterable[tuple[int, NDArray[np.float64]]]  # from which rank, and the rows it knows
 
