@@ -24,6 +24,7 @@ from velocirl.learners.batch.overlap.background import Background, ThreadBackgro
 from velocirl.learners.batch.overlap.torch_background import StreamBackground
 from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
 from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.reducing import Reducer
 from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch.mlp import TorchMLP
@@ -104,6 +105,10 @@ class TorchCPUDevice(PythonDevice):
     def sum_rows(self, rows: Any, into: Any) -> None:
         """The sums (agents, numbers) of rows (agents * rows, numbers)."""
         torch.sum(rows.view(len(into), -1, rows.shape[-1]), 1, dtype=into.dtype, out=into)
+
+    def reducing(self, reducer: Reducer) -> Callable[[Any], None]:
+        """What adds up an array of this device over all processes that train together, in its place."""
+        return lambda array: reducer.sum(_numpy(array))
 
     def find_norms(self, gradient: Any, into: Any) -> None:
         """The norm of each agent's gradient."""
