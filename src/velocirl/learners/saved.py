@@ -22,7 +22,9 @@ from velocirl.optim.optimisers import optimiser_from
 
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
 # The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
-BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
+BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state")
+BY_RING = ("memory.rows", "memory.priorities")  # with a record for each copy in turn
+COUNTS = "memory.counts"  # of the records of all copies
 
 
 DRAWING = ArraySpec(np.uint64, (2,))  # the stream by which batches are drawn
@@ -147,7 +149,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
         GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
         "policy.noise": _numbers(copies, task.head.action_size),
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
-        "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
+        COUNTS: ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
         "memory.rng": DRAWING,
         **named("memory", {} if frames is None else _frames(frames, copies)),
         **{name: replace(one, optional=True) for name, one in prioritised.items()},

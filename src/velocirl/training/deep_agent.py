@@ -245,8 +245,8 @@ class DeepAgent(Agent):
             task = dataclasses.replace(self.task(), reducer=company.ranks)
         if self._waiting is not None and self.saved_ranks != self.ranks and not self.follows:
             warnings.warn(
-                f"this agent was trained by {self.saved_ranks} ranks and goes on with {self.ranks}: from the same"
-                " copies and parameters, with other minibatches",
+                f"this agent was trained by {self.saved_ranks} ranks and goes on with {self.ranks}: from where it was,"
+                " with other minibatches",
                 stacklevel=2,
             )
         self._learner = self.make_learner(task)
@@ -281,7 +281,13 @@ class DeepAgent(Agent):
 
     def one_rank_only(self) -> str | None:
         """Why several ranks cannot train this agent together yet, after the word `where`; None if they can."""
-        return "it learns from a memory or from data, which ranks do not share out yet"
+        if not self.is_native or self.config.device != "cpu":
+            return f"its network is torch's or its device is not the CPU (device={self.config.device!r})"
+        return None
+
+    def shared_out(self) -> dict[str, int]:
+        """The settings of which each rank has a share, and so needs one."""
+        return {"num_envs": self.config.num_envs}
 
     def join(self, learner: Learner) -> None:
         """Let another learner train this agent."""

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
-from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, check_group, exploration_at
 from velocirl.learners.recorded import Recorded
@@ -28,6 +27,7 @@ from velocirl.training.settings.device_choice import choose_device, no_cuda
 from velocirl.training.settings.words import Known, Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
+from velocirl.vector.given import GIVEN
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
@@ -35,7 +35,6 @@ STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
 WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
 OVERLAPPED_ROUNDS = 32  # of an iteration, whose first steps and last updates have nothing beside them
 PASSES = 5  # over the parameters in an update, about
-WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
 
 def _train_freq(value: Any, known: Known) -> dict[str, Any]:
@@ -241,6 +240,8 @@ class OffPolicyAgent(TransitionAgent):
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
+        if self._learner is None and self.company is not None and not self.company.begun:
+            self.company.begin()  # from which a rank knows whether there is something to go on from
         fresh = self._learner is None and self._waiting is None
         super().prepare()
         if fresh and self.config.prefill is not None:
@@ -291,14 +292,26 @@ class OffPolicyAgent(TransitionAgent):
         self.check_workers()
         check_collectors(config, self.source)
         check_rings(config)
-        work = self.num_parameters * config.effective_batch_size
-        threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
+        threads = self.threads_for(self.num_parameters * config.effective_batch_size)
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native
         )
         self._refuse_overlap(device)
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def one_rank_only(self) -> str | None:
+        """Ranks are CPU threads of several processes, each with copies and a memory of its own."""
+        config = self.config
+        if config.overlap or config.collectors is not None:
+            return "it collects and learns at the same time (overlap or collectors)"
+        if config.buffer_file is not None:
+            return "its memory is a file (buffer_file)"
+        if config.priority == "rank":
+            return 'one order of all errors decides what it draws (priority="rank", unlike "proportional")'
+        if self.source.id.startswith(GIVEN):
+            return "its environments are objects that were given to it"
+        return super().one_rank_only()
 
     def _refuse_overlap(self, device: str) -> None:
         """Refuse to overlap where nothing would be gained."""

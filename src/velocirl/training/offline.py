@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine import registry
-from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.fields import reads_costs
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace
@@ -37,7 +36,6 @@ from velocirl.vector.making import GYMNASIUM
 UPDATES = {"cpu": 1024, "cuda": 4096, "python": 8}
 WORK = {"cpu": 1.0e10, "cuda": 1.0e12, "python": 1.0e7}
 PASSES = 5  # over the parameters in an update, about
-WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
 
 @dataclass(frozen=True)
@@ -208,8 +206,7 @@ class OfflineAgent(TransitionAgent):
     def resolve(self) -> tuple[Any, str]:
         """Threads, device and precision."""
         config = self.config
-        work = self.num_parameters * config.effective_batch_size
-        threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
+        threads = self.threads_for(self.num_parameters * config.effective_batch_size)
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native,
             steps=False,
@@ -246,6 +243,10 @@ class OfflineAgent(TransitionAgent):
             beta_final=0.0,
         )
         return self.begin_iteration(pace, self.steps + updates)
+
+    def shared_out(self) -> dict[str, int]:
+        """No copy is stepped; each rank has a part of the data, and of each batch."""
+        return {"batch_size": self.config.effective_batch_size}
 
     def task(self) -> Task:
         """What a learner is given, with the data."""
