@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of
+from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of, torchrun
 
 from velocirl.algorithms.online.ppo import PPO
 from velocirl.runs.directory import open_run
@@ -224,29 +224,20 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on_with_another_number(tmp_
     assert max(open_run(directory).checkpoints().steps()) == steps + 1280
 
 
-def torchrun(*arguments):
-    """A job of two processes of torchrun on a port of their own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    command = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
-    return started[-1]
-
-
 @pytest.mark.slow
 def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
     """By gloo; a signal to one of them stops both, and what is left of them when one is killed ends."""
     pytest.importorskip("torch")
     directory = tmp_path / "run"
     words = [str(word) for word in train(directory, "--total-steps", 128 * 20, "--quiet")[len(COMMAND) :]]
-    code, output, complaints = finish(torchrun("-m", "velocirl", *words))
+    code, output, complaints = finish(torchrun(2, "-m", "velocirl", *words))
     assert code == 0, complaints
     assert output == ""
     one = PPO("CartPole-v1", threads=2, num_envs=8, horizon=16, hidden=(8,), seed=5, device="cpu").learn(128 * 20)
     assert_alike(arrays_of(directory), arrays_of(one))
     for number in (signal.SIGTERM, signal.SIGKILL):
         before = max(open_run(directory).checkpoints().steps())
-        job = torchrun("-m", "velocirl", "resume", directory, "--total-steps", 10**9, "--quiet")
+        job = torchrun(2, "-m", "velocirl", "resume", directory, "--total-steps", 10**9, "--quiet")
         pids = pids_of(job, 2, b"RANK=")
         wait_for(lambda: max(open_run(directory).checkpoints().steps()) > before)  # noqa: B023 - now
         sent = time.monotonic()

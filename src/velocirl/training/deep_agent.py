@@ -285,6 +285,13 @@ class DeepAgent(Agent):
             return f"its network is torch's or its device is not the CPU (device={self.config.device!r})"
         return None
 
+    def statistics_of_batches(self) -> str | None:
+        """Why ranks cannot train a network with layers that normalise by what is in a batch, where it has some."""
+        held = [getattr(one, "held", None) for one in self.built.values()]
+        if not any(one is not None and one.takes_statistics for one in held):
+            return None
+        return "its network takes statistics of batches, of which each rank has a part only (give LayerNorm instead)"
+
     def shared_out(self) -> dict[str, int]:
         """The settings of which each rank has a share, and so needs one."""
         return {"num_envs": self.config.num_envs}

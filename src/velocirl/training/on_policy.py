@@ -162,13 +162,13 @@ class OnPolicyAgent(DeepAgent):
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
 
     def one_rank_only(self) -> str | None:
-        """Ranks are CPU threads of several processes, each with copies of its own."""
+        """Ranks are processes, each with copies of its own, on CPU threads or a GPU."""
         config = self.config
-        if not self.is_native or config.device != "cpu":
-            return f"its network is torch's or its device is not the CPU (device={config.device!r})"
         if config.overlap or config.collectors is not None:
             return "it collects and learns at the same time (overlap or collectors)"
-        return "its environments are objects that were given to it" if self.source.id.startswith(GIVEN) else None
+        if self.source.id.startswith(GIVEN):
+            return "its environments are objects that were given to it"
+        return self.statistics_of_batches()
 
     def _refuse_collectors(self) -> None:
         """Refuse collectors beside another way to collect meanwhile, or where nothing corrects for their lag."""

@@ -34,6 +34,7 @@ from velocirl.learners.learner import Report
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.seeding import Seeds
+from velocirl.learners.sharing import Sharing, sharing_of_rollouts
 from velocirl.learners.task import Task
 
 SCALE = np.dtype([("reward_scale", np.float32), ("reward_limit", np.float32)])
@@ -100,6 +101,11 @@ class BatchRollout(BatchLearner):
     def fleet(self) -> Any:
         """The copies, where they are compiled."""
         return self.collector.fleet
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who has what where several processes train."""
+        return sharing_of_rollouts(self.task.config.num_envs, 1, self.task.reducer.size)
 
     @property
     def _collected(self) -> CollectedRollouts | None:

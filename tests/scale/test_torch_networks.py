@@ -1,0 +1,63 @@
+"""Torch networks on real ranks, of mpirun and of torchrun: they learn as one process, and go on exactly."""
+
+import numpy as np
+import pytest
+from ranks import finish, needs_mpi, start, started, torchrun
+
+from velocirl import PPO
+
+torch = pytest.importorskip("torch")
+SETTINGS = {"num_envs": 7, "horizon": 16, "epochs": 3, "minibatch_size": 112, "network": "mlp(8)", "threads": 1,
+            "device": "cpu", "seed": 5, "normalise_observations": True, "target_kl": 0.001}  # fmt: skip
+STEPS = 7 * 16 * 6
+SCRIPT = """
+import sys, velocirl
+from pathlib import Path
+from velocirl import PPO
+directory = Path(sys.argv[1])
+agent = PPO("CartPole-v1", **SETTINGS).learn(STEPS)
+half = PPO("CartPole-v1", **SETTINGS).learn(STEPS, lambda agent: agent.steps < STEPS // 2)
+agent.save(directory / "whole")  # which the first rank does
+half.save(directory / "half")
+half.company.ranks.assemble(60)
+velocirl.load(directory / "half.safetensors").learn().save(directory / "resumed")
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path, monkeypatch, keep_runs_at):
+    """Runs are kept here, and a job that a test leaves behind ends with it."""
+    for name, value in keep_runs_at(tmp_path / "data").items():
+        monkeypatch.setenv(name, value)
+    yield
+    while started:
+        with started.pop() as job:
+            job.kill()
+
+
+def assert_alike(arrays, expected):
+    """To rounding; each rank draws its minibatches by a stream of its own."""
+    assert arrays.keys() == expected.keys()
+    for name in arrays.keys() - {"learner.rng"}:
+        array = arrays[name]
+        for field in array.dtype.names or (None,):
+            own, theirs = (one if field is None else one[field] for one in (array, expected[name]))
+            np.testing.assert_allclose(own, theirs, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launch", "ranks"), [pytest.param(start, 2, id="mpirun", marks=needs_mpi), pytest.param(torchrun, 3, id="torchrun")]
+)
+def test_ranks_learn_as_one_process_and_resume_exactly(tmp_path, launch, ranks):
+    """With 4 and 3 copies, or 3, 3 and 1."""
+    script = tmp_path / "script.py"
+    script.write_text(f"SETTINGS, STEPS = {SETTINGS!r}, {STEPS}\n{SCRIPT}")
+    code, output, complaints = finish(launch(ranks, script, tmp_path))
+    assert code == 0, output + complaints
+    whole, resumed = (PPO.load(tmp_path / f"{name}.safetensors").state() for name in ("whole", "resumed"))
+    one = PPO("CartPole-v1", **SETTINGS).learn(STEPS).state()
+    assert_alike(whole.arrays, one.arrays)
+    assert whole.arrays["learner.rng"].shape == (ranks, 2)
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(resumed.arrays[name], array, err_msg=name)
