@@ -49,7 +49,7 @@ def start(ranks, *arguments):
     return started[-1]
 
 
-def torchrun(ranks, *arguments):
+def torchrun(*arguments, ranks=2):
     """The same by torchrun, on a port of their own."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
     command, pipe = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)], subprocess.PIPE

@@ -230,14 +230,14 @@ def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
     pytest.importorskip("torch")
     directory = tmp_path / "run"
     words = [str(word) for word in train(directory, "--total-steps", 128 * 20, "--quiet")[len(COMMAND) :]]
-    code, output, complaints = finish(torchrun(2, "-m", "velocirl", *words))
+    code, output, complaints = finish(torchrun("-m", "velocirl", *words))
     assert code == 0, complaints
     assert output == ""
     one = PPO("CartPole-v1", threads=2, num_envs=8, horizon=16, hidden=(8,), seed=5, device="cpu").learn(128 * 20)
     assert_alike(arrays_of(directory), arrays_of(one))
     for number in (signal.SIGTERM, signal.SIGKILL):
         before = max(open_run(directory).checkpoints().steps())
-        job = torchrun(2, "-m", "velocirl", "resume", directory, "--total-steps", 10**9, "--quiet")
+        job = torchrun("-m", "velocirl", "resume", directory, "--total-steps", 10**9, "--quiet")
         pids = pids_of(job, 2, b"RANK=")
         wait_for(lambda: max(open_run(directory).checkpoints().steps()) > before)  # noqa: B023 - now
         sent = time.monotonic()

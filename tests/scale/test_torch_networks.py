@@ -1,5 +1,7 @@
 """Torch networks on real ranks, of mpirun and of torchrun: they learn as one process, and go on exactly."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from ranks import finish, needs_mpi, start, started, torchrun
@@ -47,13 +49,17 @@ def assert_alike(arrays, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launch", "ranks"), [pytest.param(start, 2, id="mpirun", marks=needs_mpi), pytest.param(torchrun, 3, id="torchrun")]
+    ("launch", "ranks"),
+    [
+        pytest.param(partial(start, 2), 2, id="mpirun", marks=needs_mpi),
+        pytest.param(partial(torchrun, ranks=3), 3, id="torchrun"),
+    ],
 )
 def test_ranks_learn_as_one_process_and_resume_exactly(tmp_path, launch, ranks):
     """With 4 and 3 copies, or 3, 3 and 1."""
     script = tmp_path / "script.py"
     script.write_text(f"SETTINGS, STEPS = {SETTINGS!r}, {STEPS}\n{SCRIPT}")
-    code, output, complaints = finish(launch(ranks, script, tmp_path))
+    code, output, complaints = finish(launch(script, tmp_path))
     assert code == 0, output + complaints
     whole, resumed = (PPO.load(tmp_path / f"{name}.safetensors").state() for name in ("whole", "resumed"))
     one = PPO("CartPole-v1", **SETTINGS).learn(STEPS).state()

@@ -41,6 +41,7 @@ from velocirl.learners.batch.networks import (
 from velocirl.learners.batch.sequence import Sequence
 from velocirl.learners.frames import Stacks, load_strip, strips_of
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
+from velocirl.learners.reducing import ALONE
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
 SINGLE, DOUBLE = np.float32, np.float64
@@ -337,7 +338,7 @@ class BatchProgram:
 
     def _reduce_sums(self, first: int, stop: int) -> None:
         """Where several processes train, add up what functions have added to metrics on all of them."""
-        if self._task.reducer.size > 1:
+        if self._task.reducer is not ALONE:
             some = self.sums.sums[0, first:stop]
             self._sequence.call(lambda: self.networks.reduce(some), waits=True)
 
@@ -346,7 +347,7 @@ class BatchProgram:
         if isinstance(stage, Step):
             self._begun.discard(stage.network)
             scale, find_norms, prepare, descend = networks.step_parts(stage.network)
-            if self._task.reducer.size > 1:
+            if self._task.reducer is not ALONE:
                 gradient = networks.learnt[stage.network].gradient
                 sequence.call(lambda: networks.reduce(gradient), stepping=True)
             if scale is not None:

@@ -15,7 +15,7 @@ from velocirl.learners.batch.program import BatchProgram
 from velocirl.learners.faults import check_update, fault_of_rollout
 from velocirl.learners.learner import Report, explained_variance
 from velocirl.learners.recording import FAULT_KINDS, Log
-from velocirl.learners.reducing import shares_of
+from velocirl.learners.reducing import ALONE, shares_of
 
 NO_FAULT = 2**62
 SPREAD = 4  # sums from which the explained variance follows
@@ -42,7 +42,7 @@ class Reports:
         self._networks, self._program, self._log, self._spread = networks, program, log, spread
         self._device, self._agents, self._samples = networks.device, networks.agents, samples
         self._first = networks.learnt[networks.first_trained]
-        several = task.reducer.size > 1
+        several = task.reducer is not ALONE  # one may be all there is of a job
         self._shares = shares_of(task.config.num_envs, task.reducer.size) if several else [(0, copies)]
         most = max(stop - first for first, stop in self._shares)
         self._recent, room = min(task.recent, steps * copies), min(task.recent, steps * most)

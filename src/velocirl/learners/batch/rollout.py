@@ -77,7 +77,9 @@ class BatchRollout(BatchLearner):
         self._before = None
         if task.before_epoch is not None:
             in_order = self._rows(self._drawing.in_order)
-            self._before = BatchProgram(task.before_epoch, self.networks, in_order, rows, like=self.program, batch=batch)
+            self._before = BatchProgram(
+                task.before_epoch, self.networks, in_order, rows, like=self.program, batch=batch
+            )
         self._begin_update = device.launch([Work(begin_update, (self.clock,))], agents)
         self._reestimates = [self._bind_column(*one) for one in task.reestimates]
         self._bind_estimate(reward_moments)
