@@ -9,8 +9,8 @@ changes is fair to all; the best of the rounds counts. "in sums" is the share of
 reductions that spends least there: it waits there for whoever is slower, too. "sums alone" is what as many reductions
 of the same sizes take where all ranks come at the same time, one after the other.
 
-With --cuda there is one rank: without any sum, with all of them by NCCL within the graphs, and by way of the host (gloo),
-which cuts the graphs.
+With --cuda there is one rank: without any sum, with all of them by NCCL within the graphs, and by way of the host by
+gloo, which cuts the graphs.
 """
 
 from __future__ import annotations
