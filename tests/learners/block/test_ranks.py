@@ -81,6 +81,7 @@ def test_ranks_with_a_memory_learn_as_one_process_from_the_same_batches(monkeypa
         agent = kind(environment, **COMMON, **settings, threads=threads)
         return run(lambda task: BlockReplay(task, 20), agent, 3, 20, reducer)
 
+    kind(environment, **COMMON, **settings).prepare()  # compiled by one
     ranks = run_ranks(size, lambda reducer: train(1, reducer))
     shares = [(one.first, one.first + one.copies) for one in parts_of(COPIES, 1, size)]
     selection = as_ranks(strata_of(settings["batch_size"], COPIES, shares))
@@ -90,6 +91,37 @@ def test_ranks_with_a_memory_learn_as_one_process_from_the_same_batches(monkeypa
     assert_alike(ranks, reports, state, parameters)
     for one in ("policy.rng", "fleet.rng", "learner.rng"):
         np.testing.assert_array_equal(np.concatenate([own[one] for _, own, _ in ranks]), state[one])
+
+
+def test_priorities_are_weighed_by_how_often_each_record_is_drawn_by_any_rank():
+    """3, 3 and 1 of 7 copies: a weight is (least rate of all / rate)^beta, and a rate rows * p / sum p."""
+    kind, environment, settings = LEARNERS["dqn"]
+    settings = {**settings, "priority": "proportional", "priority_beta": 0.7, "priority_beta_final": 0.7}
+    kind(environment, **COMMON, **settings).prepare()
+
+    def draw(reducer):
+        agent = kind(environment, **COMMON, **settings, threads=1)
+        agent.goal = Goal(0, 2000)
+        learner = BlockReplay(dataclasses.replace(agent.task(), reducer=reducer), 20)
+        pace = agent.pace(20)
+        learner.iterate(pace, 140)
+        buffer, batch = learner.buffer, learner.batch
+        filled = len(buffer)
+        priorities = buffer.bookkeeping()["priorities"]
+        learner.begin(pace._replace(learning_rate=0.0))
+        learner.program.run(learner._learning_drivers, 140, 1)
+        rates = len(batch.places) * priorities[batch.places] / priorities[:filled].sum(dtype=np.float64)
+        buffer.greatest[0] = 50.0 + reducer.rank
+        learner.iterate(pace._replace(train_every=10**6), 280)
+        return rates, batch.weights.copy(), float(buffer.greatest[0])
+
+    ranks = run_ranks(3, draw)
+    assert [len(rates) for rates, *_ in ranks] == [6, 7, 3]
+    least = min(rates.min() for rates, *_ in ranks)
+    for rates, weights, greatest in ranks:
+        np.testing.assert_allclose(weights, (least / rates) ** 0.7, rtol=1e-4)
+        assert greatest == 52.0
+    assert len({weights.max() for _, weights, _ in ranks}) > 1  # one rank's is 1, not that of each
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -106,6 +138,7 @@ def test_ranks_with_data_learn_as_one_process_from_the_same_batches(monkeypatch,
         reports = [learner.iterate(pace.pace(6), 6 * (k + 1)) for k in range(3)]
         return reports, learner.state(), agent.policy.parameters
 
+    TD3BC(data=data, **COMMON).prepare()  # compiled by one
     ranks = run_ranks(size, lambda reducer: train(1, reducer))
     strata = np.zeros((10, 3), np.int64)
     for (low, high), (first, stop) in zip(even_shares(10, size), even_shares(len(data), size), strict=True):

@@ -90,7 +90,7 @@ class BlockMemory:
         self.program.begin()
 
     def compare_priorities(self, rate: float = 0.0) -> float:
-        """Let the greatest priority so far be that of all processes; the least rate above 0 that one of them gives."""
+        """Let the greatest priority so far be that of all processes; gives the least of the rates that they tell."""
         buffer, reducer = self._prioritised, self.task.reducer
         if buffer is None or reducer.size == 1:
             return rate
