@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ranks import finish, needs_mpi, start, started, torchrun
 
+import velocirl
 from velocirl import PPO
 
 torch = pytest.importorskip("torch")
@@ -15,10 +16,9 @@ STEPS = 7 * 16 * 6
 SCRIPT = """
 import sys, velocirl
 from pathlib import Path
-from velocirl import PPO
-directory = Path(sys.argv[1])
-agent = PPO("CartPole-v1", **SETTINGS).learn(STEPS)
-half = PPO("CartPole-v1", **SETTINGS).learn(STEPS, lambda agent: agent.steps < STEPS // 2)
+directory, kind = Path(sys.argv[1]), getattr(velocirl, KIND)
+agent = kind("CartPole-v1", **SETTINGS).learn(STEPS)
+half = kind("CartPole-v1", **SETTINGS).learn(STEPS, lambda agent: agent.steps < STEPS // 2)
 agent.save(directory / "whole")  # which the first rank does
 half.save(directory / "half")
 half.company.ranks.assemble(60)
@@ -47,6 +47,18 @@ def assert_alike(arrays, expected):
             np.testing.assert_allclose(own, theirs, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
+def learn_and_resume(kind, settings, directory, launch):
+    """What ranks have learnt, in one go or in two."""
+    script = directory / "script.py"
+    script.write_text(f"KIND, SETTINGS, STEPS = {kind!r}, {settings!r}, {STEPS}\n{SCRIPT}")
+    code, output, complaints = finish(launch(script, directory))
+    assert code == 0, output + complaints
+    whole, resumed = (velocirl.load(directory / f"{name}.safetensors").state() for name in ("whole", "resumed"))
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(resumed.arrays[name][:], array[:], err_msg=name)
+    return whole
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launch", "ranks"),
@@ -57,13 +69,17 @@ def assert_alike(arrays, expected):
 )
 def test_ranks_learn_as_one_process_and_resume_exactly(tmp_path, launch, ranks):
     """With 4 and 3 copies, or 3, 3 and 1."""
-    script = tmp_path / "script.py"
-    script.write_text(f"SETTINGS, STEPS = {SETTINGS!r}, {STEPS}\n{SCRIPT}")
-    code, output, complaints = finish(launch(script, tmp_path))
-    assert code == 0, output + complaints
-    whole, resumed = (PPO.load(tmp_path / f"{name}.safetensors").state() for name in ("whole", "resumed"))
+    whole = learn_and_resume("PPO", SETTINGS, tmp_path, launch)
     one = PPO("CartPole-v1", **SETTINGS).learn(STEPS).state()
     assert_alike(whole.arrays, one.arrays)
     assert whole.arrays["learner.rng"].shape == (ranks, 2)
-    for name, array in whole.arrays.items():
-        np.testing.assert_array_equal(resumed.arrays[name], array, err_msg=name)
+
+
+@pytest.mark.slow
+def test_ranks_with_a_memory_resume_exactly(tmp_path):
+    """Each goes on with its part of the memory, and of the streams by which batches are drawn."""
+    settings = {"num_envs": 7, "network": "mlp(8)", "threads": 1, "device": "cpu", "seed": 5, "batch_size": 20,
+                "buffer_size": 350, "learning_starts": 70, "train_every": 7}  # fmt: skip
+    whole = learn_and_resume("DQN", settings, tmp_path, partial(torchrun, ranks=3))
+    assert whole.arrays["learner.draws"].shape == (20, 2)
+    assert len(whole.arrays["memory.rows"][:]) == 350

@@ -284,16 +284,15 @@ class DeepAgent(Agent):
 
     def one_rank_only(self) -> str | None:
         """Why several ranks cannot train this agent together yet, after the word `where`; None if they can."""
-        if not self.is_native or self.config.device != "cpu":
-            return f"its network is torch's or its device is not the CPU (device={self.config.device!r})"
-        return None
-
-    def statistics_of_batches(self) -> str | None:
-        """Why ranks cannot train a network with layers that normalise by what is in a batch, where it has some."""
         held = [getattr(one, "held", None) for one in self.built.values()]
         if not any(one is not None and one.takes_statistics for one in held):
             return None
         return "its network takes statistics of batches, of which each rank has a part only (give LayerNorm instead)"
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether CPU threads train it with its native network, block by block."""
+        return self.is_native and self.config.device == "cpu"
 
     def shared_out(self) -> dict[str, int]:
         """The settings of which each rank has a share, and so needs one."""
@@ -343,8 +342,7 @@ class DeepAgent(Agent):
     @property
     def frames(self) -> Frames | None:
         """How observations are stored that are bytes; the learner of CPU threads stores what its networks read."""
-        in_blocks = self.is_native and self.config.device == "cpu"
-        return None if in_blocks or self.encoding.normalises else self.source.stored
+        return None if self.in_blocks or self.encoding.normalises else self.source.stored
 
     def resolver(self, fields: Sequence[str]) -> Resolver:
         """What resolves the names in this algorithm's stages."""

@@ -312,6 +312,10 @@ class OffPolicyAgent(TransitionAgent):
             return 'one order of all errors decides what it draws (priority="rank", unlike "proportional")'
         if self.source.id.startswith(GIVEN):
             return "its environments are objects that were given to it"
+        if not self.in_blocks and config.priority != "none":
+            return "its memory has priorities, and its network is torch's or its device not the CPU"
+        if not self.in_blocks and self.frames is not None:
+            return "its memory has pictures frame by frame"
         return super().one_rank_only()
 
     def _refuse_overlap(self, device: str) -> None:
@@ -372,7 +376,7 @@ class OffPolicyAgent(TransitionAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.collected import CollectedReplay
             from velocirl.learners.block.replay import BlockReplay
 

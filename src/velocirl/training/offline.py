@@ -257,7 +257,7 @@ class OfflineAgent(TransitionAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.offline import BlockOffline
 
             return BlockOffline(task)

@@ -169,7 +169,7 @@ class OnPolicyAgent(DeepAgent):
             return "it collects and learns at the same time (overlap or collectors)"
         if self.source.id.startswith(GIVEN):
             return "its environments are objects that were given to it"
-        return self.statistics_of_batches()
+        return super().one_rank_only()
 
     def _refuse_collectors(self) -> None:
         """Refuse collectors beside another way to collect meanwhile, or where nothing corrects for their lag."""
@@ -226,7 +226,7 @@ class OnPolicyAgent(DeepAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.collected_rollout import CollectedRollout
             from velocirl.learners.block.overlapping import OverlappingRollout
             from velocirl.learners.block.rollout import BlockRollout

@@ -43,7 +43,12 @@ class Reports:
         self._device, self._agents, self._samples = networks.device, networks.agents, samples
         self._first = networks.learnt[networks.first_trained]
         several = task.reducer is not ALONE  # one may be all there is of a job
-        self._shares = shares_of(task.config.num_envs, task.reducer.size) if several else [(0, copies)]
+        if not several:
+            self._shares = [(0, copies)]
+        elif task.recorded is not None:  # nothing is stepped
+            self._shares = [(rank, rank + 1) for rank in range(task.reducer.size)]
+        else:
+            self._shares = shares_of(task.config.num_envs, task.reducer.size)
         most = max(stop - first for first, stop in self._shares)
         self._recent, room = min(task.recent, steps * copies), min(task.recent, steps * most)
         sums = program.sums
