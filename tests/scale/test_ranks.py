@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of
+from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of, torchrun
 from recorded import file_of
 
 from velocirl.algorithms.online.ppo import PPO
@@ -289,15 +289,6 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on_with_another_number(tmp_
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     assert "this agent was trained by 2 ranks and goes on with 1" in done.stderr
     assert max(open_run(directory).checkpoints().steps()) == steps + 1280
-
-
-def torchrun(*arguments):
-    """A job of two processes of torchrun on a port of their own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    command = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
-    return started[-1]
 
 
 @pytest.mark.slow
