@@ -500,19 +500,28 @@ class Agent(Changing, metaclass=Documented):
             "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
             "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
         }
-        for name, values in self.recent_reported.items():
+        costs = cost_names(self.constraints) if self._tells_costs else ()
+        for name in (*self.report, *costs):
+            values = self.recent_reported[name]
             mean = float(np.mean(values)) if values else np.nan
             row[f"episode/{name}"] = mean if np.isfinite(mean) else None
-        if self.constraints:
+        if costs:
             row["rollout/violations"] = self.violations
         for phase, share in shares(self.phases).items():
             row[f"time/{phase}_share"] = round(share, 4)
         return row
 
+    @property
+    def _tells_costs(self) -> bool:
+        """Whether steps have costs: constraints say so, or, in Gymnasium's environments, infos."""
+        return self.source.native is not None or self.violations > 0 or bool(self.recent_reported.get("cost"))
+
     def note_reported(self, reported: Mapping[str, Sequence[float]]) -> None:
         """Take in what the environment reports of episodes that ended, by field."""
+        costs = () if self.source.native is not None else cost_names(self.constraints)
         for name, values in reported.items():
-            self.recent_reported[name].extend(values)
+            told = [value for value in values if not np.isnan(value)] if name in costs else values
+            self.recent_reported[name].extend(told)
 
     def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
         """Observations with a leading dimension, their masks, and whether there was only one."""

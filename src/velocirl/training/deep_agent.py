@@ -140,10 +140,13 @@ class DeepAgent(Agent):
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of which costs are told, by name: the environment's, or what a step of Gymnasium's costs."""
+        """The constraints of which costs are told, by name: the environment's, or what a step of Gymnasium's costs.
+
+        Whether infos of the latter tell a cost shows with the first of them.
+        """
         if self.source.native is not None:
             return tuple(one.name for one in self.source.native.constraints)
-        return ("cost",) if reads_costs(self.Scratch) else ()
+        return ("cost",)
 
     @property
     def acting(self) -> str:

@@ -187,8 +187,8 @@ class OfflineAgent(TransitionAgent):
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints of which costs are told: those of the environment, or those in data of none."""
-        if self.source.native is None and reads_costs(self.Scratch):
-            return self.data.info.constraints
+        if self.source.native is None:
+            return self.data.info.constraints if reads_costs(self.Scratch) else ()
         return super().constraints
 
     def learn(
