@@ -51,6 +51,14 @@ def start(ranks, *arguments):
     return started[-1]
 
 
+def torchrun(*arguments, ranks=2):
+    """The same by torchrun, on a port of their own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
+    command, pipe = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)], subprocess.PIPE
+    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
+    return started[-1]
+
+
 def finish(job, limit=LIMIT):
     """Its exit code, output and complaints; who takes too long is killed, and fails."""
     try:
@@ -93,15 +101,6 @@ def _rank_under(process, parent, variable):
     except OSError:  # it has ended
         return None
     return next((int(word.partition(b"=")[2]) for word in words if word.startswith(variable)), None)
-
-
-def torchrun(*arguments):
-    """A job of two processes of torchrun on a port of their own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    command = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
-    return started[-1]
 
 
 def train(directory, *more):

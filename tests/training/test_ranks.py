@@ -172,7 +172,7 @@ def test_a_memory_whose_records_lie_otherwise_is_not_shared_out():
         ({"priority": "rank"}, "DQN learns on one rank only where one order of all errors decides what it draws"),
         ({"buffer_file": "ring"}, "where its memory is a file"),
         ({"environment": "gym:CartPole-v1", "collectors": 1}, "where it collects and learns at the same time"),
-        ({"device": "python"}, "where its network is torch's or its device is not the CPU"),
+        ({"device": "python"}, "where its memory has priorities, and its network is torch's"),
     ],
 )  # fmt: skip
 def test_what_ranks_cannot_do_is_refused_in_one_sentence(monkeypatch, settings, reason):

@@ -21,6 +21,7 @@ from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
+DRAWS = "learner.draws"  # the streams of a learner of whole batches, where each row draws by its own
 # The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
 BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state")
 BY_RING = ("memory.rows", "memory.priorities")  # with a record for each copy in turn
@@ -57,7 +58,7 @@ def _learning() -> Specs:
     """What every learner has."""
     return {
         TRAINED: streams(None),
-        "learner.draws": streams(None, optional=True),
+        DRAWS: streams(None, optional=True),
         "learner.loss_scale": ArraySpec(np.float64, (None,), 0, optional=True),
         "learner.good_steps": replace(_counts(None), optional=True),
     }

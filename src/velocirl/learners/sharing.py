@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.learners.reducing import Share, parts_of
-from velocirl.learners.saved import BY_COPY, BY_RING, COUNTS, TRAINED
+from velocirl.learners.saved import BY_COPY, BY_RING, COUNTS, DRAWS, TRAINED
 
 MESSAGE = 2**26  # bytes of rows that are sent together
 
@@ -26,15 +26,16 @@ class Sharing(NamedTuple):
 
     def is_shared_out(self, name: str) -> bool:
         """Whether each process has an own part of an array."""
-        return name in (TRAINED, COUNTS, *BY_RING) or name.startswith(BY_COPY)
+        return name in (TRAINED, DRAWS, COUNTS, *BY_RING) or name.startswith(BY_COPY)
 
     def own(self, state: Mapping[str, Any], rank: int) -> dict[str, Any]:
         """The part of a process."""
         own = dict(state)
         first, stop = self.streams[rank]
         # Where there were others (of more threads, or a larger batch) they are of no use.
-        fits = len(state[TRAINED]) == self.streams[-1][1]
-        own[TRAINED] = state[TRAINED][first:stop] if fits else state[TRAINED][:0]
+        for name in (TRAINED, *([DRAWS] if DRAWS in state else [])):
+            fits = len(state[name]) == self.streams[-1][1]
+            own[name] = state[name][first:stop] if fits else state[name][:0]
         if not self.copies:
             return own
         (first, stop), copies = self.copies[rank], self.copies[-1][1]

@@ -26,9 +26,6 @@ class WatchedRanks:
         self._channel: Channel | None = None
         self._names: list[str] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ranks, name)
-
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Look after each other while this context lasts; all ranks enter it."""
@@ -77,6 +74,10 @@ class WatchedRanks:
     def assemble(self, seconds: float) -> None:
         """See `ranks.Ranks`."""
         self._ranks.assemble(seconds)
+
+    def open_channel(self) -> Channel | None:
+        """See `ranks.Ranks`."""
+        return self._ranks.open_channel()
 
     def abort(self, code: int) -> None:
         """See `ranks.Ranks`."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, check_group, exploration_at, free
 from velocirl.learners.recorded import Recorded
@@ -23,7 +24,7 @@ from velocirl.training.data_source import UNNAMED, path_of, require_fit
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
-from velocirl.training.settings.device_choice import choose_device, no_cuda
+from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.words import Known, Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
@@ -311,6 +312,10 @@ class OffPolicyAgent(TransitionAgent):
             return 'one order of all errors decides what it draws (priority="rank", unlike "proportional")'
         if self.source.id.startswith(GIVEN):
             return "its environments are objects that were given to it"
+        if not self.in_blocks and config.priority != "none":
+            return "its memory has priorities, and its network is torch's or its device not the CPU"
+        if not self.in_blocks and self.frames is not None:
+            return "its memory has pictures frame by frame"
         return super().one_rank_only()
 
     def _refuse_overlap(self, device: str) -> None:
@@ -339,11 +344,11 @@ class OffPolicyAgent(TransitionAgent):
         """The steps that each copy takes in an iteration."""
         config = self.config
         if free(config):  # then updates do not decide how long it is
-            return max(STEPS[config.device] // config.num_envs, 1)
+            return max(STEPS[kind_of(config.device)] // config.num_envs, 1)
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
-        steps = max(STEPS[config.device], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
-        return max(int(min(steps, WORK[config.device] / (work * updates))) // config.num_envs, 1)
+        steps = max(STEPS[kind_of(config.device)], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
+        return max(int(min(steps, WORK[kind_of(config.device)] / (work * updates))) // config.num_envs, 1)
 
     def pace(self, rounds: int) -> Pace:
         """When what is done in the iteration that comes next."""
@@ -371,7 +376,7 @@ class OffPolicyAgent(TransitionAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.collected import CollectedReplay
             from velocirl.learners.block.replay import BlockReplay
 
@@ -409,7 +414,4 @@ class OffPolicyAgent(TransitionAgent):
             raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')
         if config.buffer_file is not None:
             raise ValueError(f"buffer_file needs the native network: {native}; or leave it out, and reduce buffer_size")
-        if config.device == "cuda" and (missing := no_cuda()) is not None:
-            raise RuntimeError(
-                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
-            )
+        require_device(config.device)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine import registry
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import reads_costs
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace
@@ -25,7 +26,7 @@ from velocirl.training.callbacks import Step
 from velocirl.training.data_source import UNNAMED, DataSource, path_of, require_fit
 from velocirl.training.saved import named_environment
 from velocirl.training.settings.config import DeepConfig, require, require_whole
-from velocirl.training.settings.device_choice import choose_device, no_cuda
+from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.words import COMMON, Word
 from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent
@@ -186,8 +187,8 @@ class OfflineAgent(TransitionAgent):
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints of which costs are told: those of the environment, or those in data of none."""
-        if self.source.native is None and reads_costs(self.Scratch):
-            return self.data.info.constraints
+        if self.source.native is None:
+            return self.data.info.constraints if reads_costs(self.Scratch) else ()
         return super().constraints
 
     def learn(
@@ -223,7 +224,8 @@ class OfflineAgent(TransitionAgent):
         assert self.goal is not None  # noqa: S101 - learning
         config, goal = self.config, self.goal
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
-        updates = max(int(min(UPDATES[config.device], WORK[config.device] / work)), 1)
+        device = kind_of(config.device)
+        updates = max(int(min(UPDATES[device], WORK[device] / work)), 1)
         updates = min(updates, goal.stop - self.steps)
         pace = Pace(
             rounds=updates,
@@ -255,14 +257,11 @@ class OfflineAgent(TransitionAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.offline import BlockOffline
 
             return BlockOffline(task)
-        if config.device == "cuda" and (missing := no_cuda()) is not None:
-            raise RuntimeError(
-                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
-            )
+        require_device(config.device)
         from velocirl.learners.batch.making import make_offline
 
         return make_offline(task, self.num_parameters)

@@ -28,6 +28,7 @@ from velocirl.learners.batch.pictures.stored_rows import StoredRows
 from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at, group_of
+from velocirl.learners.reducing import Share
 from velocirl.learners.task import Task
 
 EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
@@ -62,6 +63,7 @@ class Extent(NamedTuple):
     n_step: int
     gamma: float
     alpha: float
+    all_copies: int  # of all processes
 
 
 class Timing(NamedTuple):
@@ -85,7 +87,7 @@ def advance(i, r, t, ring, timing, extent):  # noqa: ARG001
     ring.counts[TOTAL] += extent.copies
     counts = timing.clock.counts
     counts[0, STEP] += 1
-    counts[0, RUN_STEP] += extent.copies
+    counts[0, RUN_STEP] += extent.all_copies
     timing.exploration[0] = exploration_at(counts[0, RUN_STEP], timing.pace[0])
 
 
@@ -186,12 +188,17 @@ def revise(b, r, t, ring, drawn, clock):  # noqa: ARG001
 class BatchRing:
     """Records of single steps in groups, one for each step of the fleet."""
 
-    def __init__(self, device: Any, task: Task, clock: Clock) -> None:
+    def __init__(self, device: Any, task: Task, clock: Clock, share: Share) -> None:
+        """`share` are the rows of a batch that this process draws, of those of all that train together."""
         config = task.config
         self.device, self._config = device, config
         self._reads_costs, self._reads_next = task.reads_costs, task.reads_next
-        self._group = group_of(config)
-        batch, zeros = config.effective_batch_size, device.zeros
+        self._all_copies = group_of(config)
+        self._group = self._all_copies
+        if task.reducer.size > 1 and task.recorded is None:
+            self._group = task.part.copies
+        self._share, self._batch, zeros = share, share[1] - share[0], device.zeros
+        batch = self._batch
         self.capacity = self._capacity(task)
         self.prioritised = config.priority == "proportional"
         # The record of a step; where frames lie elsewhere, the rows have all of it but the frame.
@@ -216,7 +223,7 @@ class BatchRing:
         # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
         self.place = 0  # PLACE, as the host knows it where groups come from there
-        self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
+        self.streams = alone if device.sequential else device.put(random.streams(seed, batch, share[0]))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
         self.seen, self.seen_timing = self._view(clock)
@@ -224,10 +231,10 @@ class BatchRing:
 
     def _capacity(self, task: Task) -> int:
         """How many records there is room for: whole groups of one for each copy."""
-        copies, size = task.config.num_envs, task.config.buffer_size
+        size = task.config.buffer_size
         if size > MOST_ROWS:
             raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {size:,}")
-        return max(size // copies, 1) * copies
+        return max(size // task.config.num_envs, 1) * task.part.copies
 
     def _view(self, clock: Clock) -> tuple[Places, Timing]:  # noqa: ARG002 - who lags has a clock of its own
         """The ring and its timing as whoever learns sees them: as they are."""
@@ -235,8 +242,7 @@ class BatchRing:
 
     def _bind(self) -> None:
         launch, places, drawn = self.device.launch, self.seen, self.drawn
-        config, clock = self._config, self.seen_timing.clock
-        copies, batch, extent = self._group, config.effective_batch_size, self.extent
+        clock, copies, batch, extent = self.seen_timing.clock, self._group, self._batch, self.extent
         self._begin = launch([Work(begin_iteration, (self.timing,))], 1)
         self._advance = launch([Work(advance, (self.places, self.timing, extent))], 1)
         costs = [Work(find_costs, (places, drawn, extent))] if self._reads_costs else []
@@ -267,7 +273,7 @@ class BatchRing:
         """The sizes of drawing."""
         config = self._config
         numbers = config.n_step, float(config.gamma), float(config.priority_alpha)
-        return Extent(self._group, config.effective_batch_size, self.capacity, *numbers)
+        return Extent(self._group, self._batch, self.capacity, *numbers, self._all_copies)
 
     @property
     def levels(self) -> range:
@@ -334,10 +340,19 @@ class BatchRing:
 
     def draw(self) -> None:
         """Draw a batch."""
+        first, stop = self._share
+        self._leave_out(first)
         self._draw(0)
+        self._leave_out(self._config.effective_batch_size - stop)
         if self.prioritised:
             self.device.find_least(self.drawn.leaves, self.drawn.least)
             self._weigh(0)
+
+    def _leave_out(self, rows: int) -> None:
+        """Rows of a batch that other processes draw, where all are drawn one after the other by one stream."""
+        if self.device.sequential:
+            for _ in range(rows):
+                random.bits(self._own_stream)
 
     def revise(self) -> None:
         """Let the errors of a batch be its new priorities."""
@@ -401,9 +416,8 @@ class BatchRing:
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
-            batch = self._config.effective_batch_size
-            if streams is None or streams.shape != (batch, 2):  # a native learner has one stream
-                streams = random.streams(int(self._own_stream[0]), batch)
+            if streams is None or streams.shape != (self._batch, 2):  # a native learner has one stream
+                streams = random.streams(int(self._own_stream[0]), self._batch, self._share[0])
             self.device.store(self.streams, streams)
 
     def _written(self, counts: NDArray[np.int64]) -> Any:
