@@ -39,6 +39,7 @@ from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.settings.changing import Changing
 from velocirl.training.settings.config import as_plain, build_config
+from velocirl.training.settings.device_choice import here_or_any
 from velocirl.training.settings.documenting import Documented, signature_of
 from velocirl.training.settings.params import check_copies
 from velocirl.training.settings.words import changed, own_arguments, own_settings
@@ -451,6 +452,8 @@ class Agent(Changing, metaclass=Documented):
             if not document.environment.startswith(GYMNASIUM):
                 later = {name: changes.pop(name) for name in ("params", "scenario") if name in changes}
             config = changed(kind.Config, document.config, changes)
+            if "device" in document.config.keys() - changes.keys():
+                config["device"] = here_or_any(document.config["device"])
             if "buffer_file" in document.config.keys() - changes.keys():
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
