@@ -83,7 +83,8 @@ def arguments_uncounted() -> Iterator[None]:
     before = context.get_meminfos
 
     def get_meminfos(self: Any, builder: Any, kind: Any, value: Any) -> Any:
-        ours = isinstance(kind, types.BaseNamedTuple) and kind.instance_class.__module__.startswith("velocirl.")
+        named: Any = kind if isinstance(kind, types.BaseNamedTuple) else None
+        ours = named is not None and named.instance_class.__module__.startswith("velocirl.")
         return [] if ours else before(self, builder, kind, value)
 
     context.get_meminfos = get_meminfos
