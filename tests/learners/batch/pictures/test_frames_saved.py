@@ -27,7 +27,7 @@ from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, TRUNCATED, Act, 
 from velocirl.engine import allowance
 from velocirl.engine.saved import within
 from velocirl.learners.batch.devices.device import PythonDevice
-from velocirl.learners.batch.memory import BatchMemory
+from velocirl.learners.batch.ring import BatchRing
 from velocirl.runs import memory_files
 from velocirl.runs.memory_files import read_checkpoint, whole
 from velocirl.training.agent import Goal
@@ -223,7 +223,7 @@ def test_a_transition_takes_the_bytes_of_a_frame(monkeypatch):
     assert transition_type(4 * 84 * 84, Act(1, "int32", 0)).itemsize == 225_804  # what it would take as numbers
     collectors = {"collectors": 2, "collect_mode": "free", "num_envs": 2, "workers": None}
     free = DQN(Pictures, **{**OFF, **PYTHON, **collectors, "buffer_size": 1000, "hidden": ()})
-    free = BatchMemory(free.task(), PythonDevice()).ring
+    free = BatchRing(PythonDevice(), free.task(), agent.learner.clock, (0, free.config.batch_size))
     assert free.rows.nbytes + free.frames.now.frames.nbytes == taken
 
 
