@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from velocirl import A2C, PPO
+from velocirl import A2C, DQN, PPO
 from velocirl.networks.observations import bounded_by_design
 
 
@@ -50,6 +50,18 @@ def test_defaults_give_way_to_what_is_said():
     assert A2C(env).config.horizon == A2C.Config().horizon
     with pytest.raises(ValueError, match="num_envs"):
         PPO(env, num_envs="8")
+
+
+def test_norms_are_for_layers_that_nobody_described():
+    import torch
+
+    env = env_of(spaces.Box(-np.inf, np.inf, (3,)))
+    assert DQN(env).config.layer_norm
+    assert DQN(env, hidden=(8,)).config.layer_norm
+    assert DQN(env, network="mlp(8)").config.layer_norm is None
+    assert DQN(env, network=torch.nn.Linear(3, 3)).config.layer_norm is None
+    assert DQN(env, network="mlp(8)", layer_norm=True).config.layer_norm
+    assert DQN("CartPole-v1").config.layer_norm is None
 
 
 @pytest.mark.slow

@@ -128,9 +128,10 @@ class DeepAgent(Agent):
         }
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Layers that somebody asked for take the place of the network that is usual."""
-        asked = "hidden" in given and "network" not in given
-        return {name: value for name, value in settings.items() if name != "network" or not asked}
+        """Layers that somebody asked for take the place of the usual network, and a network that of the usual norms."""
+        asked = given.get("network") is not None
+        replaced = "layer_norm" if asked else "network" if "hidden" in given and "network" not in given else None
+        return {name: value for name, value in settings.items() if name != replaced}
 
     def numbers(self) -> dict[str, Any]:
         """Numbers that functions read as settings, and where numbers begin, beside those of the configuration.

@@ -107,12 +107,16 @@ class DQN(OffPolicyAgent):
 
     name = "dqn"
     Config = DQNConfig
-    # An update for each step: see `PPO.untuned`.
-    untuned = {"train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128)}
+    # An update for each step: see `PPO.untuned`. With layer norms LunarLander comes to 219 where it came to 90 without,
+    # and with rewards of three steps MountainCar to -101, where all else stays at -200 (two seeds from 1000 on).
+    untuned = {
+        "train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128), "layer_norm": True,
+        "n_step": 3,
+    }  # fmt: skip
     # What is usual for Atari's games since Mnih et al. (2015), with Adam and a shorter memory.
     pictures = {
-        **NATURE, "train_every": 4, "gradient_steps": 1, "batch_size": 32, "learning_rate": 1e-4,
-        "learning_starts": 20_000, "target_every": 2500, "exploration_final": 0.01,
+        **NATURE, "layer_norm": None, "n_step": 1, "train_every": 4, "gradient_steps": 1, "batch_size": 32,
+        "learning_rate": 1e-4, "learning_starts": 20_000, "target_every": 2500, "exploration_final": 0.01,
     }  # fmt: skip
     networks = {
         "values": Network("observation", gives=action_columns),
