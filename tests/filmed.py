@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl import DQN, Box, Discrete, Environment, int32, random, record
-from velocirl.buffers.records import GOES_ON, TERMINATED, Frames
-from velocirl.buffers.replay import PLACE
+from velocirl.buffers.frames import frame_of
+from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, Frames
+from velocirl.buffers.replay import FILLED, PLACE
 from velocirl.learners.batch.pictures.frames import FrameMemory
+from velocirl.learners.frames import find_drawn
 from velocirl.training.agent import Goal
 from velocirl.training.source import Source
 
@@ -193,3 +195,43 @@ def check_what_is_drawn(agent, steps):
             stack = first.observation[copy].reshape(STACK, SIZE)
             met.add((int(end.ended[copy]), bool(last != place), len(np.unique(stack, axis=0))))
     return met
+
+
+def stacks_of(ring, places, lasts):
+    """The stacks (rows, STACK, SIZE) before the steps at some places and after those at others."""
+    frames, found = ring.frames, []
+    stored = np.asarray(frames.now.frames)
+    memory = ring.places._replace(rows=np.asarray(ring.places.rows).view(np.recarray))
+    for place, last in zip(places, lasts, strict=True):
+        np.asarray(ring.drawn.places)[0], np.asarray(ring.drawn.lasts)[0] = place, last
+        find_drawn(0, 0, 0, memory, ring.drawn, frames.now, frames.after, frames.room)
+        found.append([
+            [stored[frame_of(int(one.newest[0]), int(one.before[0]), int(one.age[0]), back, one.copies, one.around)]
+             for back in range(STACK - 1, -1, -1)]
+            for one in (frames.now, frames.after)
+        ])  # fmt: skip
+    return np.array(found).reshape(-1, 2, STACK, SIZE).swapaxes(0, 1)
+
+
+def check_stacks(ring, places, lasts):
+    """The stacks at some places of a memory are what their records say."""
+    rows = np.asarray(ring.rows)
+    check_seen(*stacks_of(ring, places, lasts), rows[places], rows[lasts])
+
+
+def check_seen(now, after, first, last):
+    """Each stack is that of one step of one episode, and its record's: before the first ones, and after the last."""
+    back = np.arange(STACK - 1, -1, -1)
+    taken, end = (np.rint(10 * (one["reward"] - one["action"][:, 0])).astype(int) for one in (first, last))
+    goes_on = last["ended"] != TERMINATED  # what comes after a termination is worth nothing
+    for stacks, step, which in ((now, taken - 1, slice(None)), (after, end, goes_on)):
+        np.testing.assert_array_equal(stacks[which, :, 2], np.maximum(step[:, None] - back, 0)[which])
+        np.testing.assert_array_equal(stacks[which, :, :2], np.repeat(now[which, -1:, :2], STACK, 1))
+
+
+def check_memory(ring):
+    """So is each of all that can be drawn. Gives what ended, of all records."""
+    ended = np.asarray(ring.rows["ended"])[: int(np.asarray(ring.counts)[FILLED])]
+    places = np.flatnonzero(ended != LOST)
+    check_stacks(ring, places, places)
+    return ended

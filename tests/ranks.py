@@ -1,4 +1,4 @@
-"""MPI jobs for tests: real ranks under a real mpirun, with time limits."""
+"""Jobs for tests: real ranks under a real mpirun or torchrun, with time limits."""
 
 import importlib.util
 import json
@@ -46,6 +46,14 @@ def start(ranks, *arguments):
     command = [MPIRUN, "-n", str(ranks), sys.executable, *map(str, arguments)]
     environment, pipe = {**os.environ, **SETTINGS}, subprocess.PIPE
     started.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
+    return started[-1]
+
+
+def torchrun(*arguments, ranks=2):
+    """The same by torchrun, on a port of their own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
+    command, pipe = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)], subprocess.PIPE
+    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
     return started[-1]
 
 

@@ -1,9 +1,11 @@
-"""Ranks that are threads of this process: what learners are handed, without a launcher."""
+"""Ranks that are threads of this process: what learners and agents are handed, without a launcher."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+
+from velocirl.training.ranks import Company
 
 
 class ThreadRank:
@@ -14,14 +16,34 @@ class ThreadRank:
         self.sums = 0
 
     def sum(self, array):
-        self._room[self.rank] = array
-        self._barrier.wait()
-        total = self._room[0].copy()
-        for other in self._room[1:]:
-            total += other
+        total = None
+        for one in self._told(array):
+            total = one.copy() if total is None else total + one
         self._barrier.wait()
         array[...] = total
         self.sums += 1
+
+    def broadcast(self, data):
+        found = self._told(data)[0]
+        self._barrier.wait()
+        return found
+
+    def gather(self, data):
+        found = list(self._told(data))
+        self._barrier.wait()
+        return [] if self.rank else found
+
+    def assemble(self, seconds):
+        self._barrier.wait()
+
+    def abort(self, code):
+        self._barrier.abort()
+
+    def _told(self, said):
+        """What all say; nobody says the next thing before all have waited once more."""
+        self._room[self.rank] = said
+        self._barrier.wait()
+        return self._room
 
 
 def run_ranks(size, run):
@@ -37,3 +59,17 @@ def run_ranks(size, run):
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(attempt, range(size)))
+
+
+def train_on(size, make, work):
+    """What `work(agent)` gives on each of so many ranks, of agents that `make()` gives and that they train together."""
+
+    def run(rank):
+        agent = make()
+        if size > 1:
+            agent.__dict__["company"] = Company(agent, rank)
+        return work(agent)
+
+    if not (one := make()).steps:
+        one.prepare()  # processes leave compiling to each other, which threads of one would wait for
+    return run_ranks(size, run)

@@ -2,12 +2,14 @@
 
     python tools/mpi_scaling.py
     python tools/mpi_scaling.py --write BENCHMARKS.md
+    python tools/mpi_scaling.py --exchange    # 16 million states, 4 ranks: beside the exchange that scanned all rows
 
 One, two and four ranks train TicTacToe, and merge tables of 1,000 to 10 million values. What is measured gives a model
 of the time from one exchange to the next:
 
-    steps_per_sync * step + find * rows + list * c + exchange
-    exchange of a list of c changes a rank:  latency * ceil(log2 R) + (R - 1) * c * 14 bytes / bandwidth + merge * R * c
+    steps_per_sync * step + look * rows + find * c + exchange
+    exchange of a list of c changes a rank:  latency * (R - 1 + 2 ceil(log2 R)) + (R - 1) * c * (1 + 1 / R) * 14 bytes
+                                             / bandwidth + merge * c + take * R * c
     exchange of sums of all E values:        2 (R - 1) * latency + 2 (R - 1) / R * 8 E bytes / bandwidth + settle * E
 
 of which the second is taken where R * c is more than half of E. Latency and bandwidth of the nodes' network are
@@ -45,6 +47,7 @@ LATENCY, BANDWIDTH = 2e-6, 12.5e9  # assumed of the nodes' network: seconds, byt
 NODES = (16, 256)
 LARGE = 16_000_000  # states of the large table
 PERIODS = (100_000, 1_000_000)
+TURNS = 5
 
 
 def measure_rank() -> None:
@@ -74,9 +77,9 @@ def measure_game(comm: Any) -> dict[str, Any]:
         learning.append(time.perf_counter() - began)
         return outcome
 
-    def counted(comm: Any, outcome: Any, changes: int, stop: int) -> Any:
+    def counted(comm: Any, outcome: Any, changes: int, *more: Any) -> Any:
         moved.append(changes)
-        return say(comm, outcome, changes, stop)
+        return say(comm, outcome, changes, *more)
 
     mpi.learn_rounds, mpi.say = timed, counted
     agent = QLearning("TicTacToe-v1", runtime="mpi", seed=0, steps_per_sync=SYNC)
@@ -101,32 +104,83 @@ def measure_size(comm: Any, size: int) -> dict[str, Any]:
     from velocirl.tabular.tables.merging import Replica
     from velocirl.tabular.tables.value_table import ValueTable
 
-    replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True))
+    replica = Replica(ValueTable(size // ACTIONS, ACTIONS, visits=True, marks=True))
     rng, rows = np.random.default_rng(comm.rank), replica.table.arrays.rows
     rows["visits"] = 1  # every state was met
     replica.agree()
     count = min(CHANGED, size // 2)
 
     def move() -> None:
+        replica.agree()
         places, actions = rng.integers(len(rows), size=count), rng.integers(ACTIONS, size=count)
+        replica.table.mark(places)
         rows["visits"][places, actions] += 1
         rows["values"][places, actions] += rng.normal(size=count).astype(np.float32)
 
-    def move_and_find() -> None:
+    def find() -> None:
         nonlocal changes
+        changes = replica.changes(comm.size)
+
+    def move_and_find() -> None:
         move()
-        changes = replica.changes()
+        find()
 
-    def exchange_list() -> None:
-        counts = np.array(comm.allgather(len(changes)))
-        mpi_exchange.list_changes(comm, replica, changes, counts)
-
-    changes = replica.changes()
+    changes = replica.changes(comm.size)
     found: dict[str, Any] = {"size": size, "changes": count}
-    found["scan"] = timing(comm, replica.changes, move)
-    found["list"] = timing(comm, exchange_list, move_and_find)
+    found["look"] = timing(comm, find, replica.agree)
+    found["find"] = timing(comm, find, move)
+    found["take"] = timing(comm, lambda: replica.take_outcomes(changes.list), move_and_find)
+    found["list"] = timing(comm, lambda: mpi_exchange.share_out(comm, replica, changes), move_and_find)
     found["sum"] = timing(comm, lambda: mpi_exchange.sum_up(comm, replica), move)
     return found
+
+
+def measure_exchange() -> None:
+    """Ranks that take turns at both exchanges of the same changes; the first one prints what was found."""
+    from scanning_exchange import ScanningReplica
+
+    from velocirl.scale.mpi import world
+    from velocirl.tabular.runtimes import mpi_exchange
+    from velocirl.tabular.tables.merging import Replica
+    from velocirl.tabular.tables.value_table import ValueTable
+
+    comm = world()
+    tables = [ValueTable(LARGE, ACTIONS, visits=True, marks=marks) for marks in (True, False)]
+    for table in tables:
+        table.arrays.rows["visits"] = 1  # every state was met
+    marking, scanning = Replica(tables[0]), ScanningReplica(tables[1])
+    rng = np.random.default_rng(comm.rank)
+
+    def exchange() -> None:
+        changes = marking.changes(comm.size)
+        counts = np.array(comm.allgather(len(changes.list)))
+        mpi_exchange.exchange(comm, marking, changes, counts)
+
+    ways = {"now": exchange, "before": lambda: scanning.exchange(comm)}
+    for name, touched in {"by each rank": LARGE // 10, "by all together": LARGE // 10 // comm.size}.items():
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for turn in range(1 + TURNS):
+            places = np.sort(rng.choice(LARGE, touched, replace=False))
+            actions, far = rng.integers(ACTIONS, size=touched), rng.normal(size=touched).astype(np.float32)
+            tables[0].mark(places)
+            for table in tables:
+                table.arrays.rows["visits"][places, actions] += 1
+                table.arrays.rows["values"][places, actions] += far
+            for way in sorted(ways, reverse=turn % 2 == 1):
+                comm.Barrier()
+                began = time.perf_counter()
+                ways[way]()
+                comm.Barrier()  # the last one counts
+                seconds[way].append(time.perf_counter() - began)
+            same = tables[0].arrays.rows.tobytes() == tables[1].arrays.rows.tobytes()
+            if not comm.allreduce(int(same)) == comm.size:
+                raise AssertionError("the two exchanges differ")
+        if comm.rank == 0:
+            now, before = (np.array(seconds[way][1:]) for way in ("now", "before"))
+            ratio = np.median(before / now)
+            print(f"10% of rows touched {name}: {1e3 * np.median(before):.0f} ms before, {1e3 * np.median(now):.0f} ms"
+                  f" now, {ratio:.1f}x (median of {TURNS} turns, {np.min(before / now):.1f}x to"
+                  f" {np.max(before / now):.1f}x)", flush=True)  # fmt: skip
 
 
 def timing(comm: Any, work: Any, before: Any) -> float:
@@ -191,21 +245,23 @@ def measure_large_step() -> float:
 
 def measure() -> list[dict[str, Any]]:
     """One job after another."""
+    return [json.loads(launch(ranks, "--rank").splitlines()[-1]) for ranks in RANKS]
+
+
+def launch(ranks: int, *words: str) -> str:
+    """What a job of so many ranks prints."""
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if mpirun is None:
         raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
     settings = {}
     if os.geteuid() == 0:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    found = []
-    for ranks in RANKS:
-        shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
-        command = [mpirun, *shared, "-n", str(ranks), sys.executable, __file__, "--rank"]
-        job = subprocess.run(  # noqa: S603
-            command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=300
-        )
-        found.append(json.loads(job.stdout.splitlines()[-1]))
-    return found
+    shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
+    command = [mpirun, *shared, "-n", str(ranks), sys.executable, __file__, *words]
+    job = subprocess.run(  # noqa: S603
+        command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=600
+    )
+    return job.stdout
 
 
 class Shape(NamedTuple):
@@ -214,7 +270,9 @@ class Shape(NamedTuple):
     rows: int
     actions: int
     step: float
-    merge: float  # a change
+    find: float  # a change
+    merge: float  # a change, by its owner
+    take: float  # a change, by all
     settle: float  # a value
     changes: float  # on each rank, when they meet
 
@@ -224,17 +282,18 @@ def fit(found: list[dict[str, Any]]) -> dict[str, float]:
     alone, several = found[0], found[1:]
     small, large = alone["sizes"][CACHED], alone["sizes"][-1]
     model = {"step": alone["step"], "large_step": alone["large_step"], "changes": several[0]["changes"]}
-    model["find"] = large["scan"] / (large["size"] / ACTIONS)  # a row
-    model["list"] = max(0.0, small["scan"] - model["find"] * small["size"] / ACTIONS) / small["changes"]
+    model["look"] = large["look"] / (large["size"] / ACTIONS)  # a row
     for name, one in (("", small), ("large_", large)):
-        model[f"{name}merge"] = one["list"] / one["changes"]
+        model[f"{name}find"] = max(0.0, one["find"] - one["look"]) / one["changes"]
+        model[f"{name}take"] = one["take"] / one["changes"]
+        model[f"{name}merge"] = max(0.0, one["list"] - one["take"]) / one["changes"]
         model[f"{name}settle"] = one["sum"] / one["size"]
     terms, rests = [], []
     for job in several:
         ranks = job["ranks"]
         for one, own in zip(job["sizes"], alone["sizes"], strict=True):
-            terms.append((np.ceil(np.log2(ranks)), (ranks - 1) * one["changes"] * RECORD))
-            rests.append(one["list"] - ranks * own["list"])
+            terms.append((messages(ranks), (ranks - 1) * (1 + 1 / ranks) * one["changes"] * RECORD))
+            rests.append(one["list"] - own["list"] - (ranks - 1) * own["take"])
             terms.append((2 * (ranks - 1), 2 * (ranks - 1) / ranks * one["size"] * VALUE))
             rests.append(one["sum"] - own["sum"])
     # Relative errors count, so that a table of a thousand values has as much to say as one of ten million.
@@ -244,6 +303,11 @@ def fit(found: list[dict[str, Any]]) -> dict[str, float]:
     return model
 
 
+def messages(ranks: int) -> float:
+    """That follow each other in an exchange of lists: to all owners, and twice from all to all."""
+    return ranks - 1 + 2 * np.ceil(np.log2(ranks))
+
+
 def predicted(model: dict[str, float], nodes: int, period: int, shape: Shape) -> float:
     """The share of the time in which so many nodes learn."""
     changes, values = shape.changes, shape.rows * shape.actions
@@ -251,9 +315,9 @@ def predicted(model: dict[str, float], nodes: int, period: int, shape: Shape) ->
         moved = 2 * (nodes - 1) / nodes * values * VALUE
         exchange = 2 * (nodes - 1) * LATENCY + moved / BANDWIDTH + shape.settle * values
     else:
-        moved = (nodes - 1) * changes * RECORD
-        exchange = np.ceil(np.log2(nodes)) * LATENCY + moved / BANDWIDTH + shape.merge * nodes * changes
-    finding = model["find"] * shape.rows + model["list"] * changes
+        moved = (nodes - 1) * (1 + 1 / nodes) * changes * RECORD
+        exchange = messages(nodes) * LATENCY + moved / BANDWIDTH + (shape.merge + shape.take * nodes) * changes
+    finding = model["look"] * shape.rows + shape.find * changes
     learning = period * shape.step
     return float(learning / (learning + finding + exchange))
 
@@ -287,7 +351,7 @@ def page(found: list[dict[str, Any]]) -> str:
             f"{size:,}",
             say_bytes(first["changes"] * RECORD),
             say_bytes(size * VALUE),
-            f"{1e3 * first['scan']:.3f}",
+            f"{1e3 * first['find']:.3f}",
         ]
         for one in found:
             cells += [f"{1e3 * one['sizes'][k]['list']:.3f}", f"{1e3 * one['sizes'][k]['sum']:.3f}"]
@@ -297,9 +361,11 @@ def page(found: list[dict[str, Any]]) -> str:
     lines += [
         "",
         f"The model: a step takes {ns['step']:.0f} ns ({ns['large_step']:.0f} ns where the table has {LARGE:,} states);"
-        f" to look for what moved {ns['find']:.1f} ns a row and {ns['list']:.0f} ns a change; to merge"
-        f" {ns['merge']:.0f} ns a change, {ns['large_merge']:.0f} ns in a table that no cache holds; to sum up"
-        f" {ns['settle']:.1f} ns a value, {ns['large_settle']:.1f} ns there; between ranks of"
+        f" to look for what moved {ns['look']:.3f} ns a row, and {ns['find']:.0f} ns a change"
+        f" ({ns['large_find']:.0f} ns in a table that no cache holds); to merge {ns['merge']:.0f} ns"
+        f" ({ns['large_merge']:.0f} ns) a change of the rows that a rank owns; to take over what came of it"
+        f" {ns['take']:.0f} ns ({ns['large_take']:.0f} ns) a change of any rank; to sum up {ns['settle']:.1f} ns"
+        f" ({ns['large_settle']:.1f} ns) a value; between ranks of"
         f" this machine {1e6 * model['latency']:.0f} us a message and {here}. Between nodes, assumed:"
         f" {1e6 * LATENCY:.0f} us and {BANDWIDTH / 1e9:g} GB/s, one rank on each. On"
         f" TicTacToe {model['changes']:,.0f} values move on a rank in"
@@ -311,10 +377,11 @@ def page(found: list[dict[str, Any]]) -> str:
         "| --- | ---: |" + " ---: |" * len(NODES),
     ]
     for period in PERIODS:
-        small = Shape(19_683, 9, model["step"], model["merge"], model["settle"], model["changes"])
+        parts = (model[name] for name in ("step", "find", "merge", "take", "settle", "changes"))
+        small = Shape(19_683, 9, *parts)
         lines.append(row(f"TicTacToe, {small.rows:,} states", model, period, small))
     for period in PERIODS:
-        parts = model["large_step"], model["large_merge"], model["large_settle"]
+        parts = (model[f"large_{name}"] for name in ("step", "find", "merge", "take", "settle"))
         lines.append(row(f"{LARGE:,} states, dense", model, period, Shape(LARGE, ACTIONS, *parts, float(period))))
     return "\n".join(lines)
 
@@ -336,10 +403,14 @@ def main() -> None:
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help=f"write the page between {BEGIN} and {END} of a file"
     )
+    parser.add_argument("--exchange", action="store_true", help="compare the exchange with the one that scanned rows")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rank:
-        measure_rank()
+        (measure_exchange if arguments.exchange else measure_rank)()
+        return
+    if arguments.exchange:
+        print(launch(4, "--rank", "--exchange"), end="")
         return
     text = page(measure())
     if arguments.write is None:

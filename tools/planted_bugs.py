@@ -38,6 +38,7 @@ ROLLOUT, MINIBATCHES, NETWORKS, PROGRAM, RECURRENT = (
 )
 N_STEP, SEGMENTS = "tests/buffers/test_n_step.py", "tests/buffers/test_segments.py"
 MEMORY_FILES = "tests/runs/test_memory_files.py"
+MEMORY_OF_RANKS = "tests/learners/block/test_ranks.py"
 CONTRACTS, MEMORIES = "tests/contracts/test_algorithms.py", "tests/contracts/test_memories.py"
 FLEET = f"{RECORDING}::test_every_transition_of_a_fleet_in_python"
 TEN_UPDATES = f"{BLOCK}::test_ten_updates_by_torch[Counter-v0-changes0]"
@@ -537,14 +538,28 @@ BUGS = (
     Bug(
         "groups that do not fit the ring",
         "buffers/making.py",
-        "max(config.buffer_size // config.num_envs, 1) * config.num_envs",
+        "max(config.buffer_size // config.num_envs, 1) * copies",
         "config.buffer_size",
         (f"{MEMORIES}::test_the_memory_has_whole_groups[dqn-cpu]",),
     ),
     Bug(
+        "a rank's gradient divided by its own rows",
+        "learners/block/memory.py",
+        "= whole, 1, whole",
+        "= batch, 1, batch",
+        (f"{MEMORY_OF_RANKS}::test_ranks_with_data_learn_as_one_process_from_the_same_batches[2]",),
+    ),
+    Bug(
+        "weights of priorities by rank alone",
+        "learners/block/memory.py",
+        "(self.compare_priorities(rate) / rate) ** self._beta[0]",
+        "1.0",
+        (f"{MEMORY_OF_RANKS}::test_priorities_are_weighed_by_how_often_each_record_is_drawn_by_any_rank",),
+    ),
+    Bug(
         "episodes joined on resume",
         "learners/block/replay.py",
-        "            cut_off(self.buffer.rows, self.buffer.counts, self.task.config.num_envs)\n",
+        "            cut_off(self.buffer.rows, self.buffer.counts, self.group)\n",
         "",
         (f"{LEARNING}::test_gymnasium",),
     ),

@@ -2,11 +2,15 @@
 
     python tools/rank_scaling.py                  # as many ranks of one thread as there are cores
     python tools/rank_scaling.py --ranks 2 --rounds 5
+    python tools/rank_scaling.py --cuda           # on a GPU: what it costs that sums are part of the CUDA graphs
 
 One process of n threads, n ranks of mpirun and n ranks of torchrun (gloo) take turns, so that a machine whose speed
 changes is fair to all; the best of the rounds counts. "in sums" is the share of its time that the rank spends in
 reductions that spends least there: it waits there for whoever is slower, too. "sums alone" is what as many reductions
 of the same sizes take where all ranks come at the same time, one after the other.
+
+With --cuda there is one rank: without any sum, with all of them by NCCL within the graphs, and by way of the host by
+gloo, which cuts the graphs.
 """
 
 from __future__ import annotations
@@ -27,8 +31,10 @@ import numpy as np
 from velocirl.engine.targets.threads import available_cores
 
 SETTINGS = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "device": "cpu", "seed": 0}
-ITERATIONS = 10  # of a measurement, after two to warm up
+ITERATIONS = 10  # of a measurement, after two to warm up,
+ON_GPU = 200  # and on a GPU
 MARK = "measured "
+GPU_KINDS = ("alone", "nccl", "host")
 REPEATS = 200
 
 
@@ -62,6 +68,29 @@ def measure_rank(threads: int) -> None:
     print(MARK + json.dumps(found), flush=True)
 
 
+def measure_gpu(kind: str) -> None:
+    """The same of one rank on a GPU."""
+    import dataclasses
+
+    from velocirl.algorithms.online.ppo import PPO
+    from velocirl.learners.reducing import ALONE
+    from velocirl.scale.launching import Launch
+    from velocirl.scale.nccl import NCCLReducer
+    from velocirl.scale.torch_ranks import TorchRanks
+
+    agent = PPO("CartPole-v1", **{**SETTINGS, "device": "cuda:0"})
+    reducer: Any = ALONE if kind == "alone" else TorchRanks(Launch("torch", 0, 1, 1, "torchrun"))
+    if kind == "nccl":
+        reducer = NCCLReducer(reducer, 0)
+    agent.join(agent.make_learner(dataclasses.replace(agent.task(), reducer=reducer)))
+    batch = agent.config.batch
+    agent.learn(10 * batch)
+    began = time.perf_counter()
+    agent.learn(ON_GPU * batch)
+    seconds = time.perf_counter() - began
+    print(MARK + json.dumps({"rate": ON_GPU * batch / seconds, "reducing": 0.0, "alone": 0.0}), flush=True)
+
+
 def sum_seconds(reduce: Any, size: int, kind: str) -> float:
     """Seconds of a reduction; the quicker quarter of many, as others may use the machine."""
     array, seconds = np.zeros(size, kind), []
@@ -75,6 +104,8 @@ def sum_seconds(reduce: Any, size: int, kind: str) -> float:
 def command(kind: str, ranks: int) -> list[str]:
     """How a job is started."""
     own = [__file__, "--rank"]
+    if kind in GPU_KINDS:
+        own, kind = [*own, "--gpu-kind", kind], "torchrun"
     if kind == "threads":
         return [sys.executable, *own, "--threads", str(ranks)]
     if kind == "torchrun":
@@ -108,19 +139,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--cuda", action="store_true", help="one rank on a GPU, with sums and without")
+    parser.add_argument("--gpu-kind", choices=GPU_KINDS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.gpu_kind:
+        measure_gpu(arguments.gpu_kind)
+        return
     if arguments.rank:
         measure_rank(arguments.threads)
         return
-    kinds = ("threads", "mpirun", "torchrun")
+    kinds = GPU_KINDS if arguments.cuda else ("threads", "mpirun", "torchrun")
+    ranks = 1 if arguments.cuda else arguments.ranks
     found: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
     for _ in range(arguments.rounds):
         for kind in kinds:
-            found[kind].append(measure(kind, arguments.ranks))
-    described = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())
-    print(f"PPO on CartPole-v1, {described}; {arguments.ranks} threads or ranks, best of {arguments.rounds}\n")
-    print("| | steps/s | to threads | in sums | sums alone |\n| --- | ---: | ---: | ---: | ---: |")
-    threads = max(found["threads"])[0]
+            found[kind].append(measure(kind, ranks))
+    settings = {**SETTINGS, "device": "cuda"} if arguments.cuda else SETTINGS
+    described = ", ".join(f"{name}={value}" for name, value in settings.items())
+    print(f"PPO on CartPole-v1, {described}; {ranks} threads or ranks, best of {arguments.rounds}\n")
+    print(f"| | steps/s | to {kinds[0]} | in sums | sums alone |\n| --- | ---: | ---: | ---: | ---: |")
+    threads = max(found[kinds[0]])[0]
     for kind, measured in found.items():
         rate, share, alone = max(measured)
         print(f"| {kind} | {rate / 1e6:.2f}M | {rate / threads:.2f} | {share:.1%} | {alone:.1%} |")

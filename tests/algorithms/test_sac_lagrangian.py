@@ -11,6 +11,7 @@ from velocirl import SACLagrangian
 from velocirl.algorithms.online.sac import value_slope
 from velocirl.algorithms.safe.sac_lagrangian import (
     actor_gradient,
+    control_multipliers,
     cost_critic_gradient,
     cost_slope,
     move_multipliers,
@@ -93,6 +94,18 @@ def test_the_multiplier_moves_by_the_cost_that_is_expected():
         found.append(learnt.multiplier.tolist())
     expected = [[0.05, 0.0], [0.15, 0.05], [0.25, 0.1], [0.35, 0.05], [0.35, 0.0], [0.325, 0.0]]
     np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_what_is_added_at_once_goes_with_the_excess():
+    """By hand: what 0.1 a time adds up to, and 0.4 times the excess beside it; both stay within 0 and 0.6."""
+    settings = numbers(limits=(4.0,), multiplier_rate=0.1, proportional_gain=0.4, largest_multiplier=0.6)
+    learnt, found = numbers(multiplier=(0.0,), integral=(0.0,)), []
+    for cost in (6.0, 99.0, 8.0, 8.0, 4.0, 2.0, 0.0, 0.0):
+        control_multipliers(numbers(expected_cost=(cost,)), learnt, settings)
+        found.append([learnt.multiplier[0], learnt.integral[0]])
+    sums = [0.05, 0.15, 0.25, 0.35, 0.35, 0.3, 0.2, 0.1]
+    prices = [0.25, 0.55, 0.6, 0.6, 0.35, 0.1, 0.0, 0.0]
+    np.testing.assert_allclose(found, np.transpose([prices, sums]), atol=1e-12)
 
 
 @pytest.mark.parametrize("gamma", [0.9, 0.99])

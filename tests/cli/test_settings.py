@@ -125,7 +125,7 @@ SAID = {int: (["3"], 3), float: (["0.5"], 0.5), str: (["text"], "text")}
 WORDS = {
     "learning_rate_schedule": "cosine(end=0.1)", "optimiser": "sgd(momentum=0.9)", "network": "mlp(8)",
     "critic": "mlp(8)", "activation": "relu", "initialiser": "orthogonal", "temperature": "auto",
-    "exploration_schedule": "two_phase(0.5)", "preprocess": "atari(stack=3)",
+    "exploration_schedule": "two_phase(0.5)", "preprocess": "atari(stack=3)", "device": "cuda:1",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import pytest
 from choosing import slow_but
 from constrained import for_algorithm
 from recorded import file_of
+from threads_as_ranks import train_on
 
 import velocirl
 from velocirl import Box, Checkpoint, Discrete, Environment, NumericalError
@@ -25,6 +26,7 @@ from velocirl.runs import memory_files
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.agent import TabularAgent
 from velocirl.training import agent as agents
+from velocirl.training import off_policy, offline
 from velocirl.training.agent import Agent
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 from velocirl.training.offline import OfflineAgent
@@ -322,6 +324,31 @@ def test_compiled_it_does_what_it_does_in_python(name):
     assert np.abs(python.parameters - made((name, "python")).parameters).max() > 1e-3
     np.testing.assert_allclose(compiled.parameters, python.parameters, rtol=1e-3, atol=1e-5)
     assert list(compiled.recent_lengths) == list(python.recent_lengths)
+
+
+@pytest.mark.parametrize("name", slow_but({"ppo"}, DEEP))
+def test_ranks_train_it_together_and_go_on_exactly(name, tmp_path, monkeypatch):
+    """Three, which are threads here, with 3, 3 and 2 of 8 copies, or with parts of the data; then one process."""
+    monkeypatch.setitem(offline.UPDATES, "cpu", 16)  # of an iteration
+    monkeypatch.setitem(off_policy.STEPS, "cpu", 256)
+    total = 48 if name in OFFLINE else 768
+    whole, half, again = (tmp_path / f"{one}.safetensors" for one in ("whole", "half", "again"))
+
+    def train(make, *given, path):
+        def work(agent):
+            agent.learn(*given, progress=False).save(path)
+            return agent.parameters.copy()
+
+        first, *others = train_on(3, make, work)
+        assert all(np.array_equal(first, other) for other in others)
+
+    train(lambda: made((name, "cpu")), total, path=whole)
+    train(lambda: made((name, "cpu")), total, stop_at(total // 2), path=half)
+    train(lambda: Agent.load(half), path=again)
+    assert_same(Agent.load(again), Agent.load(whole))
+    assert not np.array_equal(Agent.load(whole).parameters, made((name, "cpu")).parameters)
+    with pytest.warns(UserWarning, match="was trained by 3 ranks and goes on with 1"):
+        assert Agent.load(half).learn(progress=False).steps == total
 
 
 def functions_of(agent):

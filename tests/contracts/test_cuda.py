@@ -55,6 +55,16 @@ def test_cuda_equals_cpu_in_single_steps_from_the_same_states(environment):
             assert_same(name, getattr(cpu.copies, name), host(getattr(gpu.copies, name)))
 
 
+@pytest.mark.parametrize("environment", ["PowerGrid-v0", "Pendulum-v1"])
+def test_random_actions_are_those_of_the_cpu_to_the_bit(environment):
+    """Else a plant that magnifies the last digit of an action is another one on a GPU."""
+    fleets = [velocirl.make_vec(environment, COPIES, seed=3, device=device) for device in ("cpu", "cuda")]
+    for fleet in fleets:
+        fleet.reset()
+        fleet.run_randomly(1)
+    np.testing.assert_array_equal(host(fleets[1].copies.action), fleets[0].copies.action)
+
+
 @pytest.mark.parametrize("environment", [aiming, noting, forbidding], ids=str)
 def test_actions_of_several_parts(environment):
     """Random ones, and those that somebody gives: on the host, and on the device."""

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from busy import Counting
 from choosing import on_cuda
+from filmed import FRAMES, SIZE, STACK, HostFilmed, check_seen, read_back, store
 
 import velocirl
-from velocirl.buffers.records import GOES_ON
+from velocirl.buffers.records import GOES_ON, LOST
 from velocirl.buffers.replay import FILLED
 
 pytest.importorskip("torch")
@@ -40,6 +41,21 @@ def test_a_memory_on_a_gpu_gets_what_collectors_saw(network, mode):
     assert np.isfinite(agent.parameters).all()
     if mode == "paced":
         assert agent.learner.gauges()["collector/dropped"] == 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("priority", ["none", "proportional"])
+def test_pictures_on_a_gpu_are_what_free_collectors_saw(network, priority, monkeypatch):
+    store(monkeypatch, FRAMES)
+    settings = {**MEMORY, "buffer_size": 3000, "collect_mode": "free", "priority": priority, **NETWORKS[network]}
+    agent = velocirl.DQN(HostFilmed, **settings).learn(8000, progress=False)
+    ring, fetch = agent.learner.ring, agent.learner.device.fetch
+    rows = fetch(ring.rows)
+    for _ in range(50):
+        now, after, places, lasts = read_back(agent)
+        assert (rows["ended"][[*places, *lasts]] != LOST).all()
+        check_seen(now.reshape(-1, STACK, SIZE), after.reshape(-1, STACK, SIZE), rows[places], rows[lasts])
+    assert np.isfinite(agent.parameters).all()
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import velocirl
 from velocirl.algorithms.online.ppo import PPOConfig
 from velocirl.engine import registry
+from velocirl.training.settings.limits import USUAL_LIMIT
 
 WITHOUT = {
     "Counter-v0",  # every policy earns the same
@@ -47,6 +49,13 @@ SLOW = {
 }
 # What takes too long for a test on a CPU, from pixels or with large networks.
 ON_A_GPU = {"MinAtarAsterix-v1": 15.0, "MinAtarSeaquest-v1": 15.0, "Platformer-v0": 12.0}
+# Of algorithms that keep limits: the cost of an episode that they aim at, so as to stay below the usual limit, and the
+# return that nine tenths of the way from a random policy to PPO's earn.
+LIMITED = {
+    ("ChemicalReactor-v0", velocirl.PPOLagrangian): (8.0, 274.0),
+    ("ChemicalReactor-v0", velocirl.FOCOPS): (8.0, 274.0),
+    ("PowerGrid-v0", velocirl.PPOLagrangian): (5.0, 303.0),
+}
 PRESETS = sorted({**QUICK, **SLOW, **ON_A_GPU})
 
 
@@ -92,6 +101,25 @@ def test_preset_learns(name, threshold):
 @pytest.mark.parametrize(("name", "threshold"), SLOW.items())
 def test_preset_learns_what_takes_longer(name, threshold):
     assert mean_return(trained(name, seed=0)) >= threshold
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), LIMITED)
+def test_preset_keeps_the_limit_and_earns_what_it_allows(name, kind):
+    aim, threshold = LIMITED[name, kind]
+    agent = kind(name, seed=0, threads=2, device="cpu", cost_limit=aim)
+    agent.learn(agent.source.preset(kind.name)["total_steps"])
+    envs, going = velocirl.make_vec(name, 256, seed=1), np.ones(256, np.bool_)
+    returns, costs = np.zeros(256), np.zeros(256)
+    observations, _ = envs.reset()
+    while going.any():
+        actions, _ = agent.predict(observations, deterministic=False)
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        returns += rewards * going
+        costs += infos["cost"] * going
+        going &= ~(terminated | truncated)
+    assert costs.mean() <= USUAL_LIMIT
+    assert returns.mean() >= threshold
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""PPO on real ranks, of mpirun and of torchrun: as one process of as many threads, one run, and an end for all."""
+"""Agents on real ranks, of mpirun and of torchrun: as one process of as many threads, one run, and an end for all."""
 
 import json
 import os
@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of
+from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of, torchrun
+from recorded import file_of
 
 from velocirl.algorithms.online.ppo import PPO
 from velocirl.runs.directory import open_run
+from velocirl.training.agent import Agent
 
 SETTINGS = {"num_envs": 7, "horizon": 16, "epochs": 2, "minibatch_size": 30, "hidden": [8], "device": "cpu", "seed": 5}
 STEPS = 7 * 16 * 6
@@ -126,13 +128,23 @@ def test_a_signal_to_any_rank_saves_once_and_the_run_goes_on(tmp_path):
 
 @needs_mpi
 def test_what_ranks_cannot_do_is_said_once_before_anything_starts(tmp_path):
-    command = [*COMMAND, "train", "CartPole-v1", "--algorithm", "dqn", "--run-dir", tmp_path / "run"]
+    command = [
+        *COMMAND,
+        "train",
+        "CartPole-v1",
+        "--algorithm",
+        "dqn",
+        "--priority",
+        "rank",
+        "--run-dir",
+        tmp_path / "run",
+    ]
     code, output, complaints = finish(start(2, *command))
     assert code == 2
     assert output == ""
     said = [line for line in complaints.splitlines() if line.startswith("error:")]
     assert len(said) == 1
-    assert "DQN learns on one rank only where it learns from a memory" in said[0]
+    assert "DQN learns on one rank only where one order of all errors decides what it draws" in said[0]
     assert "mpirun has started 2 processes: start one, or give runtime=" in said[0]
     assert not (tmp_path / "run").exists()
 
@@ -147,6 +159,61 @@ def test_ranks_of_several_threads_learn_as_all_of_them(tmp_path):
     tell_of(2, tmp_path, f"{text}\ntell()")
     one = PPO("Pendulum-v1", threads=4, **SETTINGS).learn(STEPS)
     assert_alike(arrays_of(PPO.load(tmp_path / "ranks.safetensors")), arrays_of(one))
+
+
+REMEMBERING = """
+settings = {"device": "cpu", "hidden": [8], "seed": 5, "threads": 1, "batch_size": 16}
+makers = {
+    "dqn": lambda: make("dqn", "CartPole-v1", num_envs=7, learning_starts=100, train_every=50, **settings),
+    "bc": lambda: make("bc", "Pendulum-v1", data=sys.argv[2], **settings),
+}
+told = {}
+for name, one in makers.items():
+    whole, half = one().learn(3000), one().learn(3000, lambda agent: agent.steps < 1500)
+    whole.save(directory / name)
+    half.save(directory / f"{name}-half")
+    MPI.COMM_WORLD.Barrier()
+    again = velocirl.load(directory / f"{name}-half.safetensors").learn()
+    told[name] = [hashlib.sha256(agent.parameters.tobytes()).hexdigest() for agent in (whole, again)]
+tell(**told)
+"""
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_ranks_of_mpi_remember_and_read_data_and_resume_exactly(tmp_path):
+    """Three ranks; what they saved is one agent, with which one process goes on."""
+    script = tmp_path / "script.py"
+    script.write_text(TELL + REMEMBERING)
+    code, output, complaints = finish(start(3, script, tmp_path, file_of("Pendulum-v1")))
+    assert code == 0, output + complaints
+    first, *others = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
+    assert others == [first, first]
+    for name in ("dqn", "bc"):
+        assert first[name][0] == first[name][1]
+        half = Agent.load(tmp_path / f"{name}-half.safetensors")
+        assert len(half.state().arrays.get("memory.rows", ())) == (half.steps if name == "dqn" else 0)
+        with pytest.warns(UserWarning, match="was trained by 3 ranks and goes on with 1"):
+            assert 3000 <= half.learn(progress=False).steps < 3007
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_a_run_with_a_memory_goes_on_with_other_numbers_of_ranks(tmp_path):
+    """Its checkpoints have the rows of all in segments."""
+    directory, small = tmp_path / "run", ["--num-envs", "6", "--train-every", "2000", "--buffer-size", "300000"]
+    more = ["--algorithm", "dqn", *small, "--hidden", "8", "--device", "cpu", "--quiet", "--run-dir", directory]
+    command = [*COMMAND, "train", "CartPole-v1", "--total-steps", "120000", *more]
+    code, output, complaints = finish(start(2, *command))
+    assert code == 0, output + complaints
+    resume = [*COMMAND, "resume", directory, "--quiet", "--total-steps"]
+    code, _, complaints = finish(start(3, *resume, "150000"))
+    assert code == 0, complaints
+    assert complaints.count("was trained by 2 ranks and goes on with 3") == 1
+    subprocess.run([sys.executable, *map(str, resume), "180000"], check=True, timeout=LIMIT)
+    checkpoints = open_run(directory).checkpoints()
+    assert list((checkpoints.directory / "memory").glob("*.rows"))
+    assert len(checkpoints.latest().state.arrays["memory.rows"]) == 180_000
 
 
 DIFFERENT = """
@@ -224,15 +291,6 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on_with_another_number(tmp_
     assert max(open_run(directory).checkpoints().steps()) == steps + 1280
 
 
-def torchrun(*arguments):
-    """A job of two processes of torchrun on a port of their own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    command = [*launcher, "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
-    return started[-1]
-
-
 @pytest.mark.slow
 def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
     """By gloo; a signal to one of them stops both, and what is left of them when one is killed ends."""
@@ -258,6 +316,27 @@ def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
         if number == signal.SIGTERM:
             assert open_run(directory).description.status == "stopped"
             assert max(open_run(directory).checkpoints().steps()) % 128 == 0
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_learn_from_a_memory_and_from_data(tmp_path):
+    """By gloo; each run resumes with as many ranks."""
+    pytest.importorskip("torch")
+    small = ["--batch-size", "16", "--hidden", "8", "--threads", "1", "--seed", "5", "--device", "cpu", "--quiet"]
+    runs = {
+        "sac": ["Pendulum-v1", "--num-envs", "3", "--train-every", "30", "--learning-starts", "60"],
+        "iql": ["Pendulum-v1", "--data", file_of("Pendulum-v1")],
+    }
+    for name, words in runs.items():
+        directory = tmp_path / name
+        command = ["train", *words, "--algorithm", name, *small, "--total-steps", "600", "--run-dir", directory]
+        for one in (command, ["resume", directory, "--total-steps", "900", "--quiet"]):
+            code, output, complaints = finish(torchrun("-m", "velocirl", *one))
+            assert code == 0, complaints
+            assert output == ""
+        latest = open_run(directory).checkpoints().latest()
+        assert latest.step == 900
+        assert latest.state.document["ranks"] == 2
 
 
 MISSING = """

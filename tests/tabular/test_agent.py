@@ -10,6 +10,8 @@ import tic_tac_toe_oracle as oracle
 import velocirl
 from velocirl import DQN, QLearning
 from velocirl.runs.state_file import DamagedStateError, read_state, write_state
+from velocirl.scale.launching import LaunchError
+from velocirl.tabular.config import chosen_runtime
 from velocirl.training.agent import Agent
 
 GAME = "TicTacToe-v1"
@@ -284,7 +286,7 @@ def test_masks_for_an_environment_without():
         ({"storage": "disk"}, "storage"),
         ({"dtype": "float16"}, "dtype"),
         ({"runtime": "thread"}, "runtime"),
-        ({"workers": 2}, 'workers is for runtime="threads" or "processes", not "serial"'),
+        ({"workers": 2}, 'workers is for runtime="threads" or "processes", not "auto"'),
         ({"runtime": "threads", "workers": 0}, "workers must be at least 1, got 0"),
         ({"runtime": "threads", "workers": 3, "num_envs": 64}, "num_envs must be a multiple of workers=3"),
         ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
@@ -435,3 +437,26 @@ def test_spaces_that_do_not_start_at_0():
         assert velocirl.evaluate(agent, episodes=3).mean_return == 4
     finally:
         gymnasium.registry.pop("Shifted-v0")
+
+
+@pytest.mark.parametrize(
+    ("environment", "runtime"),
+    [
+        ({}, "serial"),
+        ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, "serial"),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, "mpi"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, "mpi"),
+    ],
+)
+def test_the_runtime_that_is_left_open_is_that_of_the_launcher(environment, runtime, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert chosen_runtime("auto") == runtime
+    assert chosen_runtime("threads") == "threads"
+
+
+def test_tables_do_not_train_under_torchrun(monkeypatch):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LaunchError, match='start them with mpirun, or give runtime="serial"'):
+        chosen_runtime("auto")

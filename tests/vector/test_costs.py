@@ -72,6 +72,62 @@ def test_agents_learn_from_them_as_one_constraint(device):
     assert agent.metrics["train/cost"] == 1.0  # the mean of 0.5, 1 and 1.5
 
 
+ROLLOUTS = {"num_envs": 2, "horizon": 6, "minibatch_size": 12, "epochs": 1}
+MEMORY = {"num_envs": 2, "learning_starts": 2, "batch_size": 2, "buffer_size": 20, "train_every": 2}
+CPU = pytest.param("cpu", marks=pytest.mark.slow)
+
+
+def trained(kind, env, settings, device="python"):
+    agent = kind(env, device=device, hidden=(4,), seed=1, threads=1, **settings)
+    return agent.learn(12)
+
+
+@pytest.mark.parametrize("device", ["python", CPU])
+@pytest.mark.parametrize(("kind", "settings"), [(velocirl.PPO, ROLLOUTS), (velocirl.SAC, MEMORY)])
+def test_algorithms_that_limit_none_tell_them_too(kind, settings, device, tmp_path):
+    """In each of 12 steps something is violated, and an episode costs 0.5 + 1 + 1.5."""
+    agent = trained(kind, Costly, settings, device)
+    assert agent.metrics["episode/cost"] == agent.metrics["episode/cost/cost"] == 3.0
+    assert agent.metrics["rollout/violations"] == 12
+    loaded = kind.load(agent.save(tmp_path / "agent"), Costly)
+    assert loaded.learn(12).metrics["rollout/violations"] == 24
+
+
+def test_vectors_that_somebody_made_tell_them_to_any_algorithm():
+    agent = trained(velocirl.PPO, SyncVectorEnv([Costly, Costly], autoreset_mode=AutoresetMode.SAME_STEP), ROLLOUTS)
+    assert (agent.metrics["episode/cost"], agent.metrics["rollout/violations"]) == (3.0, 12)
+
+
+@pytest.mark.parametrize(("kind", "settings"), [(velocirl.PPO, ROLLOUTS), (velocirl.SAC, MEMORY)])
+def test_of_an_environment_that_tells_none_nothing_is_told(kind, settings):
+    agent = trained(kind, Silent, settings)
+    assert agent.metrics["rollout/ep_rew_mean"] == 3.0
+    assert not [name for name in agent.metrics if "cost" in name or "violations" in name]
+
+
+def test_costs_that_come_late_are_told_from_then_on():
+    """The first episode of each copy tells none; the second does, in its last step alone."""
+
+    class Late(Costly):
+        episodes = 0
+
+        def reset(self, *, seed=None, options=None):
+            self.episodes += 1
+            return super().reset(seed=seed, options=options)
+
+        def step(self, action):
+            *rest, info = super().step(action)
+            return *rest, info if self.episodes > 1 and self.step_number == 3 else {}
+
+    rows = []
+    agent = velocirl.PPO(
+        Late, device="python", hidden=(4,), seed=1, threads=1, **{**ROLLOUTS, "horizon": 3, "minibatch_size": 6}
+    )
+    agent.learn(12, lambda agent: rows.append(agent.metrics))
+    assert "episode/cost" not in rows[0]
+    assert (rows[1]["episode/cost"], rows[1]["rollout/violations"]) == (1.5, 2)
+
+
 def test_an_agent_that_needs_them_says_that_there_are_none():
     with pytest.raises(ValueError, match=r"Silent gives no info\['cost'\] with its steps, which this algorithm limits"):
         Constrained(Silent, device="python", **SMALL).learn(12)

@@ -39,9 +39,21 @@ def to_frames(
     rows["observation"] = _bytes(whole["observation"][:, older:], factor)
     in_time = np.argsort(step_at(counts, room, np.arange(len(whole))), kind="stable").reshape(-1, room.copies)
     age = np.full(room.copies, room.stack - 1)  # as far as is known, all frames before the oldest are its episode's
+    known = age.copy()
     for places in in_time:
+        # Free collectors' episodes are cut off where a batch ends, and go on elsewhere: frames before that are missing.
+        stacks = whole["observation"][places].reshape(room.copies, room.stack, room.size)
+        broken = (age == 0) & (stacks != stacks[:, -1:]).any((1, 2))
+        known[broken], age[broken] = 0, room.stack - 1
         rows["age"][places] = age
-        age = np.where(rows["ended"][places] == GOES_ON, np.minimum(age + 1, room.stack - 1), 0)
+        rows["ended"][places[known < age]] = LOST
+        over = whole["ended"][places] != GOES_ON
+        age, known = (np.where(over, 0, np.minimum(one + 1, room.stack - 1)) for one in (age, known))
+    if (rows["ended"] == LOST).all():
+        raise ValueError(
+            "the memory of the state has no pictures that follow each other: go on with the device and the network by"
+            " which it was saved"
+        )
     before = _bytes(whole["observation"][in_time[0], :older], factor).reshape(room.copies, room.stack - 1, room.size)
     now = _bytes(whole["next_observation"][in_time[-1], older:], factor)
     edges = np.concatenate([before.swapaxes(0, 1).reshape(-1, room.size), now])

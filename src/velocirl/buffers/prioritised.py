@@ -165,6 +165,10 @@ class PrioritisedReplayBuffer(ReplayBuffer):
         book = Shares(self.tree, self.starts, self.greatest, np.zeros(count), self.alpha, self.epsilon)
         return Selection(enter_shares, draw_shares, revise_shares), book
 
+    def chance(self, place: int) -> float:
+        """How probable a record is in one draw."""
+        return float(leaf_of(self.tree, place)) / float(total_of(self.tree))
+
     def bookkeeping(self) -> dict[str, NDArray[Any]]:
         """All of the state but the records themselves, as copies."""
         leaves = self.tree.reshape(-1)[: self.capacity].copy()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -195,7 +195,7 @@ def add_settings(
     group: argparse._ArgumentGroup | Parser, config: type[Any], names: Sequence[str] | None = None
 ) -> None:
     """Add an option for each field of a dataclass, or for those of some names; what it accepts is the field's type."""
-    types, texts = get_type_hints(config), descriptions(config)
+    types, texts = get_type_hints(config, include_extras=True), descriptions(config)
     fields = {field.name: field for field in dataclasses.fields(config)}
     for field in fields.values() if names is None else map(fields.__getitem__, names):
         what, default = texts.get(field.name, field.name.replace("_", " ")), default_of(field)
@@ -210,6 +210,8 @@ def add_settings(
 
 def _accepts(kind: Any) -> dict[str, Any]:
     """How argparse reads a value of a type."""
+    if get_origin(kind) is Annotated:
+        return {**_accepts(get_args(kind)[0]), "metavar": get_args(kind)[1]}
     if get_origin(kind) in (Union, UnionType):
         kinds = [one for one in get_args(kind) if one is not NoneType]
         # What has a short form and a table is given by its short form here; the table is for files.

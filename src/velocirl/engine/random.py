@@ -35,8 +35,16 @@ def bits(rng):
 def uniform(rng, low=0.0, high=1.0):
     """A number in [low, high), one of 2^24 equally spaced ones: as fine as single precision near `high`."""
     share = np.float32(bits(rng) >> 40) * np.float32(5.9604644775390625e-08)
-    value = low + (high - low) * share
+    value = low + product(high - low, share)
     return value if value < high else low + (high - low) * np.float32(0)  # rounding may have reached the upper end
+
+
+def product(one, other):
+    """A product that is rounded before anything is added to it.
+
+    A GPU would multiply and add in one go, and draw numbers of which one in seven has another last digit than a CPU's.
+    """
+    return one * other
 
 
 def normal(rng, mean=0.0, deviation=1.0):

@@ -15,6 +15,7 @@ from velocirl.buffers.frames import Room, final_at, frame_at, frame_of, room_for
 from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED, Frames
 from velocirl.buffers.replay import PLACE, TOTAL
 from velocirl.buffers.sum_tree import CHILDREN, sum_up
+from velocirl.learners.pace import group_of
 from velocirl.learners.recording import complete, note_cut
 
 NONE = -1  # a row or a place of nothing
@@ -26,8 +27,8 @@ def room_of(frames: Frames, source: Any, config: Any) -> Room:
 
     A compiled environment cuts no episode off before its limit, so that none is ever lost of those that are remembered.
     """
-    copies, native = config.num_envs, source.native
-    groups = max(config.buffer_size // copies, 1)
+    copies, native = group_of(config), source.native
+    groups = max(config.buffer_size // config.num_envs, 1) * config.num_envs // copies
     if native is None:
         finals = groups // SHARE + 1
     else:

@@ -31,7 +31,7 @@ class HostExperience:
         self._action = as_given(action, chosen) if parts else chosen  # the same memory, as environments take it
         self._mask = np.ones((count, head.options if head.masked else 1), np.int8)
         numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        costs_now, costs_then = np.zeros((count, 1), np.float32), np.zeros((count, 1), np.float32)
+        costs_now, costs_then = np.zeros((count, 1), np.float32), np.full((count, 1), np.nan, np.float32)
         self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32), costs_now, costs_then)
         self._costs = costs
         seen, final = self._observation.reshape(count, -1), self._final.reshape(count, -1)

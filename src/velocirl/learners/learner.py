@@ -31,7 +31,8 @@ class Learner(Protocol):
     """Runs iterations; its agent's parameters and normalisers are brought up to date by `settle`."""
 
     phases: dict[str, float]  # seconds spent, by what they were spent on
-    # What may be missing: `fleet`, the copies where they are compiled, and `envs`, the environments.
+    # What may be missing: `fleet`, the copies where they are compiled, and `envs`, the environments; and `sharing`, by
+    # which several processes share its arrays out (see `learners.sharing`), where they cannot train together.
 
     def iterate(self, schedule: Any, steps: int) -> Report | None:
         """Begin an iteration after which the run has taken `steps` steps; the report may be that of the one before.

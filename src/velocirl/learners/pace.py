@@ -38,13 +38,17 @@ PACE = np.dtype(
 )
 
 
+def free(config: Any) -> bool:
+    """Whether there are collectors that run free."""
+    return config.collectors is not None and config.collect_mode == "free"
+
+
 def group_of(config: Any) -> int:
     """How many records of a memory belong to one step: the next of the same copy lies so many places further.
 
     They are those of all copies; of collectors that run free, each brings those of its own.
     """
-    free = config.collectors is not None and config.collect_mode == "free"
-    return config.num_envs // config.collectors if free else config.num_envs
+    return config.num_envs // config.collectors if free(config) else config.num_envs
 
 
 def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
@@ -53,15 +57,25 @@ def saved_group(config: Any) -> dict[str, NDArray[np.int64]]:
     return {} if group == config.num_envs else {GROUP: np.array([group])}
 
 
-def check_group(config: Any, state: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse to form returns over several steps in a memory whose steps lie otherwise than they will from now on."""
-    saved = int(state[GROUP][0]) if GROUP in state else config.num_envs
-    if config.n_step > 1 and saved != group_of(config):
-        by = f"{config.num_envs // saved} free collectors" if saved != config.num_envs else "steps of all copies"
-        raise ValueError(
-            f"the memory of the state was filled by {by}, and n_step={config.n_step} cannot follow its steps with these"
-            " settings: give the collectors and the collect_mode that it was saved with, or n_step=1"
-        )
+def group_in(config: Any, state: Mapping[str, NDArray[Any]]) -> int:
+    """The same number of a state, which may be of other settings."""
+    return int(np.reshape(state[GROUP], -1)[0]) if GROUP in state and np.size(state[GROUP]) else config.num_envs
+
+
+def check_group(config: Any, state: Mapping[str, NDArray[Any]], *, frames: bool = False) -> None:
+    """Refuse a memory whose steps lie otherwise than they will from now on, where it matters what follows a step.
+
+    It does for returns over several steps, and for observations that are put together from `frames` of several.
+    """
+    saved = group_in(config, state)
+    if saved == group_of(config) or (config.n_step == 1 and not frames):
+        return
+    by = f"{config.num_envs // saved} free collectors" if saved != config.num_envs else "steps of all copies"
+    cannot, without = ("stacks of pictures", "") if frames else (f"n_step={config.n_step}", ", or n_step=1")
+    raise ValueError(
+        f"the memory of the state was filled by {by}, and {cannot} cannot follow its steps with these"
+        f" settings: give the collectors and the collect_mode that it was saved with{without}"
+    )
 
 
 def progress_at(step, pace):

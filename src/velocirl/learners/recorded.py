@@ -72,11 +72,14 @@ class Recorded:
             rows["ended"][rows["ended"] == GOES_ON] = TRUNCATED
         return rows[len(rows) % group :]
 
-    def write(self, rows: NDArray[Any]) -> None:
-        """Write the record of each transition, in the order of the data; what was legal is not known, so all is."""
-        first = 0
-        for part in self.data.transitions():
-            into = rows[first : first + len(part.rewards)]
+    def write(self, rows: NDArray[Any], first: int = 0) -> None:
+        """Write the records of transitions from number `first` on, as many as there are rows, in the order of the data.
+
+        What was legal is not known, so all is.
+        """
+        written = 0
+        for part in self.data.transitions(first=first, stop=first + len(rows)):
+            into = rows[written : written + len(part.rewards)]
             into["reward"] = part.rewards
             into["action"] = self.actions(part.actions)
             into["ended"] = np.where(part.terminations, TERMINATED, np.where(part.truncations, TRUNCATED, GOES_ON))
@@ -88,7 +91,7 @@ class Recorded:
             if NEXT_ACTION in names:
                 into[HAS_NEXT] = part.has_next
                 into[NEXT_ACTION] = np.where(part.has_next[:, None], self.actions(part.next_actions), 0)
-            first += len(part.rewards)
+            written += len(part.rewards)
 
     def encode(self, observations: Any, into: NDArray[np.float32]) -> None:
         """What networks read of observations."""

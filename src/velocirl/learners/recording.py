@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     episode_return: Any  # (copies,) of the episode that ended last
     episode_length: Any  # (copies,)
     costs: Any  # (copies, constraints) of the step; of a fleet without constraints (1, 1)
-    episode_costs: Any  # (copies, constraints) of the episode that ended last
+    episode_costs: Any  # (copies, constraints) of the episode that ended last; NaN where no info has told a cost yet
 
 
 class Log(NamedTuple):

@@ -53,13 +53,21 @@ def shares_of(count: int, parts: int) -> list[Share]:
     return [(first, min(first + share, count)) for first in range(0, count, share)]
 
 
-def part_of(copies: int, threads: int, reducer: Reducer) -> Part:
-    """The part of a process with so many threads, as all have them.
+def parts_of(copies: int, threads: int, size: int) -> list[Part]:
+    """The parts of so many processes with so many threads each.
 
     Processes of one thread have what the threads of one process would have.
     """
-    ranges = shares_of(copies, reducer.size)
+    ranges = shares_of(copies, size)
     shares = [shares_of(stop - first, threads) for first, stop in ranges]
-    (first, stop), own = ranges[reducer.rank], shares[reducer.rank]
-    before = sum(map(len, shares[: reducer.rank]))
-    return Part(first, stop - first, own, before, [stop - first for some in shares for first, stop in some])
+    all_copies = [stop - first for some in shares for first, stop in some]
+    before = [sum(map(len, shares[:rank])) for rank in range(len(shares))]
+    return [
+        Part(first, stop - first, own, others, all_copies)
+        for (first, stop), own, others in zip(ranges, shares, before, strict=True)
+    ]
+
+
+def part_of(copies: int, threads: int, reducer: Reducer) -> Part:
+    """The part of one of them."""
+    return parts_of(copies, threads, reducer.size)[reducer.rank]

@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
 from velocirl.engine.fleets.fleet_state import fleet_specs
 from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
-from velocirl.learners.pace import GROUP
+from velocirl.learners.pace import GROUP, group_in
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
+DRAWS = "learner.draws"  # the streams of a learner of whole batches, where each row draws by its own
 # The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
-BY_COPY = ("fleet.", "policy.rng", "policy.discounted", "policy.state")
+BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state")
+BY_RING = ("memory.rows", "memory.priorities")  # with a record for each copy in turn
+COUNTS = "memory.counts"  # of the records of all copies
 
 
 DRAWING = ArraySpec(np.uint64, (2,))  # the stream by which batches are drawn
@@ -55,7 +58,7 @@ def _learning() -> Specs:
     """What every learner has."""
     return {
         TRAINED: streams(None),
-        "learner.draws": streams(None, optional=True),
+        DRAWS: streams(None, optional=True),
         "learner.loss_scale": ArraySpec(np.float64, (None,), 0, optional=True),
         "learner.good_steps": replace(_counts(None), optional=True),
     }
@@ -147,9 +150,9 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
         GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
         "policy.noise": _numbers(copies, task.head.action_size),
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
-        "memory.counts": ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
+        COUNTS: ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
         "memory.rng": DRAWING,
-        **named("memory", {} if frames is None else _frames(frames, copies)),
+        **named("memory", {} if frames is None else _frames(frames, group_in(config, arrays))),
         **{name: replace(one, optional=True) for name, one in prioritised.items()},
     }
 

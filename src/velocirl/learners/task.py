@@ -16,7 +16,7 @@ from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
 from velocirl.learners.recorded import Recorded
-from velocirl.learners.reducing import ALONE, Reducer
+from velocirl.learners.reducing import ALONE, Part, Reducer, part_of
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.several import flat_names
 from velocirl.networks.declared import Declared, Network, Number, TargetNetwork
@@ -61,6 +61,11 @@ class Task:
     before_epoch: Program | None = None  # and what all rows go through before those
     explained: tuple[str, str] | None = None  # the fields of a value, and of its target
     reward_moments: RunningMoments | None = None
+
+    @property
+    def part(self) -> Part:
+        """The copies of this process, where all its threads work on all of them."""
+        return part_of(self.config.num_envs, 1, self.reducer)
 
     @property
     def reporting(self) -> Reported:

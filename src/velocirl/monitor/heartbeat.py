@@ -10,6 +10,7 @@ import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.monitor.gauges import gauges_of, learnt_figures
 from velocirl.monitor.heartbeat_file import (
     LONGEST_NAME,
@@ -139,7 +140,7 @@ def phase_shares(metrics: dict[str, Any]) -> dict[str, float]:
 
 def trains_on_cuda(agent: Any) -> bool:
     """Whether an agent learns on a GPU, with a network or a table."""
-    return "cuda" in (getattr(agent.config, "device", None), getattr(agent.config, "runtime", None))
+    return "cuda" in (kind_of(getattr(agent.config, "device", "")), getattr(agent.config, "runtime", None))
 
 
 def _bounded(figures: dict[str, float]) -> dict[str, float]:

@@ -25,17 +25,20 @@ class Launch:
     size: int
     local_size: int  # processes on this machine
     launcher: str  # for messages
+    local_rank: int = 0  # which of those on this machine
 
 
 ALONE = Launch("local", 0, 1, 1, "")
-# The variables of a launcher: how many processes, which of them this is, and how many of them are on this machine. (A
-# batch script of Slurm has SLURM_NTASKS too, and is one process; what srun starts is a step.)
+# The variables of a launcher: how many processes, which of them this is, how many of them are on this machine, which of
+# those it is. (A batch script of Slurm has SLURM_NTASKS too, and is one process; what srun starts is a step.)
 LAUNCHERS = (
-    ("torch", "torchrun", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE"),
-    ("mpi", "mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("mpi", "mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
-    ("mpi", "mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
-    ("mpi", "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
+    ("torch", "torchrun", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
+    *(
+        ("mpi", "mpirun", f"{one}_SIZE", f"{one}_RANK", f"{one}_LOCAL_SIZE", f"{one}_LOCAL_RANK")
+        for one in ("OMPI_COMM_WORLD", "MV2_COMM_WORLD")
+    ),
+    ("mpi", "mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ("mpi", "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID"),
 )
 ADDRESS = "MASTER_ADDR"  # without which torch's processes cannot find each other
 
@@ -61,7 +64,7 @@ def let_first_speak() -> None:
 
 
 def _launch(environment: Mapping[str, str]) -> Launch:
-    for runtime, launcher, size, rank, local_size in LAUNCHERS:
+    for runtime, launcher, size, rank, local_size, local_rank in LAUNCHERS:
         if size not in environment or rank not in environment or (runtime == "torch" and ADDRESS not in environment):
             continue
         count = _whole(environment, size)
@@ -69,7 +72,9 @@ def _launch(environment: Mapping[str, str]) -> Launch:
             local = environment.get(local_size, "")
             described = re.match(r"\d+", local)  # Slurm's may be 4(x2)
             near = int(described[0]) if described else count
-            return Launch(runtime, _whole(environment, rank), count, min(max(near, 1), count), launcher)
+            number, near = _whole(environment, rank), min(max(near, 1), count)
+            local = _whole(environment, local_rank) if local_rank in environment else number % near
+            return Launch(runtime, number, count, near, launcher, local)
     return ALONE
 
 

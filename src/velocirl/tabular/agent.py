@@ -19,7 +19,7 @@ from velocirl.engine.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
 from velocirl.tabular.acting import Actor
-from velocirl.tabular.config import TableConfig
+from velocirl.tabular.config import TableConfig, chosen_runtime
 from velocirl.tabular.learner import Outcome, TableLearner, TabularTask
 from velocirl.tabular.loop import Pace
 from velocirl.tabular.memory import Memory, memory_of
@@ -59,6 +59,7 @@ class TabularAgent(Agent):
 
     def __init__(self, env: Given, **config: Any) -> None:
         super().__init__(env, **config)
+        self.config = dataclasses.replace(self.config, runtime=chosen_runtime(self.config.runtime))
         source = self.source
         source.refuse_parts(self.name)
         if not isinstance(source.action_space, Discrete):
@@ -152,6 +153,7 @@ class TabularAgent(Agent):
             sets=self.rule.sets,
             storage=config.storage,
             visits=self.counts_visits,
+            marks=config.runtime == "mpi",
             dtype=config.dtype,
             initial=config.initial_value,
             **options,

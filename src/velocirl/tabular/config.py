@@ -8,7 +8,22 @@ from typing import Any, Literal
 
 from velocirl.engine.random import require_seed
 from velocirl.optim.schedules import schedule_from
+from velocirl.scale.launching import LaunchError, launch_of, let_first_speak
 from velocirl.training.settings.config import require, require_whole
+
+
+def chosen_runtime(runtime: str) -> str:
+    """What runs the copies where that was left open."""
+    if runtime != "auto":
+        return runtime
+    launch = launch_of(runtime)
+    if launch.runtime == "torch":
+        let_first_speak()
+        raise LaunchError(
+            f"tables learn together on MPI, and {launch.launcher} has started {launch.size} processes: start them with"
+            ' mpirun, or give runtime="serial" to let each train by itself'
+        )
+    return "mpi" if launch.size > 1 else "serial"
 
 
 @dataclass(frozen=True)
@@ -35,8 +50,9 @@ class TableConfig:
     """A row for every state, or for every state that was met; auto is dense up to 256 MiB."""
     dtype: Literal["float32", "float64"] = "float32"
     """Of the values."""
-    runtime: Literal["serial", "threads", "processes", "mpi", "mpi-async", "cuda"] = "serial"
-    """What runs the copies: one core, threads or processes that share a table, MPI ranks, or a GPU."""
+    runtime: Literal["auto", "serial", "threads", "processes", "mpi", "mpi-async", "cuda"] = "auto"
+    """What runs the copies: one core, threads or processes that share a table, MPI ranks, or a GPU. auto is mpi where
+    mpirun or srun has started several processes, recognised by their environment variables, else serial."""
     workers: int | None = None
     """Threads or processes; as many as there are cores unless given."""
     pin: bool = False

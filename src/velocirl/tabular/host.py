@@ -18,6 +18,7 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
 from velocirl.learners.counting.counters import TIMED, TIMING, WHOLE
 from velocirl.tabular.learner import NO_LIMIT, Outcome, Settling, TabularTask, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Rows
+from velocirl.tabular.memory import places_in
 from velocirl.tabular.tables.table import ROWS_USED
 from velocirl.vector.host.copies import Arrays, Nested, map_arrays
 from velocirl.vector.host.interface import HostInterface
@@ -78,6 +79,10 @@ class HostLearner:
             array[...] = source
         self._settling.begin(self._table.arrays, rate)
         self._begun, self._seed = True, None
+
+    def remembered(self) -> NDArray[np.uint64]:
+        """The places of steps that are still to be learnt from."""
+        return places_in(self.current.window)
 
     def take_rounds(self, pace: Pace, work: NDArray[np.int64]) -> None:
         """Take rounds until all are taken, the table is full, or something went wrong; others may take some as well."""

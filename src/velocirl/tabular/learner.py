@@ -48,7 +48,7 @@ from velocirl.tabular.loop import (
     settling,
     take_rounds,
 )  # fmt: skip
-from velocirl.tabular.memory import Memory
+from velocirl.tabular.memory import Memory, places_in
 from velocirl.tabular.tables.exploring import Exploring
 from velocirl.tabular.tables.replicas import (
     PARTS,
@@ -98,7 +98,10 @@ class TabularTask:
     def settling(self, *, shared: bool = False) -> Callable[..., Any]:
         """What follows the steps of a round; where the table is `shared`, others may add rows at the same time."""
         find = finder(self.table.sparse, shared)
-        return settling(self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report)
+        return settling(
+            self.rule, self.exploring, self.states.encode, find, self.memory.remember, self.report,
+            marks=self.table.marks_rows,
+        )  # fmt: skip
 
     def current(self, count: int, streams: NDArray[np.uint64]) -> Current:
         """What so many copies need."""
@@ -273,6 +276,10 @@ class FleetLearner:
             done = int(sum(current.tally[ROUNDS] for current in self.current))
         self.meter.add(perf_counter() - begun)
         return outcome_of(self.current, first, self.num_envs, self._lesson.report)
+
+    def remembered(self) -> NDArray[np.uint64]:
+        """The places of steps that are still to be learnt from."""
+        return np.concatenate([places_in(current.window) for current in self.current])
 
     def take_share(self, thread: int) -> None:
         """The part that one thread takes of some rounds."""

@@ -33,7 +33,7 @@ from velocirl.learners.recording import FAULT_IN_REWARD, FAULT_IN_STATE
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.exploring import Exploring
 from velocirl.tabular.tables.rules import Rule
-from velocirl.tabular.tables.table import ROWS_USED
+from velocirl.tabular.tables.table import ROWS_USED, mark
 
 KEPT = 128  # episodes that are kept of a call, the last ones; a power of 2
 # The places of a tally.
@@ -176,10 +176,13 @@ def settling(
     find: Callable[..., Any],
     remember: Callable[..., Any],
     report: Sequence[str] = (),
+    *,
+    marks: bool = False,
 ) -> Callable[..., Any]:
     """`settle((copies, table, current, moment), first, stop, place)`: what follows a round's steps.
 
     A range of copies looks, chooses, and learns from its last step; `place` is the number of the round, or FIRST_LOOK.
+    Where rows get `marks`, those do from which copies come; what they remember of earlier steps is marked before.
     """
     note = noting(report)
     look, decide, look_back = scalars(rule, exploring, encode, find)
@@ -209,6 +212,8 @@ def settling(
                 reward, terminated, truncated = copies.reward[i], copies.terminated[i], copies.truncated[i]
                 ahead = current.ahead[i] * 0 if terminated else current.ahead[i]
                 over = terminated or truncated
+                if marks:
+                    mark(table, current.place[i])
                 errors += abs(remember(table.rows, current, i, copies.action[i], reward, ahead, over, gamma, step))
                 check += reward * 0
                 current.place[i] = current.next_place[i]

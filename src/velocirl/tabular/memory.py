@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 UNKNOWN = -1  # instead of a coin: what comes next has no value that is known
 
@@ -21,6 +22,11 @@ class Memory(NamedTuple):
     remember: Callable[..., Any]
     bounds: Mapping[str, tuple[int, int]] = {}  # of the fields of a window that are counts, or places in it
     least_action: int = 0
+
+
+def places_in(window: NDArray[Any]) -> NDArray[np.uint64]:
+    """The places of steps that copies remember, whose values may still move."""
+    return window["place"].ravel() if "place" in (window.dtype.names or ()) else np.zeros(0, np.uint64)
 
 
 def memory_of(learn: Callable[..., Any], n_step: int) -> Memory:

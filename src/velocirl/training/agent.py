@@ -39,6 +39,7 @@ from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.settings.changing import Changing
 from velocirl.training.settings.config import as_plain, build_config
+from velocirl.training.settings.device_choice import here_or_any
 from velocirl.training.settings.documenting import Documented, signature_of
 from velocirl.training.settings.params import check_copies
 from velocirl.training.settings.words import changed, own_arguments, own_settings
@@ -451,6 +452,8 @@ class Agent(Changing, metaclass=Documented):
             if not document.environment.startswith(GYMNASIUM):
                 later = {name: changes.pop(name) for name in ("params", "scenario") if name in changes}
             config = changed(kind.Config, document.config, changes)
+            if "device" in document.config.keys() - changes.keys():
+                config["device"] = here_or_any(document.config["device"])
             if "buffer_file" in document.config.keys() - changes.keys():
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
@@ -497,19 +500,28 @@ class Agent(Changing, metaclass=Documented):
             "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
             "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
         }
-        for name, values in self.recent_reported.items():
+        costs = cost_names(self.constraints) if self._tells_costs else ()
+        for name in (*self.report, *costs):
+            values = self.recent_reported[name]
             mean = float(np.mean(values)) if values else np.nan
             row[f"episode/{name}"] = mean if np.isfinite(mean) else None
-        if self.constraints:
+        if costs:
             row["rollout/violations"] = self.violations
         for phase, share in shares(self.phases).items():
             row[f"time/{phase}_share"] = round(share, 4)
         return row
 
+    @property
+    def _tells_costs(self) -> bool:
+        """Whether steps have costs: constraints say so, or, in Gymnasium's environments, infos."""
+        return self.source.native is not None or self.violations > 0 or bool(self.recent_reported.get("cost"))
+
     def note_reported(self, reported: Mapping[str, Sequence[float]]) -> None:
         """Take in what the environment reports of episodes that ended, by field."""
+        costs = () if self.source.native is not None else cost_names(self.constraints)
         for name, values in reported.items():
-            self.recent_reported[name].extend(values)
+            told = [value for value in values if not np.isnan(value)] if name in costs else values
+            self.recent_reported[name].extend(told)
 
     def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
         """Observations with a leading dimension, their masks, and whether there was only one."""

@@ -22,6 +22,7 @@ from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.fingerprint import names_reached
 from velocirl.engine.saved import Specs, check_arrays, streams
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import fields_of, reads_costs, reads_next
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
@@ -40,10 +41,12 @@ from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.signals import StopSignals
+from velocirl.scale.launching import launch_of
 from velocirl.training.actors.actor import NativePolicy
 from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE, is_own_module
+from velocirl.training.settings.rank_devices import task_of_rank
 from velocirl.training.source import Given
 from velocirl.vector.host.copies import read_row
 
@@ -137,10 +140,13 @@ class DeepAgent(Agent):
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of which costs are told, by name: the environment's, or what a step of Gymnasium's costs."""
+        """The constraints of which costs are told, by name: the environment's, or what a step of Gymnasium's costs.
+
+        Whether infos of the latter tell a cost shows with the first of them.
+        """
         if self.source.native is not None:
             return tuple(one.name for one in self.source.native.constraints)
-        return ("cost",) if reads_costs(self.Scratch) else ()
+        return ("cost",)
 
     @property
     def acting(self) -> str:
@@ -242,11 +248,11 @@ class DeepAgent(Agent):
         if company is not None:
             if not company.begun:
                 company.begin()
-            task = dataclasses.replace(self.task(), reducer=company.ranks)
+            task = task_of_rank(self.task(), company.ranks, launch_of(self.config.runtime))
         if self._waiting is not None and self.saved_ranks != self.ranks and not self.follows:
             warnings.warn(
-                f"this agent was trained by {self.saved_ranks} ranks and goes on with {self.ranks}: from the same"
-                " copies and parameters, with other minibatches",
+                f"this agent was trained by {self.saved_ranks} ranks and goes on with {self.ranks}: from where it was,"
+                " with other minibatches",
                 stacklevel=2,
             )
         self._learner = self.make_learner(task)
@@ -281,7 +287,19 @@ class DeepAgent(Agent):
 
     def one_rank_only(self) -> str | None:
         """Why several ranks cannot train this agent together yet, after the word `where`; None if they can."""
-        return "it learns from a memory or from data, which ranks do not share out yet"
+        held = [getattr(one, "held", None) for one in self.built.values()]
+        if not any(one is not None and one.takes_statistics for one in held):
+            return None
+        return "its network takes statistics of batches, of which each rank has a part only (give LayerNorm instead)"
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether CPU threads train it with its native network, block by block."""
+        return self.is_native and self.config.device == "cpu"
+
+    def shared_out(self) -> dict[str, int]:
+        """The settings of which each rank has a share, and so needs one."""
+        return {"num_envs": self.config.num_envs}
 
     def join(self, learner: Learner) -> None:
         """Let another learner train this agent."""
@@ -327,8 +345,7 @@ class DeepAgent(Agent):
     @property
     def frames(self) -> Frames | None:
         """How observations are stored that are bytes; the learner of CPU threads stores what its networks read."""
-        in_blocks = self.is_native and self.config.device == "cpu"
-        return None if in_blocks or self.encoding.normalises else self.source.stored
+        return None if self.in_blocks or self.encoding.normalises else self.source.stored
 
     def resolver(self, fields: Sequence[str]) -> Resolver:
         """What resolves the names in this algorithm's stages."""
@@ -407,8 +424,8 @@ class DeepAgent(Agent):
     def resolved_precision(self, device: str) -> str:
         """The precision of products on a device."""
         config = self.config
-        precision = {"cuda": "tf32"}.get(device, "float32") if config.precision == "auto" else config.precision
-        if device != "cuda" and (precision == "tf32" or (self.is_native and precision != "float32")):
+        precision = {"cuda": "tf32"}.get(kind_of(device), "float32") if config.precision == "auto" else config.precision
+        if kind_of(device) != "cuda" and (precision == "tf32" or (self.is_native and precision != "float32")):
             wanted = 'device="cuda"' if precision == "tf32" else 'a torch network, such as network="mlp(64, 64)"'
             raise ValueError(f"precision={precision!r} needs {wanted}")
         return precision

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal, Self
 from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, check_group, exploration_at
+from velocirl.learners.pace import Pace, check_group, exploration_at, free
 from velocirl.learners.recorded import Recorded
 from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
@@ -24,10 +24,11 @@ from velocirl.training.data_source import UNNAMED, path_of, require_fit
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
-from velocirl.training.settings.device_choice import choose_device, no_cuda
+from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.words import Known, Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
+from velocirl.vector.given import GIVEN
 
 # An iteration has so many steps: often enough for callbacks, rarely enough to cost nothing. Where updates are large it
 # has fewer, so that nobody waits for seconds; multiplications, of all passes of an update.
@@ -35,7 +36,6 @@ STEPS = {"cpu": 1024, "cuda": 65_536, "python": 64}
 WORK = {"cpu": 5.0e9, "cuda": 1.0e12, "python": 1.0e7}
 OVERLAPPED_ROUNDS = 32  # of an iteration, whose first steps and last updates have nothing beside them
 PASSES = 5  # over the parameters in an update, about
-WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
 
 def _train_freq(value: Any, known: Known) -> dict[str, Any]:
@@ -241,6 +241,8 @@ class OffPolicyAgent(TransitionAgent):
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
+        if self._learner is None and self.company is not None and not self.company.begun:
+            self.company.begin()  # from which a rank knows whether there is something to go on from
         fresh = self._learner is None and self._waiting is None
         super().prepare()
         if fresh and self.config.prefill is not None:
@@ -291,14 +293,30 @@ class OffPolicyAgent(TransitionAgent):
         self.check_workers()
         check_collectors(config, self.source)
         check_rings(config)
-        work = self.num_parameters * config.effective_batch_size
-        threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
+        threads = self.threads_for(self.num_parameters * config.effective_batch_size)
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native
         )
         self._refuse_overlap(device)
         precision = self.resolved_precision(device)
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+
+    def one_rank_only(self) -> str | None:
+        """Ranks are CPU threads of several processes, each with copies and a memory of its own."""
+        config = self.config
+        if config.overlap or config.collectors is not None:
+            return "it collects and learns at the same time (overlap or collectors)"
+        if config.buffer_file is not None:
+            return "its memory is a file (buffer_file)"
+        if config.priority == "rank":
+            return 'one order of all errors decides what it draws (priority="rank", unlike "proportional")'
+        if self.source.id.startswith(GIVEN):
+            return "its environments are objects that were given to it"
+        if not self.in_blocks and config.priority != "none":
+            return "its memory has priorities, and its network is torch's or its device not the CPU"
+        if not self.in_blocks and self.frames is not None:
+            return "its memory has pictures frame by frame"
+        return super().one_rank_only()
 
     def _refuse_overlap(self, device: str) -> None:
         """Refuse to overlap where nothing would be gained."""
@@ -325,12 +343,12 @@ class OffPolicyAgent(TransitionAgent):
     def steps_of_iteration(self) -> int:
         """The steps that each copy takes in an iteration."""
         config = self.config
-        if config.collectors is not None and config.collect_mode == "free":  # then updates do not decide how long it is
-            return max(STEPS[config.device] // config.num_envs, 1)
+        if free(config):  # then updates do not decide how long it is
+            return max(STEPS[kind_of(config.device)] // config.num_envs, 1)
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
         updates = config.gradient_steps / config.train_every
-        steps = max(STEPS[config.device], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
-        return max(int(min(steps, WORK[config.device] / (work * updates))) // config.num_envs, 1)
+        steps = max(STEPS[kind_of(config.device)], OVERLAPPED_ROUNDS * config.num_envs if config.overlap else 0)
+        return max(int(min(steps, WORK[kind_of(config.device)] / (work * updates))) // config.num_envs, 1)
 
     def pace(self, rounds: int) -> Pace:
         """When what is done in the iteration that comes next."""
@@ -358,7 +376,7 @@ class OffPolicyAgent(TransitionAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.collected import CollectedReplay
             from velocirl.learners.block.replay import BlockReplay
 
@@ -371,7 +389,7 @@ class OffPolicyAgent(TransitionAgent):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays, where their memory can be followed."""
         if TRAINED in arrays:
-            check_group(self.config, arrays)
+            check_group(self.config, arrays, frames=self.frames is not None or "memory.edges" in arrays)
         super().load_arrays(arrays)
 
     def row(self, report: Report) -> Row:
@@ -396,12 +414,4 @@ class OffPolicyAgent(TransitionAgent):
             raise ValueError(f'priority="rank" needs the native network: {native}; or give priority="proportional"')
         if config.buffer_file is not None:
             raise ValueError(f"buffer_file needs the native network: {native}; or leave it out, and reduce buffer_size")
-        if self.frames is not None and config.collectors is not None and config.collect_mode == "free":
-            raise ValueError(
-                f"{self.source.id} shows pictures that are stored frame by frame, one step of all copies after the"
-                ' other: give collect_mode="paced"'
-            )
-        if config.device == "cuda" and (missing := no_cuda()) is not None:
-            raise RuntimeError(
-                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
-            )
+        require_device(config.device)

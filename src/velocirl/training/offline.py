@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine import registry
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import reads_costs
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace
@@ -26,7 +26,7 @@ from velocirl.training.callbacks import Step
 from velocirl.training.data_source import UNNAMED, DataSource, path_of, require_fit
 from velocirl.training.saved import named_environment
 from velocirl.training.settings.config import DeepConfig, require, require_whole
-from velocirl.training.settings.device_choice import choose_device, no_cuda
+from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.words import COMMON, Word
 from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent
@@ -37,7 +37,6 @@ from velocirl.vector.making import GYMNASIUM
 UPDATES = {"cpu": 1024, "cuda": 4096, "python": 8}
 WORK = {"cpu": 1.0e10, "cuda": 1.0e12, "python": 1.0e7}
 PASSES = 5  # over the parameters in an update, about
-WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
 
 @dataclass(frozen=True)
@@ -188,8 +187,8 @@ class OfflineAgent(TransitionAgent):
     @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints of which costs are told: those of the environment, or those in data of none."""
-        if self.source.native is None and reads_costs(self.Scratch):
-            return self.data.info.constraints
+        if self.source.native is None:
+            return self.data.info.constraints if reads_costs(self.Scratch) else ()
         return super().constraints
 
     def learn(
@@ -208,8 +207,7 @@ class OfflineAgent(TransitionAgent):
     def resolve(self) -> tuple[Any, str]:
         """Threads, device and precision."""
         config = self.config
-        work = self.num_parameters * config.effective_batch_size
-        threads = config.threads or min(available_cores(), max(work // WORK_OF_A_THREAD, 1))
+        threads = self.threads_for(self.num_parameters * config.effective_batch_size)
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native,
             steps=False,
@@ -226,7 +224,8 @@ class OfflineAgent(TransitionAgent):
         assert self.goal is not None  # noqa: S101 - learning
         config, goal = self.config, self.goal
         work = PASSES * float(self.num_parameters) * config.effective_batch_size
-        updates = max(int(min(UPDATES[config.device], WORK[config.device] / work)), 1)
+        device = kind_of(config.device)
+        updates = max(int(min(UPDATES[device], WORK[device] / work)), 1)
         updates = min(updates, goal.stop - self.steps)
         pace = Pace(
             rounds=updates,
@@ -247,6 +246,10 @@ class OfflineAgent(TransitionAgent):
         )
         return self.begin_iteration(pace, self.steps + updates)
 
+    def shared_out(self) -> dict[str, int]:
+        """No copy is stepped; each rank has a part of the data, and of each batch."""
+        return {"batch_size": self.config.effective_batch_size}
+
     def task(self) -> Task:
         """What a learner is given, with the data."""
         return dataclasses.replace(super().task(), recorded=self.recorded)
@@ -254,14 +257,11 @@ class OfflineAgent(TransitionAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.offline import BlockOffline
 
             return BlockOffline(task)
-        if config.device == "cuda" and (missing := no_cuda()) is not None:
-            raise RuntimeError(
-                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
-            )
+        require_device(config.device)
         from velocirl.learners.batch.making import make_offline
 
         return make_offline(task, self.num_parameters)

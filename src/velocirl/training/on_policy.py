@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
@@ -24,7 +25,7 @@ from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.settings.collecting import CollectorsConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
-from velocirl.training.settings.device_choice import choose_device, no_cuda
+from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
@@ -153,7 +154,7 @@ class OnPolicyAgent(DeepAgent):
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
         )
-        if config.overlap and device != "cuda" and self.source.native is not None:
+        if config.overlap and kind_of(device) != "cuda" and self.source.native is not None:
             raise ValueError(
                 f"overlap is for gym: environments and for GPUs; {self.source.id} is compiled, and on the CPU both"
                 " collecting and learning already use every core"
@@ -162,13 +163,13 @@ class OnPolicyAgent(DeepAgent):
         return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
 
     def one_rank_only(self) -> str | None:
-        """Ranks are CPU threads of several processes, each with copies of its own."""
+        """Ranks are processes, each with copies of its own, on CPU threads or a GPU."""
         config = self.config
-        if not self.is_native or config.device != "cpu":
-            return f"its network is torch's or its device is not the CPU (device={config.device!r})"
         if config.overlap or config.collectors is not None:
             return "it collects and learns at the same time (overlap or collectors)"
-        return "its environments are objects that were given to it" if self.source.id.startswith(GIVEN) else None
+        if self.source.id.startswith(GIVEN):
+            return "its environments are objects that were given to it"
+        return super().one_rank_only()
 
     def _refuse_collectors(self) -> None:
         """Refuse collectors beside another way to collect meanwhile, or where nothing corrects for their lag."""
@@ -225,7 +226,7 @@ class OnPolicyAgent(DeepAgent):
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
         config = self.config
-        if self.is_native and config.device == "cpu":
+        if self.in_blocks:
             from velocirl.learners.block.collected_rollout import CollectedRollout
             from velocirl.learners.block.overlapping import OverlappingRollout
             from velocirl.learners.block.rollout import BlockRollout
@@ -233,10 +234,7 @@ class OnPolicyAgent(DeepAgent):
             if config.collectors is not None:
                 return CollectedRollout(task)
             return OverlappingRollout(task) if config.overlap else BlockRollout(task)
-        if config.device == "cuda" and (missing := no_cuda()) is not None:
-            raise RuntimeError(
-                f'device="cuda" cannot be used: {missing}; give device="cpu" (velocirl doctor tells more)'
-            )
+        require_device(config.device)
         from velocirl.learners.batch.making import make_rollout
 
         return make_rollout(task, self.num_parameters)

@@ -2,7 +2,8 @@
 
 The first rank has the callbacks, the run and the display. Whenever it needs what all ranks have (for a checkpoint), the
 others are waiting in `Company.meet` and give their parts, so that a saved agent is the same thing however many
-processes trained it: the copies of all ranks, one after the other.
+processes trained it (see `learners.sharing`). Of a memory they give the stretches that the first one asks for: a
+checkpoint wants those that are new.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.replay import FILLED
 from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.files import parse_json
 from velocirl.engine.writing import strict_json
-from velocirl.learners.reducing import Part, part_of
-from velocirl.learners.saved import BY_COPY, TRAINED
+from velocirl.learners.pace import GROUP
+from velocirl.learners.reducing import shares_of
+from velocirl.learners.saved import COUNTS
 from velocirl.learners.seeding import spread_seed
+from velocirl.learners.sharing import RowsOfAll, Sharing, one_after_the_other, pieces, sharing_of_memory
+from velocirl.runs.memory_files import ROWS
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import state_from, state_parts
 from velocirl.scale.launching import LIMIT, LaunchError, launch_of, let_first_speak
@@ -35,7 +40,10 @@ from velocirl.training.settings.config import as_plain
 if TYPE_CHECKING:
     from velocirl.training.deep_agent import DeepAgent
 
-STATE = 1.0  # what the first rank says where it wants the others' parts instead of meeting them
+# What the first rank says where it wants the others' parts instead of meeting them: of all arrays but the rows of a
+# memory, or of so many steps of those.
+STATE, STRETCH = 1.0, 2.0
+ASKED, FIRST, STOP, STOPPING, WORDS = range(5)  # the places of what is said
 SIGNALS = StopSignals.SIGNALS
 WAITING = "waiting/"  # before the names of arrays that wait until training begins
 
@@ -45,15 +53,17 @@ def company_of(agent: DeepAgent) -> Company | None:
     launch = launch_of(agent.config.runtime)
     if launch.size == 1:
         return None
-    reason = agent.one_rank_only()
-    if reason is None and -(-agent.config.num_envs // launch.size) * (launch.size - 1) >= agent.config.num_envs:
-        reason = f"num_envs={agent.config.num_envs} leaves a rank without a copy"
-    elif reason is not None:
+    reason, advice = agent.one_rank_only(), ""
+    if reason is not None:
         reason = f"{agent.label} learns on one rank only where {reason}"
+    for name, count in agent.shared_out().items():
+        if reason is None and len(shares_of(count, launch.size)) < launch.size:
+            enough = -(-count // launch.size) * launch.size
+            reason, advice = f"{name}={count} leaves a rank without a share", f"give {name}={enough}, "
     if reason is not None:
         let_first_speak()
         raise LaunchError(
-            f"{reason}, and {launch.launcher} has started {launch.size} processes: start one, or give"
+            f"{reason}, and {launch.launcher} has started {launch.size} processes: {advice}start one, or give"
             ' runtime="local" to let each train by itself'
         )
     return Company(agent, ranks_of(launch))
@@ -67,13 +77,9 @@ class Company:
         self.begun = False  # alike
         self._meeting = False  # while training lasts, the others answer
         self._agreed = False  # to stop before the goal
-        self._together: dict[str, NDArray[Any]] | None = None  # what all learners had when training ended
-
-    @property
-    def part(self) -> Part:
-        """The copies and threads of this rank."""
-        config = self.agent.config
-        return part_of(config.num_envs, config.threads, self.ranks)
+        self._together: dict[str, Any] | None = None  # what all learners had when training ended
+        self._rows: Any = None  # of this rank's memory, when they were last asked for
+        self._dealt: NDArray[Any] | None = None  # those that it goes on from
 
     @contextmanager
     def conducted(self, total_steps: int | None) -> Iterator[bool]:
@@ -100,6 +106,7 @@ class Company:
         ranks = self.ranks
         ranks.assemble(LIMIT)
         own = parse_json(strict_json(self._settings(total_steps)))  # as it is when it has travelled
+        rows = (self.agent._waiting or {}).get(ROWS)
         data = None if ranks.rank else b"".join(state_parts(self._arrays(), {**self._progress(), "settings": own}))
         said = state_from(ranks.broadcast(data))
         for name, value in said.document["settings"].items():
@@ -110,6 +117,8 @@ class Company:
                 )
         if ranks.rank:
             self._adopt(said.arrays, said.document)
+        if ROWS in (self.agent._waiting or {}):
+            self._dealt = self._deal(rows)
         self.begun = True
 
     def meet(self, signals: StopSignals) -> bool:
@@ -122,30 +131,28 @@ class Company:
         self._agreed = stopping or received is not None
         return self._agreed
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """What the learners of all ranks have, as one learner of all copies would have it; for the first rank."""
+    def state(self) -> dict[str, Any]:
+        """What the learners of all ranks have, as one learner of all copies would have it; for the first rank.
+
+        The rows of a memory are fetched when they are asked for, which has to be before training goes on.
+        """
         if not self._meeting and self._together is not None:
             return self._together
         if self.ranks.rank or not self._meeting:
             raise ValueError(
                 f"rank {self.ranks.rank} has a part of the copies only: save on rank 0, during or after `learn`"
             )
-        said = self._said()
-        said[0] = STATE
-        self.ranks.sum(said)
-        return self._gather()
+        self._say(STATE)
+        together = self._gather()
+        if ROWS in together:
+            together[ROWS] = RowsOfAll(self._fetch, self._copies, together[ROWS].dtype, int(together[COUNTS][FILLED]))
+        return together
 
     def own_part(self, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """What of such a state belongs to this rank."""
-        part, own = self.part, dict(state)
-        for name, array in state.items():
-            if name.startswith(BY_COPY):
-                own[name] = array[part.first : part.first + part.copies]
-        # Minibatches are drawn by each thread; where there were others, their streams are of no use.
-        streams, first = state[TRAINED], part.first_thread
-        fits = len(streams) == len(part.all_copies)
-        own[TRAINED] = streams[first : first + len(part.shares)] if fits else streams[:0]
-        return own
+        dealt = {name: array for name, array in state.items() if name != ROWS}
+        own = self._sharing.own(dealt, self.ranks.rank)
+        return own if self._dealt is None else {**own, ROWS: self._dealt}
 
     def _end(self) -> None:
         """Answer the first rank until it is done; it keeps what all have, so that the agent can be saved later."""
@@ -153,33 +160,89 @@ class Company:
         self._meeting = False
         if self.agent._learner is not None:
             together = self._gather()
+            if ROWS in together:
+                steps = len(self._rows) // self._own_copies
+                rows = RowsOfAll(self._give, self._copies, self._rows.dtype, steps * self._copies)
+                together[ROWS] = rows[:]
             self._together = together if self.ranks.rank == 0 else None
 
     def _hear(self, stopping: bool, received: Any) -> tuple[bool, Any]:
         """Say whether this rank would stop; what all have said. Meanwhile the first rank may ask for parts."""
         while True:
-            said = self._said()
-            said[1] = stopping
-            said[2:] = [received == one for one in SIGNALS]
-            self.ranks.sum(said)
-            if said[0] != STATE:
-                return said[1] > 0, next((one for one, count in zip(SIGNALS, said[2:], strict=True) if count), None)
-            self._gather()
+            said = self._say(0, 0, 0, stopping, *(received == one for one in SIGNALS))
+            if said[ASKED] == STATE:
+                self._gather()
+            elif said[ASKED] == STRETCH:
+                self._give(int(said[FIRST]), int(said[STOP]))
+            else:
+                counts = zip(SIGNALS, said[WORDS:], strict=True)
+                return said[STOPPING] > 0, next((one for one, count in counts if count), None)
 
-    def _said(self) -> NDArray[np.float64]:
-        return np.zeros(2 + len(SIGNALS))
+    def _say(self, *words: float) -> NDArray[np.float64]:
+        """What all ranks have said, of which this one says so much."""
+        said = np.zeros(WORDS + len(SIGNALS))
+        said[: len(words)] = words
+        self.ranks.sum(said)
+        return said
 
-    def _gather(self) -> dict[str, NDArray[Any]]:
-        """The learners' arrays of all ranks put together, for the first one."""
-        own = self.agent.learner.state()
-        shared = {name: array for name, array in own.items() if not _is_shared_out(name)}
+    def _gather(self) -> dict[str, Any]:
+        """The learners' arrays of all ranks put together, for the first one; of a memory, no rows."""
+        own, sharing = self.agent.learner.state(), self._sharing
+        self._rows = own.pop(ROWS, None)
+        shared = {name: array for name, array in own.items() if not sharing.is_shared_out(name)}
         digest = _digest({**shared, **self.agent.policy_arrays()})
-        parts = {name: array for name, array in own.items() if _is_shared_out(name)}
+        parts = {name: array for name, array in own.items() if sharing.is_shared_out(name)}
         told = [state_from(data) for data in self.ranks.gather(b"".join(state_parts(parts, {"digest": digest})))]
         for rank, one in enumerate(told):
             if one.document["digest"] != digest:
                 raise RuntimeError(f"rank {rank} has other parameters than rank 0 after step {self.agent.steps}")
-        return {**shared, **{name: _joined([one.arrays[name] for one in told]) for name in (parts if told else ())}}
+        rows = {} if self._rows is None else {ROWS: np.zeros(0, self._rows.dtype)}
+        return {**shared, **(sharing.join([one.arrays for one in told]) if told else {}), **rows}
+
+    @property
+    def _sharing(self) -> Sharing:
+        """Who has what of the learners' arrays."""
+        return self.agent.learner.sharing  # pyright: ignore[reportAttributeAccessIssue] - where ranks train, it has one
+
+    @property
+    def _copies(self) -> int:
+        return self.agent.config.num_envs
+
+    @property
+    def _own_copies(self) -> int:
+        first, stop = self._sharing.copies[self.ranks.rank]
+        return stop - first
+
+    def _fetch(self, first: int, stop: int) -> NDArray[Any]:
+        """The rows of some steps of all copies, for the first rank, while the others wait."""
+        if not self._meeting:
+            raise ValueError("the rows of a memory that ranks share are fetched before training goes on: save earlier")
+        self._say(STRETCH, first, stop)
+        return self._give(first, stop)
+
+    def _give(self, first: int, stop: int) -> NDArray[Any]:
+        """Give this rank's rows of some steps to the first one, which puts those of all together."""
+        own = np.ascontiguousarray(self._rows[first * self._own_copies : stop * self._own_copies])
+        told = [np.frombuffer(data, own.dtype) for data in self.ranks.gather(own.tobytes())]
+        return self._sharing.interleaved(told) if told else own[:0]
+
+    def _deal(self, rows: Any) -> NDArray[Any]:
+        """Share out the rows of a memory that the first rank has loaded; gives those of this one."""
+        config, ranks, waiting = self.agent.config, self.ranks, self.agent._waiting
+        assert waiting is not None  # noqa: S101 - it is what a rank goes on from
+        if GROUP in waiting or "memory.edges" in waiting:
+            let_first_speak()
+            raise LaunchError(
+                "ranks cannot share out a memory that was filled by free collectors, or that has pictures frame by"
+                " frame: go on in one process, or load it with memory=False"
+            )
+        sharing, copies = sharing_of_memory(config.num_envs, 1, ranks.size), config.num_envs
+        dtype, steps = waiting[ROWS].dtype, int(waiting[COUNTS][FILLED]) // copies
+        own = [np.zeros(0, dtype)]
+        for first, stop in pieces(0, steps, copies * dtype.itemsize):
+            data = None if ranks.rank else np.ascontiguousarray(rows[first * copies : stop * copies]).tobytes()
+            own.append(sharing.of_ring(np.frombuffer(ranks.broadcast(data), dtype), ranks.rank))
+        return one_after_the_other(own)
 
     def _settings(self, total_steps: int | None) -> dict[str, Any]:
         """What has to be the same on all ranks before they begin."""
@@ -201,6 +264,8 @@ class Company:
     def _arrays(self) -> dict[str, NDArray[Any]]:
         agent = self.agent
         waiting = {f"{WAITING}{name}": array for name, array in (agent._waiting or {}).items()}
+        if (rows := waiting.get(WAITING + ROWS)) is not None:
+            waiting[WAITING + ROWS] = rows[:0]  # they are dealt out
         return {**agent.policy_arrays(), **agent.own_arrays(), **waiting}
 
     def _adopt(self, arrays: Mapping[str, NDArray[Any]], said: Mapping[str, Any]) -> None:
@@ -230,23 +295,8 @@ class Company:
         raise SystemExit(code) from error
 
 
-def _is_shared_out(name: str) -> bool:
-    """Whether each rank has an own part of an array."""
-    return name == TRAINED or name.startswith(BY_COPY)
-
-
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays one after the other; of records too, whose type `np.concatenate` would pack."""
-    whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
-    first = 0
-    for part in parts:
-        whole[first : first + len(part)] = part
-        first += len(part)
-    return whole

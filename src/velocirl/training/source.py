@@ -182,6 +182,7 @@ class Source:
             self.refuse_workers(workers)
             self.ready.begin_with(copy_seeds(seed, 1)[0])
             return self.ready
+        workers = workers and min(workers, num_envs)  # of which a process may have fewer than there are in all
         options = {"seed": copy_seeds(seed, first + num_envs)[first:], "copy": False, **self.made_with}
         if workers is None and (worthwhile := self._worthwhile_workers(num_envs)):
             with suppress(Exception):  # what cannot be had in other processes steps in this one

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.learner import Report
 from velocirl.learners.saved import BY_COPY
 from velocirl.networks.mlp import MLP
@@ -179,7 +180,7 @@ def cannot_share(agent: Agent) -> str | None:
     """Why several agents like this one cannot learn in one batch, or None."""
     if not isinstance(agent, OnPolicyAgent):
         return "only agents that learn from rollouts can learn together"
-    if agent.config.device != "cuda":
+    if kind_of(agent.config.device) != "cuda":
         return "agents learn together on a GPU only"
     if not all(isinstance(one, MLP) for one in agent.built.values()) or agent.source.native is None:
         return "only networks of layers alone, mlp(...), in native environments can learn together"

@@ -6,7 +6,11 @@ from typing import ClassVar
 
 from gymnasium.spaces import Box, Discrete
 
+from velocirl.engine.targets.threads import available_cores
+from velocirl.scale.launching import launch_of
 from velocirl.training.deep_agent import DeepAgent
+
+WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
 
 
 class TransitionAgent(DeepAgent):
@@ -15,6 +19,16 @@ class TransitionAgent(DeepAgent):
     # What to use where actions are of the other kind.
     for_choices: ClassVar[str] = "PPO, or DQN for a single choice"
     for_numbers: ClassVar[str] = "SAC, TD3 or PPO"
+
+    def threads_for(self, work: int) -> int:
+        """The threads of each rank for updates of so many rows times parameters, unless the settings say."""
+        launch = launch_of(self.config.runtime)
+        cores = max(available_cores() // launch.local_size, 1)
+        return self.config.threads or min(cores, max(work // launch.size // WORK_OF_A_THREAD, 1))
+
+    def shared_out(self) -> dict[str, int]:
+        """Each rank draws its share of a batch."""
+        return {**super().shared_out(), "batch_size": self.config.effective_batch_size}
 
     def row_names(self) -> list[str]:
         """What is known of a transition that was drawn."""

@@ -41,6 +41,7 @@ from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.rollout import begin_update
 from velocirl.learners.fields import fields_of
 from velocirl.learners.program import Resolver
+from velocirl.learners.reducing import ALONE
 from velocirl.learners.stages import Step, Stop, every, forward
 from velocirl.networks.declared import Columns, Network
 from velocirl.networks.heads import categorical, gaussian, multi_discrete
@@ -149,7 +150,7 @@ class Update:
         self.network = Given(self.outputs)
         settings = np.zeros(1, [(name, np.float32) for name in (*CONFIG, "normalise_advantages")])
         settings[0] = *CONFIG.values(), normalise
-        task = SimpleNamespace(config=config, head=head, settings=settings, numbers=[])
+        task = SimpleNamespace(config=config, head=head, settings=settings, numbers=[], reducer=ALONE)
         networks = SimpleNamespace(
             device=device, agents=AGENTS, clock=self.clock, task=task, networks={"policy": self.network}, numbers=None
         )

@@ -391,12 +391,6 @@ def test_more_collectors_than_memory_allows_are_refused():
         agent.learn(64, progress=False)
 
 
-def test_pictures_and_free_collectors_are_refused():
-    agent = agent_for(Showing, collectors=2, collect_mode="free", **PYTHON)
-    with pytest.raises(ValueError, match='give collect_mode="paced"'):
-        agent.learn(64, progress=False)
-
-
 def test_collectors_of_native_networks_import_no_torch(tmp_path):
     agent = trained(partial(Importing, str(tmp_path / "modules")), collectors=1, **THREADS)
     assert agent.steps == 64

@@ -74,6 +74,9 @@ dense = make("q-learning", "TicTacToe-v1", **steady).learn(500_000)
 sparse = make("q-learning", "TicTacToe-v1", storage="sparse", **steady).learn(500_000)
 same = sparse.table.look_up(sparse.table.keys).tobytes() == dense.table.look_up(sparse.table.keys).tobytes()
 double = make("double-q-learning", "TicTacToe-v1", **shared).learn(4_000_000)
+left_open = make("q-learning", "TicTacToe-v1", n_step=5, seed=0)
+steps = digest(left_open.learn(400_000))
+traces = digest(make("q-lambda", "TicTacToe-v1", **shared).learn(400_000))
 from velocirl.tabular.runtimes import mpi_exchange
 sums, sum_up = [], mpi_exchange.sum_up
 mpi_exchange.sum_up = lambda *all: sums.append(sum_up(*all))
@@ -85,7 +88,7 @@ if rank == 0:
         one.save(directory / name)
 tell(digest=digest(agent), once=once, again=again, other=other, double=digest(double), lake=digest(lake),
      heard=heard, steps=agent.steps, visits=visits, same=same, sums=len(sums), met=len(met),
-     returns=len(agent.recent_returns))
+     returns=len(agent.recent_returns), n_step=steps, traces=traces, runtime=left_open.config.runtime)
 """
 
 
@@ -94,10 +97,11 @@ def test_ranks_learn_as_one(tmp_path):
     """Two ranks, 4M steps in all: tables alike, whether dense or sparse, and as good as one rank's; two sets too."""
     told = tell_of(2, tmp_path, LEARNING)
     first, second = told
-    for name in ("digest", "once", "again", "other", "double", "lake", "steps", "visits", "met"):
+    for name in ("digest", "once", "again", "other", "double", "lake", "steps", "visits", "met", "n_step", "traces"):
         assert first[name] == second[name], name
     assert first["once"] == first["again"] != first["other"]
     assert first["same"]
+    assert first["runtime"] == "mpi"  # as nothing was said, under mpirun
     assert first["visits"] == first["steps"] >= 4_000_000  # of both, each counted once
     assert second["heard"] == []
     assert first["heard"] == sorted(first["heard"])

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from velocirl.tabular.tables.merging import Replica
+from velocirl.tabular.tables.table import find_or_add, mark
 from velocirl.tabular.tables.value_table import ValueTable
 
 ACTIONS = 3
@@ -13,9 +14,9 @@ INITIAL = 0.5
 STATES = 7000  # of which some rows are met; more than there is room for at first
 
 
-def replicas_of(count, *, sets=1, storage="dense", dtype="float64", states=STATES):
+def replicas_of(count, *, sets=1, storage="dense", dtype="float64", states=STATES, marks=True, actions=ACTIONS):
     tables = [
-        ValueTable(states, ACTIONS, sets=sets, storage=storage, visits=True, dtype=dtype, initial=INITIAL)
+        ValueTable(states, actions, sets=sets, storage=storage, visits=True, marks=marks, dtype=dtype, initial=INITIAL)
         for _ in range(count)
     ]
     return [Replica(table) for table in tables]
@@ -26,13 +27,11 @@ def learn(replica, updates):
     table = replica.table
     for state, action, chosen, target in updates:
         if table.sparse and table.places([state])[0] < 0:
-            rows = np.zeros(1, table.row)
-            rows["state"], rows["values"] = state, table.initial
-            before = replica.base.copy()
-            replica.take(rows)  # a row that this replica meets
-            replica.base[: len(before)] = before
-            replica.base["visits"][len(table) - 1] = 0
+            arrays = table.grow(1)  # for a row that this replica meets
+            find_or_add(arrays._replace(rows=arrays.rows.view(np.recarray)), state)
         place = table.places([state])[0]
+        if table.marks_rows:
+            mark(table.arrays, place)
         row = table.arrays.rows[place]
         column = chosen * ACTIONS + action
         row["values"][column] += 0.25 * (target - row["values"][column])
@@ -64,9 +63,20 @@ def visits_of(replica, states):
 
 
 def exchange_changes(replicas):
-    changes = np.concatenate([one.changes().copy() for one in replicas])
+    """Without MPI: each owner of a dense table merges what all tell it, and tells all what came of it."""
+    if replicas[0].table.sparse:
+        everything = np.concatenate([one.changes().list for one in replicas])
+        for one in replicas:
+            one.merge(everything)
+        return
+    told = [one.changes(len(replicas)) for one in replicas]
+    parts = [np.split(one.list, np.cumsum(one.counts)[:-1]) for one in told]
+    outcomes = []
+    for owner, one in enumerate(replicas):
+        for_owner = [part[owner] for part in parts]
+        outcomes.append(one.merge_owned(np.concatenate(for_owner), np.array([len(part) for part in for_owner])).copy())
     for one in replicas:
-        one.merge(changes)
+        one.take_outcomes(np.concatenate(outcomes))
 
 
 def exchange_totals(replicas):
@@ -76,6 +86,8 @@ def exchange_totals(replicas):
         moved, visits = sum(part[0] for part in parts), sum(part[1] for part in parts)
         for one in replicas:
             one.settle(first, moved, visits)
+    for one in replicas:
+        one.agree()
 
 
 def drawn_updates(rng, states, sets, count):
@@ -105,7 +117,7 @@ def test_merged_tables_are_those_of_a_plain_loop(exchange, sets, dtype):
             )
             assert (visits_of(one, everything) == visits).all()
             assert one.table.values.tobytes() == replicas[0].table.values.tobytes()
-            assert len(one.changes()) == 0
+            assert len(one.changes().list) == 0
     assert visits.sum() == 3 * 2 * 30
 
 
@@ -135,6 +147,7 @@ def test_a_sparse_table_grows_with_what_others_met():
     rows = np.zeros(3000, many.table.row)
     rows["state"], rows["values"] = states, 0.5
     many.take(rows)
+    many.table.mark(np.arange(3000))
     many.table.arrays.rows["values"][:3000] = 2.0
     many.table.arrays.rows["visits"][:3000] = 1
     room = few.table.capacity
@@ -144,12 +157,60 @@ def test_a_sparse_table_grows_with_what_others_met():
     np.testing.assert_array_equal(few.table.look_up([s for s in range(STATES) if s not in set(states)]), INITIAL)
 
 
+def merged_by_scanning(replicas, values, visits):
+    """The rule over all rows, in the types of a table, one replica after the other; given what they had in common."""
+    dtype, sets = values.dtype, replicas[0].table.sets
+    total, sums = np.zeros_like(visits), np.zeros_like(values)
+    for one in replicas:
+        own = one.table.arrays.rows
+        far = own["values"] - values
+        moved = (far != 0).reshape(len(far), sets, -1).any(axis=1)
+        made = own["visits"] - visits
+        made = np.where(made != 0, made, moved).astype(np.int32)
+        sums += far * np.tile(made, sets).astype(dtype)
+        total += made
+    weights = np.tile(total, sets).astype(dtype)
+    with np.errstate(invalid="ignore"):
+        return np.where(weights, values + sums / weights, values), visits + total
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.sampled_from([1, 7, 64, 65, 3000, STATES]),
+    st.sampled_from([0.0, 0.002, 0.1, 1.0]),
+    st.integers(1, 2),
+    st.sampled_from(["float32", "float64"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_marked_rows_are_all_that_has_to_be_looked_at(count, states, share, sets, dtype, seed):
+    """Bit for bit what scanning all rows gives; rows that several replicas touched, and some marked in vain, too."""
+    rng = np.random.default_rng(seed)
+    replicas = replicas_of(count, states=states, sets=sets, dtype=dtype)
+    for _ in range(2):
+        before = replicas[0].table.arrays.rows.copy()
+        for one in replicas:
+            rows = one.table.arrays.rows
+            touched = rng.integers(states, size=int(share * states))
+            one.table.mark(np.append(touched, rng.integers(states)))
+            actions = rng.integers(ACTIONS, size=len(touched))
+            np.add.at(rows["visits"], (touched, actions), rng.integers(0, 4, size=len(touched), dtype=np.int32))
+            rows["values"][touched, actions + ACTIONS * rng.integers(sets)] += rng.normal(size=len(touched))
+        values, visits = merged_by_scanning(replicas, before["values"], before["visits"])
+        exchange_changes(replicas)
+        for one in replicas:
+            np.testing.assert_array_equal(one.table.arrays.rows["values"], values)
+            np.testing.assert_array_equal(one.table.arrays.rows["visits"], visits)
+            assert not one.table.arrays.marks.any()
+
+
 def test_what_moved_without_a_visit_counts_once():
     """As a trace moves it; a replica that visited it three times weighs three times as much."""
     traced, visiting = replicas_of(2, states=4)
     for one in (traced, visiting):
         one.table.arrays.rows["visits"][2, 1] = 5  # before
         one.agree()
+        one.table.mark(np.array([2]))
     traced.table.values[2, 1] = 1.5
     visiting.table.values[2, 1] = 0.9
     visiting.table.arrays.rows["visits"][2, 1] += 3
@@ -165,6 +226,7 @@ def test_visits_may_pass_the_highest_number():
     for one in replicas:
         one.table.arrays.rows["visits"][:] = np.iinfo(np.int32).max
         one.agree()
+        one.table.mark(np.array([1]))
         one.table.arrays.rows["visits"][1, 0] = np.iinfo(np.int32).min + 1  # two more
         one.table.values[1, 0] = 1.5
     exchange_changes(replicas)
@@ -174,9 +236,10 @@ def test_visits_may_pass_the_highest_number():
 
 def test_more_changes_than_there_is_room_for():
     one, other = replicas_of(2)
+    one.table.mark(np.arange(STATES))
     one.table.values[:] += np.arange(STATES * ACTIONS).reshape(STATES, ACTIONS)
     one.table.arrays.rows["visits"][:] = 2
-    assert len(one.changes()) == STATES * ACTIONS
+    assert len(one.changes().list) == STATES * ACTIONS
     exchange_changes([one, other])
     np.testing.assert_allclose(other.table.values, INITIAL + np.arange(STATES * ACTIONS).reshape(STATES, ACTIONS))
 
@@ -199,7 +262,7 @@ class Common:
 @pytest.mark.parametrize("rate", [0.25, 1.0])
 def test_ranks_that_move_a_value_to_the_same_target_end_there_and_never_beyond(count, rate):
     """With updates W <- W + rate (T - W), the common value is that of all updates made one after another."""
-    replicas = replicas_of(count, states=2)
+    replicas = replicas_of(count, states=2, marks=False)
     common, target, made = Common(replicas[0]), 3.0, 0
     for period in range(1, 5):
         for one in replicas:
@@ -220,7 +283,7 @@ def test_ranks_that_move_a_value_to_the_same_target_end_there_and_never_beyond(c
 
 def test_updates_of_one_rank_count_after_those_of_another():
     """Towards different targets: as a plain loop that makes the first one's updates, then the second one's."""
-    replicas = replicas_of(2, sets=2, states=2)
+    replicas = replicas_of(2, sets=2, states=2, marks=False)
     common = Common(replicas[0])
     targets, by_hand = (4.0, -2.0), INITIAL
     for one, target in zip(replicas, targets, strict=True):
@@ -244,7 +307,7 @@ def test_taking_a_table_leaves_rows_where_they_are():
     second.take(first.table.arrays.rows[: len(first.table)].copy())
     assert (second.table.places([6, 7, 5]) == places).all()
     np.testing.assert_array_equal(second.table.look_up([5, 6]), first.table.look_up([5, 6]))
-    assert len(second.changes()) == 0
+    assert len(second.changes().list) == 0
 
 
 def test_a_table_without_visits_is_refused():

@@ -25,12 +25,13 @@ from velocirl.tabular.tables.table import (
 )
 
 states = st.integers(0, 2**62 - 1)
+NO_MARKS = np.zeros(1, np.uint64), np.zeros(1, row_type(2))
 
 
 def empty(slots=64, rows=None):
     """A table for as many rows as its slots are good for, whose records plain Python can read."""
     rows = np.zeros(int(FULLEST * slots) if rows is None else rows, row_type(2, sparse=True))
-    return Table(rows.view(np.recarray), np.zeros(slots, np.int64), np.zeros(8, np.int64))
+    return Table(rows.view(np.recarray), np.zeros(slots, np.int64), np.zeros(8, np.int64), *NO_MARKS)
 
 
 def compiled(find, table, wanted):
@@ -69,7 +70,7 @@ def test_each_kind_of_table_has_its_way():
 
 
 def test_a_dense_row_lies_at_its_state():
-    table = Table(np.zeros(10, row_type(2)), np.zeros(1, np.int64), np.zeros(8, np.int64))
+    table = Table(np.zeros(10, row_type(2)), np.zeros(1, np.int64), np.zeros(8, np.int64), *NO_MARKS)
     assert [int(find_dense(table, state)) for state in (0, 3, 9)] == [0, 3, 9]
 
 

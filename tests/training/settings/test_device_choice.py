@@ -5,8 +5,10 @@ import importlib.util
 import pytest
 
 from velocirl import PPO
-from velocirl.training.settings import device_choice
-from velocirl.training.settings.device_choice import WORK, choose_device, no_cuda
+from velocirl.engine.targets.device_names import kind_of, number_of
+from velocirl.scale.launching import Launch
+from velocirl.training.settings import device_choice, rank_devices
+from velocirl.training.settings.device_choice import WORK, choose_device, no_cuda, require_device
 from velocirl.training.source import Source
 
 SMALL = {"num_envs": 6, "horizon": 16, "hidden": (16, 16), "shared": True, "threads": 1, "seed": 1}
@@ -23,7 +25,7 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(device_choice, "no_cuda", lambda: "there is no CUDA device")
 
 
-@pytest.mark.parametrize("wanted", ["cpu", "cuda"])
+@pytest.mark.parametrize("wanted", ["cpu", "cuda", "cuda:1"])
 def test_what_is_asked_for_is_taken(wanted, gpu):
     assert choose_device(wanted, Source("Counter-v0"), 1, 1, native=True) == (wanted, f"{wanted}, as asked")
 
@@ -69,6 +71,61 @@ def test_a_missing_package_is_named(package, extra, monkeypatch):
     found = {"torch": find_spec("torch"), "numba_cuda": find_spec("torch"), package: None}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, find_spec(name, *rest)))
     assert no_cuda.__wrapped__() == f"{package} is not installed (velocirl[{extra}])"
+
+
+@pytest.mark.parametrize(
+    ("count", "message"), [(1, "there is one CUDA device, cuda:0"), (3, "there are 3 CUDA devices, cuda:0, cuda:1 and")]
+)
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(count, message, gpu, monkeypatch):
+    monkeypatch.setattr(device_choice, "gpus", lambda: count)
+    require_device("cuda")
+    require_device(f"cuda:{count - 1}")
+    with pytest.raises(RuntimeError, match=f'device="cuda:{count}" cannot be used: {message}'):
+        require_device(f"cuda:{count}")
+
+
+def test_without_a_gpu_none_is_named(no_gpu):
+    with pytest.raises(
+        RuntimeError, match='device="cuda:1" cannot be used: there is no CUDA device; give device="cpu"'
+    ):
+        require_device("cuda:1")
+
+
+def test_devices_have_names():
+    assert [kind_of(name) for name in ("cpu", "cuda", "cuda:12", "cuda:", "cuda:x")] == [
+        "cpu", "cuda", "cuda", "cuda:", "cuda:x",
+    ]  # fmt: skip
+    assert [number_of(name) for name in ("cpu", "cuda", "cuda:0", "cuda:12")] == [None, None, 0, 12]
+    for name in ("gpu", "cuda:", "cuda:-1", "cuda 1"):
+        with pytest.raises(ValueError, match="device must be auto, cpu, cuda, cuda:N for GPU number N, or python"):
+            PPO("Counter-v0", device=name)
+
+
+def test_a_saved_agent_goes_on_on_another_gpu_where_its_own_is_not_there(gpu, monkeypatch, tmp_path):
+    """Which of several GPUs it was decides nothing."""
+    monkeypatch.setattr(device_choice, "gpus", lambda: 2)
+    path = PPO("Counter-v0", **SMALL, device="cuda:1").save(tmp_path / "agent")
+    assert PPO.load(path).config.device == "cuda:1"
+    monkeypatch.setattr(device_choice, "gpus", lambda: 1)
+    with pytest.warns(UserWarning, match="trained on cuda:1, and there is one CUDA device, cuda:0: it goes on on cuda"):
+        again = PPO.load(path)
+    assert again.config.device == "cuda"
+    assert PPO.load(path, device="cuda:0").config.device == "cuda:0"
+
+
+class Rank:
+    rank, size = 1, 2
+
+
+@pytest.mark.parametrize(("device", "count", "expected"), [("cuda", 4, 3), ("cuda", 2, 1), ("cuda:0", 4, 0)])
+def test_each_rank_of_a_machine_takes_its_own_gpu(device, count, expected, gpu, monkeypatch):
+    """What is saved, and compared among ranks, says nothing of it."""
+    for module in (device_choice, rank_devices):
+        monkeypatch.setattr(module, "gpus", lambda: count)
+    agent, ranks = PPO("Counter-v0", **SMALL, device=device), Rank()
+    task = rank_devices.task_of_rank(agent.task(), ranks, Launch("mpi", 1, 2, 2, "mpirun", 3))
+    assert (task.config.device, task.reducer) == (f"cuda:{expected}", ranks)
+    assert agent.config.device == device
 
 
 def test_an_agent_says_where_it_trains_and_why(no_gpu):

@@ -116,7 +116,6 @@ IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))
         (PPO, {"stats_window_size": 10}, "stats_window_size: .* means over 100 episodes"),
         (PPO, {"use_sde": True}, "use_sde: state-dependent exploration is not here"),
         (PPO, {"rollout_buffer_class": object}, "rollout_buffer_class: rollouts are kept in one way"),
-        (PPO, {"device": "cuda:1"}, "device: choose the GPU by CUDA_VISIBLE_DEVICES"),
         (PPO, {"policy": "MultiInputPolicy", "space": IMAGES}, r'policy: networks for images are described: give netw'),
         (PPO, {"policy": "MlpLstmPolicy"}, "policy: 'MlpLstmPolicy' is not known; leave it out"),
         (PPO, {"n_steps": 5, "horizon": 5}, "n_steps is horizon here: give one of them"),

@@ -15,7 +15,7 @@ from velocirl.learners.several import several
 from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network, Number
 from velocirl.training.settings.config import require
-from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
+from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, excess_of, limit_numbers, limited_cost
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,15 @@ def value(head, policy, row):
 def move_multipliers(episodes, numbers, settings):
     """Let each multiplier follow the mean cost J of the episodes that ended, by PID control:
 
-    e = (J - d) / max(d, 1), within +-1;  I = clip(I + K_i e, 0, largest)
+    e = excess of J over d;  I = clip(I + K_i e, 0, largest)
     multiplier = clip(K_p e + I + K_d max(e - last e, 0), 0, largest)
 
-    A disaster early on counts as twice the limit does and no more, and I never leaves the range of multipliers, so that
-    nothing winds up. Without an episode that ended nothing is known, and nothing moves.
+    e and I have bounds, so that nothing winds up. Without an episode that ended nothing is known, and nothing moves.
     """
     if episodes.count > 0.0:
         for k in range(len(numbers.multiplier)):
             limit, most = settings.limits[k], settings.largest_multiplier
-            excess = (limited_cost(episodes.costs, k, settings) - limit) / max(limit, 1.0)
-            excess = min(max(excess, -1.0), 1.0)
+            excess = excess_of(limited_cost(episodes.costs, k, settings), limit)
             integral = min(max(numbers.integral[k] + settings.integral_gain * excess, 0.0), most)
             growth = max(excess - numbers.excess[k], 0.0)
             price = settings.proportional_gain * excess + integral + settings.derivative_gain * growth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from velocirl.algorithms.online import sac
@@ -20,16 +21,22 @@ from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
-from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, limited_cost
+from velocirl.training.settings.config import require
+from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, excess_of, limited_cost
 
 
 @dataclass(frozen=True)
 class SACLagrangianConfig(CostCriticConfig, SACConfig):
     """The settings of SAC-Lagrangian: those of SAC, limits, and how multipliers follow them."""
 
+    proportional_gain: float = 0.0
+    """What a multiplier gains while episodes are expected to cost twice their limit, beside what `multiplier_rate`
+    has added up. It damps what a sum alone does: to overshoot, and to come back late."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_cost_critics(self.gamma)
+        require(0 <= self.proportional_gain < inf, "proportional_gain", self.proportional_gain, "at least 0")
 
 
 def cost_value_of_each_limit(agent: SACLagrangian) -> Groups:
@@ -78,12 +85,20 @@ def actor_gradient(actor, row, new_action_slope, paid_action_slope, numbers, set
 
 
 def move_multipliers(means, numbers, settings):
-    """multiplier = clip(multiplier + rate e, 0, largest),  e = (expected cost - d) / max(d, 1), within +-1"""
+    """multiplier = clip(multiplier + rate e, 0, largest),  e = excess of the expected cost over d"""
     for k in range(len(numbers.multiplier)):
-        limit = settings.limits[k]
-        excess = (means.expected_cost[k] - limit) / max(limit, 1.0)
-        moved = numbers.multiplier[k] + settings.multiplier_rate * min(max(excess, -1.0), 1.0)
+        excess = excess_of(means.expected_cost[k], settings.limits[k])
+        moved = numbers.multiplier[k] + settings.multiplier_rate * excess
         numbers.multiplier[k] = min(max(moved, 0.0), settings.largest_multiplier)
+
+
+def control_multipliers(means, numbers, settings):
+    """I = clip(I + rate e, 0, largest),  multiplier = clip(K_p e + I, 0, largest),  e as above"""
+    for k in range(len(numbers.multiplier)):
+        excess, most = excess_of(means.expected_cost[k], settings.limits[k]), settings.largest_multiplier
+        integral = min(max(numbers.integral[k] + settings.multiplier_rate * excess, 0.0), most)
+        numbers.multiplier[k] = min(max(settings.proportional_gain * excess + integral, 0.0), most)
+        numbers.integral[k] = integral
 
 
 class SACLagrangian(SAC):
@@ -103,6 +118,7 @@ class SACLagrangian(SAC):
         "target_cost_critics": TargetNetwork("cost_critics"),
         "log_temperature": Number("initial_log_temperature"),
         "multiplier": Number("nothing_yet", each="limited"),
+        "integral": Number("nothing_yet", each="limited"),
     }
 
     class Scratch(SAC.Scratch):
@@ -139,7 +155,7 @@ class SACLagrangian(SAC):
             backward("actor"),
             step("actor"),
             when("learns_temperature", once(temperature_gradient, steps="log_temperature")),
-            once(move_multipliers),
+            once(control_multipliers),
         ),
         every(
             "target_every",

@@ -196,14 +196,16 @@ class Dataset:
         rest = {name: cut[name] for name in ("rewards", "costs", "terminations", "truncations")}
         return Episode(self._given(OBSERVATIONS, cut), self._given(ACTIONS, cut), **rest)
 
-    def transitions(self, block: int = BLOCK) -> Iterator[Transitions]:
-        """All steps in their order, in blocks of rows that a learner can take: memory is needed for one block only."""
+    def transitions(self, block: int = BLOCK, *, first: int = 0, stop: int | None = None) -> Iterator[Transitions]:
+        """All steps in their order, in blocks of rows that a learner can take: memory is needed for one block only.
+
+        Or the steps from number `first` on, up to `stop`.
+        """
         if block < 1:
             raise ValueError(f"a block has at least one transition, got {block}")
-        steps = len(self)
-        for first in range(0, steps, block):
-            stop = min(first + block, steps)
-            yield self._block(first, stop)
+        end = len(self) if stop is None else min(stop, len(self))
+        for begin in range(first, end, block):
+            yield self._block(begin, min(begin + block, end))
 
     def _block(self, first: int, stop: int) -> Transitions:
         rows = np.arange(first, stop)

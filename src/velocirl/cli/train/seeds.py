@@ -19,6 +19,7 @@ from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.engine.targets.threads import available_cores
 from velocirl.monitor.heartbeat_file import DamagedHeartbeatError, read_heartbeat
 from velocirl.monitor.words import printable
@@ -161,7 +162,9 @@ def _note_compiling(group: Group, processes: Sequence[SeedProcess]) -> None:
 
 def _side_by_side(config: dict[str, Any], threads: int) -> tuple[int, str]:
     """How many processes of so many threads run at a time, and the same in words."""
-    if config.get("device") == "cuda":  # which they would share by turns, and whose memory each of them needs
+    if (
+        kind_of(config.get("device", "auto")) == "cuda"
+    ):  # which they would share by turns, and whose memory each of them needs
         return 1, "one after the other on the GPU"
     at_once = max(available_cores() // threads, 1)
     return at_once, f"{at_once} at a time"

@@ -28,7 +28,7 @@ from velocirl.engine.records import FieldType
 _COMPILER = (
     "compiling", "fingerprint", "frames", "linking", "precision", "printing", "translating", "units",
     "clearing", "clock", "columns", "elementary", "lanes", "products", "registers", "vectors",
-    "../targets/cuda_kernels", "../targets/cuda_units", "../targets/warps",
+    "../targets/cuda_kernels", "../targets/cuda_units", "../targets/rounding", "../targets/warps",
 )  # fmt: skip
 
 

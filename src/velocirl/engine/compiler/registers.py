@@ -66,6 +66,15 @@ def exchange_if(array, place, expected, value):
     return before
 
 
+def lowest_bit(word):
+    """The number of the lowest bit that is set in a word of 64, of which one must be."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+def fetch_ahead(array, place):
+    """Tell the processor that an element is needed soon, so that it comes from memory meanwhile."""
+
+
 def relax():
     """Tell the processor that this thread is only waiting, so that its core's other work goes on at full speed."""
 
@@ -142,6 +151,27 @@ def exchange_if_compiled(typing_context: Any, array: Any, place: Any, expected: 
 
 
 @intrinsic
+def lowest_bit_compiled(typing_context: Any, word: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def fetch_ahead_compiled(typing_context: Any, array: Any, place: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, address = ir.IntType(32), _place(context, builder, signature, arguments)
+        pointer = builder.bitcast(address, ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [pointer, *(ir.Constant(word, number) for number in (1, 3, 1))])  # to write, near, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate
+
+
+@intrinsic
 def relax_compiled(typing_context: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         if machine() in ("x86_64", "AMD64"):
@@ -207,6 +237,8 @@ COMPILED = {
     mailbox_write: mailbox_write_compiled,
     fetch_add: fetch_add_compiled,
     exchange_if: exchange_if_compiled,
+    lowest_bit: lowest_bit_compiled,
+    fetch_ahead: fetch_ahead_compiled,
     relax: relax_compiled,
     doze: doze_compiled,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from velocirl.engine import random
 from velocirl.engine.compiler import registers
 from velocirl.engine.compiler.clearing import clear, clear_by_words
 from velocirl.engine.compiler.fingerprint import fingerprint
@@ -17,6 +18,7 @@ from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.targets.cuda_cache import CUDAContentCache
+from velocirl.engine.targets.rounding import rounded_product
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 still imports the name that NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - by name, since no NumPy that we may use declares it
@@ -36,6 +38,7 @@ def cuda_translator(name: str, *, double: bool) -> Translator:
     known: dict[Any, Any] = {registers.row: cuda.jit(registers.row, device=True, inline="always")}
     known[registers.shaped] = registers.compiled_shaped(intrinsic, arrays.populate_array)
     known[clear] = clear_by_words(intrinsic)
+    known[random.product] = rounded_product(intrinsic)
     known[cuda.cg.this_grid] = cuda.cg.this_grid  # a word of the compiler's own, however it is written
     inlined = cuda.jit(device=True, forceinline=True)
     return Translator(name, double=double, compiled=inlined, substitutes=known)

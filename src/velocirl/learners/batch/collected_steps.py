@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.learners.batch.entering import Entering
+from velocirl.learners.batch.pictures.collected import CollectedFrames
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.collectors.collected import Collected
 from velocirl.learners.collectors.consolidating import Batch
@@ -36,12 +38,12 @@ class CollectedSteps:
         self._group = np.zeros(group_of(task.config), ring.rows.dtype)
         size = 0 if task.frames is None else task.frames.stack * task.frames.size
         self._seen, self._final = np.zeros((copies, size), np.uint8), np.zeros((copies, size), np.uint8)
-        if ring.frames is not None:
-            ring.bind_frames(self._seen, self._final, on_host=True)
         self.collected = Collected(task, ring.rows.dtype, self._weights)
-        self.collected.start()
         self.by_rounds = self.collected.paced
-        self._free = FreeRun(self.collected)
+        if ring.frames is not None and self.by_rounds:
+            ring.bind_frames(self._seen, self._final, on_host=True)
+        self.collected.start()
+        self._free, self._entering = FreeRun(self.collected), None if self.by_rounds else Entering(ring)
         self._begun, self._t, self._first, self._copies = False, 0, 0, copies
         self._saved_group = saved_group(task.config)
 
@@ -79,11 +81,11 @@ class CollectedSteps:
 
     def enter(self, batch: Batch, position: int) -> None:
         """Send a batch to the memory."""
-        places = len(self._group)
-        for begin in range(0, len(batch.rows), places):
-            self._group[:] = batch.rows[begin : begin + places]
-            self._ring.receive(self._group)
-            self._ring.advance()
+        assert self._entering is not None  # noqa: S101 - collectors run free
+        if isinstance(frames := self._ring.frames, CollectedFrames):
+            self.collected.lose(frames.enter(batch, self._entering))
+        else:
+            self._entering.enter(batch.rows)
         batch.log(position, *self._written)
 
     def learnt(self, updates: int) -> None:

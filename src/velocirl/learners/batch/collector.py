@@ -64,7 +64,8 @@ class Recorded:
     def __init__(self, task: Task, device: Any, agents: int, state_size: int, cuts: int = 0) -> None:
         """With room for the last frames of so many episodes that are cut off in it."""
         config, inputs, zeros = task.config, task.encoding.inputs, device.zeros
-        copies = agents * config.num_envs
+        own = task.part.copies
+        copies = agents * own
         kind = rollout_type(inputs, task.action, task.fields, task.values, task.frames)
         if device.name != "cuda":
             rows, frames = (config.horizon + 1) * copies, task.frames
@@ -74,7 +75,7 @@ class Recorded:
         self.memory = device.records((config.horizon + 1, copies), kind)
         self.film = None if task.frames is None else make_film(device, task.frames, config.horizon, copies, cuts)
         self.records = self.memory.transpose(1, 0)  # (copies, horizon + 1)
-        ends = agents, config.horizon, config.num_envs
+        ends = agents, config.horizon, own
         self.log = Log(
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
@@ -136,7 +137,8 @@ class BatchCollector:
         self._itself = not config.overlap and device.steps_itself(task.source)
         self.on_host = not (self.in_kernels or self._itself)
         here = self._here = device.on_host() if self.on_host else device  # where copies step
-        self._agents, copies, inputs = len(seeds), len(seeds) * config.num_envs, task.encoding.inputs
+        part, inputs = task.part, task.encoding.inputs
+        self._agents, copies = len(seeds), len(seeds) * part.copies
         most = self._most_cuts()
         places = copies * most
         self.recorded = Recorded(task, here, len(seeds), network.state_size, places)
@@ -144,7 +146,7 @@ class BatchCollector:
         self.fleet: Any = None  # the copies, where they are compiled
         experience = self._make_copies(seeds)
         self.centre, self.inverse_scale = here.zeros(inputs), here.zeros(inputs)
-        self._rng = here.put(np.concatenate([random.streams(one.policy, config.num_envs) for one in seeds]))
+        self._rng = here.put(np.concatenate([random.streams(one.policy, part.copies, part.first) for one in seeds]))
         self._inputs, self._outputs = here.zeros(copies, inputs), here.zeros(copies, network.outputs)
         self._state, self._discounted = here.zeros(copies, network.state_size), here.zeros(copies)
         # Where only those are valued that there are, frames become what the network reads when that is done.
@@ -218,18 +220,18 @@ class BatchCollector:
             here.store(self._state, state["policy.state"])
 
     def _make_copies(self, seeds: Sequence[Seeds]) -> Experience:
-        source, config = self.task.source, self.task.config
+        source, config, part = self.task.source, self.task.config, self.task.part
         if source.native is None:
             self.envs = source.make_copies(
-                config.num_envs, seed=seeds[0].environment, threads=1, workers=config.workers
+                part.copies, seed=seeds[0].environment, threads=1, workers=config.workers, first=part.first
             )
             make = self.device.experience_of if self._itself else HostExperience
             self.host = make(self.envs, self.task.head, costs=self.task.reads_costs)
             return self.host.arrays
-        count = len(seeds) * config.num_envs
-        params = source.params_of(np.arange(count) % config.num_envs)
+        count = len(seeds) * part.copies
+        params = source.params_of(part.first + np.arange(count) % part.copies)
         self.fleet = self.device.make_fleet(source.native, count, params, check=source.check)
-        starts = np.concatenate([random.streams(one.environment, config.num_envs) for one in seeds])
+        starts = np.concatenate([random.streams(one.environment, part.copies, part.first) for one in seeds])
         self.device.store(self.fleet.copies.rng, starts)
         self.fleet.target.begin(np.ones(len(starts), np.bool_))
         return self.device.experience(self.fleet)

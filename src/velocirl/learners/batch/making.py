@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from velocirl.engine.targets.device_names import number_of
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.offline import BatchOffline
 from velocirl.learners.batch.overlap.overlapping import OverlappingReplay
@@ -59,4 +60,5 @@ def make_device(config: Any, work: int) -> Any:
 
     if config.device == "cpu":
         return torch_device.TorchCPUDevice(config.threads, config.precision, work)
-    return torch_device.CUDADevice(config.precision, captures=os.environ.get("VELOCIRL_CUDA_GRAPHS", "1") != "0")
+    captures = os.environ.get("VELOCIRL_CUDA_GRAPHS", "1") != "0"
+    return torch_device.CUDADevice(config.precision, captures=captures, number=number_of(config.device))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from velocirl.learners.batch.networks import GOOD, LEARNING_RATE, RUN_STEP
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.pace import Pace
+from velocirl.learners.reducing import Share
+from velocirl.learners.sharing import Sharing
 from velocirl.learners.task import Task
 
 
@@ -23,14 +27,21 @@ class BatchMemory(BatchLearner):
     def __init__(self, task: Task, device: Any) -> None:
         config = task.config
         super().__init__(task, device, agents=1, scaling=config.precision == "fp16")
-        batch, parts = config.effective_batch_size, config.gradient_accumulation
-        self.ring = self._make_ring()
-        self._streams = device.put(random.streams(task.seeds.learner + 1, batch))
-        self.program = BatchProgram(task.program, self.networks, self._rows(), batch, parts=parts)
+        whole, self.sharing = config.effective_batch_size, self._make_sharing()
+        first, stop = share = self.sharing.streams[task.reducer.rank]
+        batch = stop - first
+        self.ring = self._make_ring(share)
+        self._streams = device.put(random.streams(task.seeds.learner + 1, batch, first))
+        parts = gcd(config.gradient_accumulation, batch)  # all of which are equally large
+        self.program = BatchProgram(task.program, self.networks, self._rows(), batch, parts=parts, batch=whole)
         self._updates: dict[frozenset[str], Callable[[], None]] = {}  # as graphs, where the device has those
 
-    def _make_ring(self) -> BatchRing:
-        return BatchRing(self.device, self.task, self.clock)
+    @abstractmethod
+    def _make_sharing(self) -> Sharing:
+        """Who has what where several processes train: each draws its share of a batch."""
+
+    def _make_ring(self, share: Share) -> BatchRing:
+        return BatchRing(self.device, self.task, self.clock, share)
 
     def _rows(self) -> Rows:
         """The rows of a batch, and where networks find what they read."""

@@ -122,10 +122,11 @@ class Memory(NamedTuple):
 class Minibatches:
     """The order of an epoch, and the rows of the minibatch that is under way."""
 
-    def __init__(self, device: Any, extent: Extent, clock: Clock, seeds: Sequence[int]) -> None:
+    def __init__(self, device: Any, extent: Extent, clock: Clock, seeds: Sequence[int], stream: int = 0) -> None:
+        """`stream` is the number of this process, each of which draws from its own copies."""
         self._device, self._extent, self._clock = device, extent, clock
         agents, units = extent.agents, extent.units
-        self.rng = device.put(np.concatenate([random.streams(seed, 1) for seed in seeds]))
+        self.rng = device.put(np.concatenate([random.streams(seed, 1, stream) for seed in seeds]))
         self._order = order = device.zeros(agents, units, dtype=np.int32)
         self._as_they_lie = np.tile(np.arange(units, dtype=np.int32), (agents, 1))
         self.index = device.zeros(agents * extent.rows, dtype=np.int32)

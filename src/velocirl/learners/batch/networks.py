@@ -132,6 +132,7 @@ class BatchNetworks:
 
     def __init__(self, task: Task, device: Any, agents: int, clock: Clock, *, scaling: bool) -> None:
         self.task, self.device, self.agents, self.clock = task, device, agents, clock
+        self.reduce: Callable[[Any], None] = device.reducing(task.reducer)
         self._optimiser: Optimiser = optimiser_from(task.config.optimiser)
         self._together = agents > 1
         self.networks: dict[str, Any] = {}

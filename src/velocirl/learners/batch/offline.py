@@ -16,23 +16,29 @@ from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.counting.phases import add
 from velocirl.learners.pace import ANY_PACE, Pace
 from velocirl.learners.recording import Log
+from velocirl.learners.reducing import Share
+from velocirl.learners.sharing import Sharing, even_shares, sharing_of_data
 from velocirl.learners.task import Task
 
 
 class DataRing(BatchRing):
-    """The transitions of a data set on a device, none of which is ever replaced."""
+    """The transitions of a data set on a device, none of which is ever replaced.
 
-    def __init__(self, device: Any, task: Task, clock: Clock) -> None:
-        super().__init__(device, task, clock)
+    Of several processes, each has a part.
+    """
+
+    def __init__(self, device: Any, task: Task, clock: Clock, share: Share) -> None:
+        self._first, self._stop = even_shares(len(task.recorded or ()), task.reducer.size)[task.reducer.rank]
+        super().__init__(device, task, clock, share)
         assert task.recorded is not None  # noqa: S101 - of an algorithm that learns from data
         rows = np.zeros(self.capacity, self.kind)
-        task.recorded.write(rows)
+        task.recorded.write(rows, self._first)
         device.store(self.rows, rows)
         device.store(self.counts, np.array([0, self.capacity, self.capacity]))
 
     def _capacity(self, task: Task) -> int:
         assert task.recorded is not None  # noqa: S101 - of an algorithm that learns from data
-        count = len(task.recorded)
+        count = self._stop - self._first
         if count > MOST_ROWS:
             raise ValueError(f"the data has {count:,} transitions, and at most {MOST_ROWS:,} are learnt from")
         return count
@@ -96,5 +102,8 @@ class BatchOffline(BatchMemory):
         self.ring.load_streams(state)
         self.device.synchronise()
 
-    def _make_ring(self) -> DataRing:
-        return DataRing(self.device, self.task, self.clock)
+    def _make_sharing(self) -> Sharing:
+        return sharing_of_data(self.task.config.effective_batch_size, self.task.reducer.size)
+
+    def _make_ring(self, share: Share) -> DataRing:
+        return DataRing(self.device, self.task, self.clock, share)

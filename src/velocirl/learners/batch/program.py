@@ -41,6 +41,7 @@ from velocirl.learners.batch.networks import (
 from velocirl.learners.batch.sequence import Sequence
 from velocirl.learners.frames import Stacks, load_strip, strips_of
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
+from velocirl.learners.reducing import ALONE
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
 SINGLE, DOUBLE = np.float32, np.float64
@@ -75,12 +76,16 @@ class BatchProgram:
         count: int,
         like: BatchProgram | None = None,
         parts: int = 1,
+        batch: int | None = None,
     ) -> None:
-        """`count` rows of each agent go through it at once. With another program it shares memory: `like` that one.
+        """`count` rows of each agent go through it at once; of all processes together, `batch`.
+
+        With another program it shares memory: `like` that one.
 
         A single agent's may go in equal `parts` up to each meeting, so that passes need memory for one part only.
         """
         self.program, self.networks, self._rows, self._count = program, networks, rows, count
+        self._batch = batch or count
         self.device, self.agents, self.clock = networks.device, networks.agents, networks.clock
         self._task, self._learns = networks.task, like is None
         config, total, zeros = self._task.config, self.agents * count, self.device.zeros
@@ -141,7 +146,7 @@ class BatchProgram:
 
     def _build(self) -> None:
         sequence, sums = self._sequence, self.sums
-        sequence.for_agents(Work(begin_batch, (sums, self._count, self.clock, int(self._learns))))
+        sequence.for_agents(Work(begin_batch, (sums, self._batch, self.clock, int(self._learns))))
         self._fetch()
         slot, number, reported = 0, 0, 0
         for one in self.program.steps:
@@ -158,7 +163,8 @@ class BatchProgram:
                 number += 1
                 continue
             if isinstance(one.stage, (Mean, Once, Stop)) and slot > reported:
-                sequence.for_agents(Work(find_means, (sums, reported, slot, self._count)))
+                self._reduce_sums(reported, slot)
+                sequence.for_agents(Work(find_means, (sums, reported, slot, self._batch)))
                 reported = slot
             self._add_meeting(one)
         sequence.flush()
@@ -295,7 +301,7 @@ class BatchProgram:
             places = call.arguments.index("metrics"), call.arguments.index(place)
             function = writing(call.function, head, *places, self._keep, share_of if scales else whole)
             self._sequence.for_rows(
-                Work(function, (self._metrics_of(call), gradient, self._count, self.clock, *columns))
+                Work(function, (self._metrics_of(call), gradient, self._batch, self.clock, *columns))
             )
             return
         if call.metrics:
@@ -309,7 +315,7 @@ class BatchProgram:
                 gradient, per = self._of(self._gradients, name), self._per[name]
                 rows = len(gradient) // per
                 function, array = (scale_row, gradient) if per == 1 else (scale_rows, gradient.reshape(rows, per, -1))
-                self._sequence.for_rows(Work(function, (array, self._count, self.clock)))
+                self._sequence.for_rows(Work(function, (array, self._batch, self.clock)))
 
     def _scales(self, name: str, following: tuple[Any, ...]) -> bool:
         """Whether this call is the last to write a gradient, of parameters."""
@@ -330,11 +336,20 @@ class BatchProgram:
         added, sums = self._added[id(call)], self.sums.sums[:, slot : slot + len(call.metrics)]
         self._sequence.call(lambda: self.device.sum_rows(added, sums))
 
+    def _reduce_sums(self, first: int, stop: int) -> None:
+        """Where several processes train, add up what functions have added to metrics on all of them."""
+        if self._task.reducer is not ALONE:
+            some = self.sums.sums[0, first:stop]
+            self._sequence.call(lambda: self.networks.reduce(some), waits=True)
+
     def _add_meeting(self, one: Meeting) -> None:
         stage, networks, sequence = one.stage, self.networks, self._sequence
         if isinstance(stage, Step):
             self._begun.discard(stage.network)
             scale, find_norms, prepare, descend = networks.step_parts(stage.network)
+            if self._task.reducer is not ALONE:
+                gradient = networks.learnt[stage.network].gradient
+                sequence.call(lambda: networks.reduce(gradient), stepping=True)
             if scale is not None:
                 sequence.call(scale, stepping=True, waits=True)
             sequence.call(find_norms, stepping=True)

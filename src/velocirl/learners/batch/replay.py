@@ -20,6 +20,7 @@ from velocirl.learners.counting.phases import add
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import ANY_PACE, Pace, group_of, updates_due
 from velocirl.learners.recorded import Recorded
+from velocirl.learners.sharing import Sharing, sharing_of_memory
 from velocirl.learners.task import Task
 
 # Rounds of which one is timed: those that leave some in an iteration. Primes, to be in step with no schedule.
@@ -123,9 +124,11 @@ class BatchReplay(BatchMemory):
             self._step()
 
     def prefill(self, data: Recorded) -> None:
-        """Remember what others recorded."""
+        """Remember what others recorded; of several processes, each what would be that of its copies."""
         config, ring = self.task.config, self.ring
         rows = data.fill(ring.kind, group_of(config), apart=config.n_step > 1)
+        if self.task.reducer.size > 1:
+            rows = self.sharing.of_ring(rows, self.task.reducer.rank)
         counts = np.array([len(rows) % ring.capacity, len(rows), len(rows)])
         self.wait()
         ring.load_state({**ring.state(), "memory.rows": rows, "memory.counts": counts}, episodes_begin=False)
@@ -174,6 +177,10 @@ class BatchReplay(BatchMemory):
         if episodes:
             self.steps.load_state(state)
         self.device.synchronise()
+
+    def _make_sharing(self) -> Sharing:
+        config = self.task.config
+        return sharing_of_memory(config.num_envs, config.effective_batch_size, self.task.reducer.size)
 
     def _make_acting(self) -> Any:
         """The network that takes the steps: the one that learns."""

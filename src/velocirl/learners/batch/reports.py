@@ -1,4 +1,7 @@
-"""What came of an iteration: gathered on the device, one row for each agent, and read on the host once it is there."""
+"""What came of an iteration: gathered on the device, one row for each agent, and read on the host once it is there.
+
+Where several processes train one agent there is a row for each of them, and all have all rows.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from velocirl.learners.batch.program import BatchProgram
 from velocirl.learners.faults import check_update, fault_of_rollout
 from velocirl.learners.learner import Report, explained_variance
 from velocirl.learners.recording import FAULT_KINDS, Log
+from velocirl.learners.reducing import ALONE, shares_of
 
 NO_FAULT = 2**62
 SPREAD = 4  # sums from which the explained variance follows
@@ -33,20 +37,30 @@ class Reports:
     def __init__(
         self, networks: BatchNetworks, program: BatchProgram, log: Log, reported: Any, spread: Any, samples: int
     ) -> None:
-        recent, self._report, self._reported = networks.task.recent, networks.task.report, reported
+        task, (_, steps, copies) = networks.task, log.ends.shape
+        self._task, self._report, self._reported = task, task.report, reported
         self._networks, self._program, self._log, self._spread = networks, program, log, spread
         self._device, self._agents, self._samples = networks.device, networks.agents, samples
         self._first = networks.learnt[networks.first_trained]
-        self._copies = log.ends.shape[2]
-        self._recent = min(recent, log.ends.shape[1] * log.ends.shape[2])
+        several = task.reducer is not ALONE  # one may be all there is of a job
+        if not several:
+            self._shares = [(0, copies)]
+        elif task.recorded is not None:  # nothing is stepped
+            self._shares = [(rank, rank + 1) for rank in range(task.reducer.size)]
+        else:
+            self._shares = shares_of(task.config.num_envs, task.reducer.size)
+        most = max(stop - first for first, stop in self._shares)
+        self._recent, room = min(task.recent, steps * copies), min(task.recent, steps * most)
         sums = program.sums
         self._sizes = (
             COUNTS, 2, 1, sums.totals.shape[1], sums.seen.shape[1], 0 if spread is None else SPREAD, 1, 1,
-            1, *[self._recent] * (3 + len(self._report)),
+            1, *[room] * (3 + len(self._report)),
         )  # fmt: skip
-        width, self._none = sum(self._sizes), self._device.zeros(self._agents, 1)
-        self._numbers = self._device.zeros(self._agents, width, dtype=np.float64)
-        self._hosts = self._device.make_hosts(self._agents, width)
+        rows, width = max(self._agents, len(self._shares)), sum(self._sizes)
+        self._none, self._rest = self._device.zeros(self._agents, 1), self._device.zeros(1, room - self._recent)
+        self._numbers = self._device.zeros(rows, width, dtype=np.float64)
+        self._own = self._numbers[task.reducer.rank :][:1] if several else self._numbers
+        self._hosts = self._device.make_hosts(rows, width)
 
     def gather(self) -> None:
         """Gather the numbers of an iteration."""
@@ -67,12 +81,16 @@ class Reports:
             device.first_fault(log.fault.reshape(self._agents, -1), NO_FAULT),
             check,
             self._violations(),
-            ends,
-            device.take(log.returns.reshape(self._agents, -1), places),
-            device.take(log.lengths.reshape(self._agents, -1), places),
-            *(device.take(self._reported[k].reshape(self._agents, -1), places) for k in range(len(self._report))),
         ]
-        device.join(parts, self._numbers)
+        logs = [log.returns, log.lengths, *(self._reported[k] for k in range(len(self._report)))]
+        for latest in (ends + 1, *(device.take(one.reshape(self._agents, -1), places) for one in logs)):
+            parts += [latest] if self._rest.shape[1] == 0 else [latest, self._rest]
+        if self._own is self._numbers:
+            device.join(parts, self._numbers)
+        else:
+            device.fill(self._numbers, 0.0)
+            device.join(parts, self._own)
+            networks.reduce(self._numbers)
 
     def _violations(self) -> Any:
         """How many constraints were violated, (agents, 1); the rows before tell of episodes."""
@@ -87,27 +105,40 @@ class Reports:
 
     def read(self, pending: Pending) -> list[Report]:
         """The reports of an iteration that is done; raises where a number was not one."""
-        return [self._read_row(pending, row) for row in self._device.on_host().fetch(pending.numbers)]
+        rows, processes = self._device.on_host().fetch(pending.numbers), len(self._shares)
+        return [self._read_rows(pending, rows[k : k + processes]) for k in range(0, len(rows), processes)]
 
-    def _read_row(self, pending: Pending, row: NDArray[np.float64]) -> Report:
-        parts = np.split(row, np.cumsum(self._sizes)[:-1])
-        counts, norms, steps, totals, seen, spread, fault, check, violations, ends, returns, lengths, *reported = parts
-        if fault[0] < NO_FAULT:
-            code, copy = divmod(int(fault[0]), self._copies)
-            t, kind = divmod(code - 1, FAULT_KINDS)
-            raise fault_of_rollout(kind, copy, t, pending.first, self._copies)
+    def _read_rows(self, pending: Pending, rows: NDArray[np.float64]) -> Report:
+        """The report of one agent, from the row of each process that trains it."""
+        parts = np.split(rows, np.cumsum(self._sizes)[:-1], axis=1)
+        counts, norms, steps, _, _, spread, _, check, *_ = (part[0] for part in parts)  # the same of all processes
+        _, _, _, totals, seen, _, faults, _, violations, ends, *logs = parts
+        self._check_faults(faults[:, 0], pending.first)
         check_update(bool(counts[FAULT]), check, pending.steps)
-        order = np.flatnonzero(ends >= 0)[::-1]  # the last ends came first
+        places, copies = np.full(ends.shape, -1.0), self._shares[-1][1]  # in the order of their ends
+        for own, end, (first, stop) in zip(places, ends - 1, self._shares, strict=True):
+            t, copy = np.divmod(end, stop - first)
+            own[:] = np.where(end < 0, -1, t * copies + first + copy)
+        order = np.argsort(places, axis=None)[(places < 0).sum() :][-self._task.recent :]
+        returns, lengths, *reported = (log.reshape(-1)[order] for log in logs)
         return Report(
             steps=pending.steps,
             learning_rate=pending.learning_rate,
-            means=self._program.means_of(totals, seen),
+            means=self._program.means_of(totals.sum(0), seen.sum(0)),
             gradient_norm=float(norms[0] / max(norms[1], 1.0)),
             minibatches=int(counts[MINIBATCHES]),
             optimiser_steps=int(steps[0]),
             explained_variance=explained_variance(spread, self._samples) if len(spread) else float("nan"),
-            returns=returns[order].tolist(),
-            lengths=lengths[order].astype(int).tolist(),
-            violations=int(violations[0]),
-            reported={name: values[order].tolist() for name, values in zip(self._report, reported, strict=True)},
+            returns=returns.tolist(),
+            lengths=lengths.astype(int).tolist(),
+            violations=int(violations.sum()),
+            reported={name: values.tolist() for name, values in zip(self._report, reported, strict=True)},
         )
+
+    def _check_faults(self, faults: NDArray[np.float64], steps: int) -> None:
+        """Raise for the first number that was not one, of the first process that has one."""
+        for fault, (first, stop) in zip(faults, self._shares, strict=True):
+            if fault < NO_FAULT:
+                code, copy = divmod(int(fault), stop - first)
+                t, kind = divmod(code - 1, FAULT_KINDS)
+                raise fault_of_rollout(kind, first + copy, t, steps, self._shares[-1][1])

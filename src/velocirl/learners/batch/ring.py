@@ -23,11 +23,12 @@ from velocirl.engine.allowance import claim
 from velocirl.engine.saved import named, within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
-from velocirl.learners.batch.pictures.frames import FrameMemory
+from velocirl.learners.batch.pictures.collected import frames_of
 from velocirl.learners.batch.pictures.stored_rows import StoredRows
 from velocirl.learners.faults import DeviceMemoryError, lacks_memory
 from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at, group_of
+from velocirl.learners.reducing import Share
 from velocirl.learners.task import Task
 
 EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn
@@ -62,6 +63,7 @@ class Extent(NamedTuple):
     n_step: int
     gamma: float
     alpha: float
+    all_copies: int  # of all processes
 
 
 class Timing(NamedTuple):
@@ -85,7 +87,7 @@ def advance(i, r, t, ring, timing, extent):  # noqa: ARG001
     ring.counts[TOTAL] += extent.copies
     counts = timing.clock.counts
     counts[0, STEP] += 1
-    counts[0, RUN_STEP] += extent.copies
+    counts[0, RUN_STEP] += extent.all_copies
     timing.exploration[0] = exploration_at(counts[0, RUN_STEP], timing.pace[0])
 
 
@@ -186,12 +188,17 @@ def revise(b, r, t, ring, drawn, clock):  # noqa: ARG001
 class BatchRing:
     """Records of single steps in groups, one for each step of the fleet."""
 
-    def __init__(self, device: Any, task: Task, clock: Clock) -> None:
+    def __init__(self, device: Any, task: Task, clock: Clock, share: Share) -> None:
+        """`share` are the rows of a batch that this process draws, of those of all that train together."""
         config = task.config
         self.device, self._config = device, config
         self._reads_costs, self._reads_next = task.reads_costs, task.reads_next
-        self._group = group_of(config)
-        batch, zeros = config.effective_batch_size, device.zeros
+        self._all_copies = group_of(config)
+        self._group = self._all_copies
+        if task.reducer.size > 1 and task.recorded is None:
+            self._group = task.part.copies
+        self._share, self._batch, zeros = share, share[1] - share[0], device.zeros
+        batch = self._batch
         self.capacity = self._capacity(task)
         self.prioritised = config.priority == "proportional"
         # The record of a step; where frames lie elsewhere, the rows have all of it but the frame.
@@ -204,7 +211,7 @@ class BatchRing:
             claim(size, f"a memory of {self.capacity:,} transitions (buffer_size)")
         with tells_of_ring(device.name, self.capacity, size // self.capacity):
             self.rows = device.records((self.capacity,), kind)
-            self.frames = None if task.frames is None else FrameMemory(device, task)
+            self.frames = None if task.frames is None else frames_of(device, task)
         self._starts = starts
         self.tree, self.counts, self.greatest = zeros(*tree.shape), zeros(3, dtype=np.int64), zeros(1)
         device.fill(self.greatest, 1.0)
@@ -215,8 +222,8 @@ class BatchRing:
         self._own_stream = random.streams(seed, 1)[0]  # the native learner draws by it
         # One for each row of a batch; where rows are drawn one after the other, all of them by that one.
         alone = np.lib.stride_tricks.as_strided(self._own_stream, (batch, 2), (0, 8))
-        self._place = 0  # PLACE, as the host knows it where groups come from there
-        self.streams = alone if device.sequential else device.put(random.streams(seed, batch))
+        self.place = 0  # PLACE, as the host knows it where groups come from there
+        self.streams = alone if device.sequential else device.put(random.streams(seed, batch, share[0]))
         self.pace = device.records((1,), PACE)
         self.timing = Timing(clock, self.pace, zeros(1))
         self.seen, self.seen_timing = self._view(clock)
@@ -224,10 +231,10 @@ class BatchRing:
 
     def _capacity(self, task: Task) -> int:
         """How many records there is room for: whole groups of one for each copy."""
-        copies, size = task.config.num_envs, task.config.buffer_size
+        size = task.config.buffer_size
         if size > MOST_ROWS:
             raise ValueError(f"buffer_size must be at most {MOST_ROWS:,}, got {size:,}")
-        return max(size // copies, 1) * copies
+        return max(size // task.config.num_envs, 1) * task.part.copies
 
     def _view(self, clock: Clock) -> tuple[Places, Timing]:  # noqa: ARG002 - who lags has a clock of its own
         """The ring and its timing as whoever learns sees them: as they are."""
@@ -235,8 +242,7 @@ class BatchRing:
 
     def _bind(self) -> None:
         launch, places, drawn = self.device.launch, self.seen, self.drawn
-        config, clock = self._config, self.seen_timing.clock
-        copies, batch, extent = self._group, config.effective_batch_size, self.extent
+        clock, copies, batch, extent = self.seen_timing.clock, self._group, self._batch, self.extent
         self._begin = launch([Work(begin_iteration, (self.timing,))], 1)
         self._advance = launch([Work(advance, (self.places, self.timing, extent))], 1)
         costs = [Work(find_costs, (places, drawn, extent))] if self._reads_costs else []
@@ -245,7 +251,7 @@ class BatchRing:
         self._draw = launch([self._choosing(), *costs, *following, *finds], batch)
         if not self.prioritised:
             return
-        levels = self._levels
+        levels = self.levels
         self._admit = launch([Work(admit, (places,))], copies)
         self._weigh = launch([Work(weigh, (drawn, self.seen_timing))], batch)
         self._rate = launch([Work(rate, (drawn, clock, extent))], batch)
@@ -267,17 +273,17 @@ class BatchRing:
         """The sizes of drawing."""
         config = self._config
         numbers = config.n_step, float(config.gamma), float(config.priority_alpha)
-        return Extent(self._group, config.effective_batch_size, self.capacity, *numbers)
+        return Extent(self._group, self._batch, self.capacity, *numbers, self._all_copies)
 
     @property
-    def _levels(self) -> range:
+    def levels(self) -> range:
         """Those of the tree of priorities, but for its leaves."""
         return range(1, len(self._starts) if self.prioritised else 1)
 
     def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:
         """Let frames come from these arrays of what copies see."""
         assert self.frames is not None  # noqa: S101 - only then it is called
-        self.frames.bind(self.places, self._levels, observation, final, on_host=on_host)
+        self.frames.bind(self.places, self.levels, observation, final, on_host=on_host)
 
     def begin(self, pace: Any) -> None:
         """At the beginning of an iteration."""
@@ -300,8 +306,8 @@ class BatchRing:
 
     def receive(self, group: NDArray[Any]) -> None:
         """Write a group that comes from the host."""
-        self.device.copy(self.rows[self._place : self._place + self._group], group)
-        self._place = (self._place + self._group) % self.capacity
+        self.device.copy(self.rows[self.place : self.place + self._group], group)
+        self.place = (self.place + self._group) % self.capacity
 
     def break_off(self, which: slice) -> None:
         """The episodes of some copies were broken off after their newest steps; frames that followed are not there."""
@@ -312,23 +318,41 @@ class BatchRing:
         newest, own = self.rows[first : first + copies], np.arange(copies)[which]
         group = self.device.fetch(newest)
         own = own[group["ended"][own] == GOES_ON]
-        group["ended"][own] = TRUNCATED if self.frames is None else LOST
-        self.device.copy(newest, group)
         if self.frames is not None:
             self.frames.break_off(which)
-            if self.prioritised:  # what is lost is not drawn
-                tree = self.device.fetch(self.tree)
-                tree.reshape(-1)[first + own] = 0.0
-                self.device.store(self.tree, tree)
-                for level, add_up in self._sum_all:
-                    add_up(level)
+            self.lose(first + own)
+            return
+        group["ended"][own] = TRUNCATED
+        self.device.copy(newest, group)
+
+    def lose(self, places: NDArray[np.int64]) -> None:
+        """Let records at some places not be drawn any more: what is seen after them is not there."""
+        for place in places:
+            record = self.device.fetch(self.rows[place : place + 1])
+            record["ended"] = LOST
+            self.device.copy(self.rows[place : place + 1], record)
+        if self.prioritised and len(places) > 0:
+            tree = self.device.fetch(self.tree)
+            tree.reshape(-1)[places] = 0.0
+            self.device.store(self.tree, tree)
+            for level, add_up in self._sum_all:
+                add_up(level)
 
     def draw(self) -> None:
         """Draw a batch."""
+        first, stop = self._share
+        self._leave_out(first)
         self._draw(0)
+        self._leave_out(self._config.effective_batch_size - stop)
         if self.prioritised:
             self.device.find_least(self.drawn.leaves, self.drawn.least)
             self._weigh(0)
+
+    def _leave_out(self, rows: int) -> None:
+        """Rows of a batch that other processes draw, where all are drawn one after the other by one stream."""
+        if self.device.sequential:
+            for _ in range(rows):
+                random.bits(self._own_stream)
 
     def revise(self) -> None:
         """Let the errors of a batch be its new priorities."""
@@ -337,7 +361,7 @@ class BatchRing:
         self._rate(0)
         self.device.find_greatest(self.drawn.leaves, self.greatest)
         self._revise(0)
-        for level in self._levels:
+        for level in self.levels:
             self._sum_drawn(level)
 
     def state(self) -> dict[str, Any]:
@@ -376,7 +400,7 @@ class BatchRing:
             cut_off(rows, counts, copies)
         self.device.store(self.rows, rows)
         self.device.store(self.counts, counts)
-        self._place = int(counts[PLACE])
+        self.place = int(counts[PLACE])
         self.load_streams(state)
         if self.prioritised:
             self._load_priorities(state, rows["ended"][:filled])
@@ -392,9 +416,8 @@ class BatchRing:
         self._own_stream[:] = state["memory.rng"].reshape(-1)[:2]
         if not self.device.sequential:
             streams = state.get("learner.draws")
-            batch = self._config.effective_batch_size
-            if streams is None or streams.shape != (batch, 2):  # a native learner has one stream
-                streams = random.streams(int(self._own_stream[0]), batch)
+            if streams is None or streams.shape != (self._batch, 2):  # a native learner has one stream
+                streams = random.streams(int(self._own_stream[0]), self._batch, self._share[0])
             self.device.store(self.streams, streams)
 
     def _written(self, counts: NDArray[np.int64]) -> Any:

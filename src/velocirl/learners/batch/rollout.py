@@ -6,7 +6,7 @@ Every epoch and minibatch is a fixed sequence of work. What an update decides as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import isqrt
+from math import gcd, isqrt
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from velocirl.learners.learner import Report
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.seeding import Seeds
+from velocirl.learners.sharing import Sharing, sharing_of_rollouts
 from velocirl.learners.task import Task
 
 SCALE = np.dtype([("reward_scale", np.float32), ("reward_limit", np.float32)])
@@ -62,17 +63,23 @@ class BatchRollout(BatchLearner):
         self.recorded = Recorded(task, device, agents, network.state_size) if self._apart else self.collector.recorded
         self._background: Background | None = device.make_background(self.collector) if config.overlap else None
         unit = config.horizon if network.state_size or config.minibatches == "environments" else 1
-        self._batch = config.num_envs * config.horizon
-        self._minibatches = nearest_divisor(self._batch // unit, min(config.num_minibatches, self._batch // unit))
-        rows, units = self._batch // self._minibatches, self._batch // unit
-        extent = Extent(agents, config.num_envs, config.horizon, rows, units, unit)
-        self._drawing = Minibatches(device, extent, self.clock, [one.learner for one in seeds])
+        self._batch, part = config.num_envs * config.horizon, task.part
+        # Of each process as many units: all its minibatches are equally large, and each is its part of one of all.
+        common = gcd(*part.all_copies) * config.horizon // unit
+        self._minibatches = nearest_divisor(common, min(config.num_minibatches, common))
+        units = part.copies * config.horizon // unit
+        rows = units // self._minibatches * unit
+        extent = Extent(agents, part.copies, config.horizon, rows, units, unit)
+        self._drawing = Minibatches(device, extent, self.clock, [one.learner for one in seeds], part.first_thread)
         self._streams = self._make_streams(seeds)
-        self.program = BatchProgram(task.program, self.networks, self._rows(self._drawing.drawn), rows)
+        batch = self._batch // self._minibatches
+        self.program = BatchProgram(task.program, self.networks, self._rows(self._drawing.drawn), rows, batch=batch)
         self._before = None
         if task.before_epoch is not None:
             in_order = self._rows(self._drawing.in_order)
-            self._before = BatchProgram(task.before_epoch, self.networks, in_order, rows, like=self.program)
+            self._before = BatchProgram(
+                task.before_epoch, self.networks, in_order, rows, like=self.program, batch=batch
+            )
         self._begin_update = device.launch([Work(begin_update, (self.clock,))], agents)
         self._reestimates = [self._bind_column(*one) for one in task.reestimates]
         self._bind_estimate(reward_moments)
@@ -96,6 +103,11 @@ class BatchRollout(BatchLearner):
     def fleet(self) -> Any:
         """The copies, where they are compiled."""
         return self.collector.fleet
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who has what where several processes train."""
+        return sharing_of_rollouts(self.task.config.num_envs, 1, self.task.reducer.size)
 
     @property
     def _collected(self) -> CollectedRollouts | None:
@@ -260,23 +272,28 @@ class BatchRollout(BatchLearner):
 
     def _start_now(self) -> None:
         """Let the normalisers take in what the rollout saw, estimate, and count from nothing."""
-        device, recorded, config = self.device, self.recorded, self.task.config
+        recorded, config = self.recorded, self.task.config
         if config.normalise_rewards:
-            device.sum_rows(recorded.reward_sums, self._reward_sums)
+            self._sum_over_copies(recorded.reward_sums, self._reward_sums)
             self._take_in_rewards(0)
             self._scale_rewards(0)
         for column in self._estimates:
             column(0)
         self._decide()
         if self._spread is not None:
-            device.sum_rows(self._spreads, self._spread)
+            self._sum_over_copies(self._spreads, self._spread)
         if self.task.encoding.normalises:
             sums = recorded.observation_sums
-            device.sum_rows(sums.reshape(len(sums), -1), self._seen_sums.reshape(1, -1))
+            self._sum_over_copies(sums.reshape(len(sums), -1), self._seen_sums.reshape(1, -1))
             self._take_in(0)
         self._begin_update(0)
         self.program.begin()
         self.networks.begin()
+
+    def _sum_over_copies(self, rows: Any, into: Any) -> None:
+        """Of all processes that train together."""
+        self.device.sum_rows(rows, into)
+        self.networks.reduce(into)
 
     def _fetch_rollout(self) -> None:
         """A rollout to learn from; where they overlap, the next is begun by the parameters of now."""
@@ -340,8 +357,11 @@ class BatchRollout(BatchLearner):
 
     def _make_streams(self, seeds: Sequence[Seeds]) -> Any:
         """A stream for each row, where a function draws."""
-        rows = self.task.config.num_envs * (self.task.config.horizon + 1) if self._draws else 1
-        return self.device.put(np.concatenate([random.streams(one.learner + 1, rows) for one in seeds]))
+        if not self._draws:
+            return self.device.put(np.concatenate([random.streams(one.learner + 1, 1) for one in seeds]))
+        copies, part, times = self.task.config.num_envs, self.task.part, self.task.config.horizon + 1
+        whole = [random.streams(one.learner + 1, copies * times).reshape(times, copies, 2) for one in seeds]
+        return self.device.put(np.concatenate([one[:, part.first :][:, : part.copies].reshape(-1, 2) for one in whole]))
 
     def _bind_column(self, function: Callable[..., Any], names: Sequence[str]) -> Callable[..., None]:
         """A function over a copy's column in time."""
@@ -370,7 +390,7 @@ class BatchRollout(BatchLearner):
             arguments = self._rewards, self._reward_sums, self._batch, scale
             self._take_in_rewards = launch([Work(take_in_rewards, arguments)], agents)
             rewards = narrow(recorded.records)["reward"]
-            of_agent = Shared(scale) if agents == 1 else Grouped(scale, config.num_envs)
+            of_agent = Shared(scale) if agents == 1 else Grouped(scale, task.part.copies)
             self._scale_rewards = launch([Work(by_row(scale_rewards), (rewards, of_agent))], len(rewards))
         self._seen = device.zeros(3, inputs, dtype=np.float64)
         self._seen_sums = device.zeros(2, inputs, dtype=np.float64)
@@ -388,7 +408,7 @@ class BatchRollout(BatchLearner):
         self._decide: Callable[[], None] = lambda: None
         if not task.decisions:
             return
-        copies, width, first = agents * task.config.num_envs, 1 + len(task.constraints), task.first_cost
+        copies, width, first = agents * task.part.copies, 1 + len(task.constraints), task.first_cost
         sums, totals = (device.zeros(count, width, dtype=np.float64) for count in (copies, agents))
         episodes = device.records((agents,), episodes_type(len(task.constraints)))
         costs = recorded.reported[first : first + len(task.constraints)]
@@ -400,7 +420,7 @@ class BatchRollout(BatchLearner):
 
         def run() -> None:
             add_up(0)
-            device.sum_rows(sums, totals)
+            self._sum_over_copies(sums, totals)
             decide(0)
 
         self._decide = run

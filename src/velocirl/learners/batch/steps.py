@@ -33,7 +33,8 @@ class Stepping:
         self, task: Task, device: Any, experience: Experience, outputs: int, most_steps: int, records: Any, counts: Any,
         clock: Any, exploration: Any,
     ) -> None:  # fmt: skip
-        copies, zeros, head = task.config.num_envs, device.zeros, task.head
+        part, zeros, head = task.part, device.zeros, task.head
+        copies = part.copies
         self.inputs = zeros(copies if task.frames is None else 0, task.encoding.inputs)
         self.outputs = zeros(copies, outputs)
         self.noise = zeros(copies, head.action_size)
@@ -42,7 +43,7 @@ class Stepping:
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
         self.reported = zeros(task.report_rows, *ends)
-        self.rng = device.put(random.streams(task.seeds.policy, copies))
+        self.rng = device.put(random.streams(task.seeds.policy, copies, part.first))
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
         sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
         rows = narrow(records)
@@ -84,7 +85,7 @@ class FleetSteps:
     fleet: Any
 
     def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
-        self.device, self._ring, self._copies = device, ring, task.config.num_envs
+        self.device, self._ring, self._copies = device, ring, task.part.copies
         self._network = network
         timing = ring.timing
         experience = self._make_copies(task)
@@ -104,9 +105,10 @@ class FleetSteps:
         self._step = self._around_a_step([*parts.note, parts.check, parts.act, parts.command])
 
     def _make_copies(self, task: Task) -> Experience:
-        source, device = task.source, self.device
-        self.fleet = device.make_fleet(source.native, self._copies, source.params, check=source.check)
-        device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, self._copies))
+        source, device, first = task.source, self.device, task.part.first
+        params = source.params_of(range(first, first + self._copies))
+        self.fleet = device.make_fleet(source.native, self._copies, params, check=source.check)
+        device.store(self.fleet.copies.rng, random.streams(task.seeds.environment, self._copies, first))
         self.fleet.target.begin(np.ones(self._copies, np.bool_))
         return device.experience(self.fleet)
 
@@ -198,9 +200,12 @@ class HostSteps:
     by_rounds = True
 
     def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
-        config, copies = task.config, task.config.num_envs
+        part, workers = task.part, task.config.workers
+        copies = part.copies
         self.device, self._ring, self._network = device, ring, network
-        self.envs = task.source.make_copies(copies, seed=task.seeds.environment, threads=1, workers=config.workers)
+        self.envs = task.source.make_copies(
+            copies, seed=task.seeds.environment, threads=1, workers=workers, first=part.first
+        )
         self.host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         host = device.on_host()
         self._group, counts = np.zeros(copies, ring.rows.dtype), np.zeros(3, np.int64)

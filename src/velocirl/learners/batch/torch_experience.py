@@ -44,7 +44,8 @@ class TensorExperience:
         self._action = self._zeros((count, *(action.shape or ())), action.dtype)
         self._mask = self._zeros((count, head.options if head.masked else 1), np.int8).fill_(1)
         told = [self._zeros((count,), kind) for kind in (np.float32, "?", "?", np.float32, np.int32)]
-        self._told = Outcome(*told, *(self._zeros((count, 1), np.float32) for _ in range(2)))
+        costs_now, costs_then = (self._zeros((count, 1), np.float32) for _ in range(2))
+        self._told = Outcome(*told, costs_now, costs_then.fill_(np.nan))
         self._returns, self._lengths = self._zeros((count,), np.float64), self._zeros((count,), np.int32)
         self._cost_totals, self._costs = self._zeros((count, 1), np.float64), costs
         seen, final, action = (one.view(count, -1) for one in (self._observation, self._final, self._action))
@@ -81,11 +82,11 @@ class TensorExperience:
         if costs := told_costs(infos):
             told.costs.copy_(self._here(costs[0]).view(-1, 1))
             keep(told.costs, self._here(costs[-1]).view(-1, 1), ended)
+            self._cost_totals += told.costs
+            keep(told.episode_costs, self._cost_totals, ended)
+            self._cost_totals.masked_fill_(ended.view(-1, 1), 0.0)
         elif self._costs:
             raise without_costs(self._given.name)
-        self._cost_totals += told.costs
-        keep(told.episode_costs, self._cost_totals, ended)
-        self._cost_totals.masked_fill_(ended.view(-1, 1), 0.0)
         self._returns += told.reward
         self._lengths += 1
         keep(told.episode_return, self._returns, ended)

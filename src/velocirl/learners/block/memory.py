@@ -1,6 +1,7 @@
 """Learning from the records of a memory on CPU threads: batches are drawn and learnt from in one compiled loop.
 
-Thread 0 draws the batches; the others wait until there is one to learn from.
+Thread 0 draws the batches; the others wait until there is one to learn from. Where several processes train together,
+each draws its share of a batch from its own memory, and the sums over all are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.records import drawn_type, narrow
 from velocirl.buffers.replay import ReplayBuffer, Selection
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
+from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks
@@ -22,6 +25,7 @@ from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.block.stepping import (
     DRAW,
     ENTER,
+    LEVEL,
     REVISE,
     UNITS,
     Stepping,
@@ -35,7 +39,8 @@ from velocirl.learners.block.stepping import (
     revising,
 )  # fmt: skip
 from velocirl.learners.faults import check_update
-from velocirl.learners.pace import PACE, Pace, group_of
+from velocirl.learners.pace import PACE, Pace
+from velocirl.learners.sharing import Sharing
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
@@ -54,11 +59,14 @@ class Batch(NamedTuple):
 class BlockMemory:
     """Networks that learn from what is drawn from a buffer; who fills that is not said here."""
 
-    def __init__(self, task: Task, buffer: ReplayBuffer) -> None:
+    def __init__(self, task: Task, buffer: ReplayBuffer, sharing: Sharing, group: int = 1) -> None:
+        """Records of the memory come in groups of one for each copy; of a batch it draws what `sharing` says."""
         config = task.config
-        self.task, self.phases, self.buffer = task, task.phases, buffer
-        batch = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
-        self._streams = random.streams(task.seeds.learner + 1, batch)  # a stream for each row of a batch
+        self.task, self.phases, self.buffer, self.sharing, self.group = task, task.phases, buffer, sharing, group
+        whole = config.effective_batch_size  # blocks are small: here it is as one batch that gradients add up
+        self._first, stop = sharing.streams[task.reducer.rank]
+        self._rest, batch = whole - stop, stop - self._first
+        self._streams = random.streams(task.seeds.learner + 1, batch, self._first)  # a stream for each row of a batch
         self.networks = BlockNetworks(task, optimiser_from(config.optimiser), config.threads)
         places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
         self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
@@ -68,7 +76,7 @@ class BlockMemory:
         rows = self._rows()
         self.program = BlockProgram(task.program, self.networks, lambda thread: rows, config.threads)  # noqa: ARG005 - all alike
         for job in self.program.jobs:
-            job["batch"], job["begins"], job["weight"] = batch, 1, batch
+            job["batch"], job["begins"], job["weight"] = whole, 1, whole
 
     def update(self, pace: Pace, count: int, first: int = 0) -> None:
         """So many updates from what is remembered, at which the run has taken `first` steps, and no step."""
@@ -80,6 +88,17 @@ class BlockMemory:
         self._pace[0] = tuple(pace)
         self.networks.learning[0] = pace.learning_rate, pace.max_grad_norm, pace.max_grad_value
         self.program.begin()
+
+    def compare_priorities(self, rate: float = 0.0) -> float:
+        """Let the greatest priority so far be that of all processes; gives the least of the rates that they tell."""
+        buffer, reducer = self._prioritised, self.task.reducer
+        if buffer is None or reducer.size == 1:
+            return rate
+        told = np.zeros((reducer.size, 2))
+        told[reducer.rank] = rate, buffer.greatest[0]
+        reducer.sum(told)
+        buffer.greatest[0] = told[:, 1].max()
+        return float(told[:, 0].min())
 
     def check(self, steps: int) -> None:
         """Refuse parameters that are not finite, after so many steps."""
@@ -129,11 +148,14 @@ class BlockMemory:
 
     def _connect(self, units: dict[int, BoundUnit]) -> list[tuple[Any, Stepping]]:
         """Bind the units of a batch beside those of a step; gives what each thread's driver is called with."""
-        selection, book = self.buffer.selection(self.task.config.effective_batch_size)
+        selection, book = self.buffer.selection(len(self.drawn))
         units |= self._batch_units(selection, book)
         table = np.zeros(UNITS, np.int64)
         for which, unit in units.items():
             table[which] = unit.frame
+        if self._prioritised is not None and self.task.reducer.size > 1:
+            self.program.outside.append(leveling := PythonUnit(self._level))
+            table[LEVEL] = leveling.frame
         self._held = units
         crews = [self._stepping(table, unit) for unit in self.program.updates]
         self._pairs = list(zip(self.program.crews, crews, strict=True))
@@ -149,7 +171,9 @@ class BlockMemory:
             update=unit.frame,
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
-            copies=group_of(self.task.config),
+            copies=self.group,
+            all_copies=self.task.config.num_envs,
+            rows=len(self.drawn),
             clock=self._clock,
             exploration=self._exploration,
             beta=self._beta,
@@ -157,14 +181,31 @@ class BlockMemory:
             pace=self._pace,
         )
 
+    @property
+    def _prioritised(self) -> PrioritisedReplayBuffer | None:
+        return self.buffer if isinstance(self.buffer, PrioritisedReplayBuffer) else None
+
+    def _level(self, first: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
+        """After a draw from priorities: weights are relative to the largest of all processes, not of this one's rows.
+
+        A record is drawn rows * chance times for a batch. What is drawn least has the largest weight, which is 1.
+        """
+        buffer, weights = self._prioritised, self.batch.weights
+        assert buffer is not None  # noqa: S101 - or nobody calls
+        rate = len(weights) * buffer.chance(int(self.batch.places[np.argmax(weights)]))
+        weights *= np.float32((self.compare_priorities(rate) / rate) ** self._beta[0])
+
     def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
         chosen = book, buffer.counts
         find_costs = drawn_costs if self.task.reads_costs else no_costs
-        follows = narrow(buffer.rows), group_of(config), config.n_step, float(config.gamma), self.batch
+        follows = narrow(buffer.rows), self.group, config.n_step, float(config.gamma), self.batch
+        others = self._first, self._rest
         return {
             ENTER: bind(entering(selection.enter), *chosen),
-            DRAW: bind(drawing(selection.draw, find_costs), *chosen, buffer.rng, self._beta, *follows, self.drawn),
+            DRAW: bind(
+                drawing(selection.draw, find_costs), *chosen, buffer.rng, others, self._beta, *follows, self.drawn
+            ),
             REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
         }
 

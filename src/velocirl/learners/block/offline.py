@@ -15,19 +15,25 @@ from velocirl.learners.counting.counters import Meter, clear, read
 from velocirl.learners.counting.phases import LEARNING, UPDATE_COUNTS, add, add_parts
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace
+from velocirl.learners.sharing import even_shares, sharing_of_data
 from velocirl.learners.task import Task
 
 
 class BlockOffline(BlockMemory):
-    """Learns from data that never changes; everything is done when `iterate` returns."""
+    """Learns from data that never changes; everything is done when `iterate` returns.
+
+    Of several processes, each has a part of the data.
+    """
 
     def __init__(self, task: Task) -> None:
         assert task.recorded is not None  # noqa: S101 - of an algorithm that learns from data
         kind = transition_type(task.encoding.inputs, task.action, task.stored)
-        buffer = ReplayBuffer(len(task.recorded), kind, task.seeds.learner)
-        task.recorded.write(buffer.rows)
+        reducer = task.reducer
+        first, stop = even_shares(len(task.recorded), reducer.size)[reducer.rank]
+        buffer = ReplayBuffer(stop - first, kind, task.seeds.learner)
+        task.recorded.write(buffer.rows, first)
         buffer.counts[[FILLED, TOTAL]] = buffer.capacity
-        super().__init__(task, buffer)
+        super().__init__(task, buffer, sharing_of_data(task.config.effective_batch_size, reducer.size))
         self._meter = Meter(self.phases, "update", self._count)
         self._connect({})
         self.take()

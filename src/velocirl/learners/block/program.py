@@ -114,6 +114,7 @@ class BlockProgram:
         width = -(-max(len(slots), 1) // 8) * 8
         self._shared, self._common = np.zeros((2, threads, width)), np.zeros(max(len(slots), 1))
         self._meeting_place = PythonUnit(self._reduce) if networks.task.reducer.size > 1 else None
+        self.outside = [] if self._meeting_place is None else [self._meeting_place]  # whatever in Python is called
         self._metric = np.array([names.index(name) for _, name in slots], np.int64)
         self._of_pass = np.array(of_pass, np.int64)
         self.meeting = np.zeros(threads * SPACING, np.int64)
@@ -140,8 +141,8 @@ class BlockProgram:
     def run(self, drivers: Sequence[BoundUnit], first: int, stop: int) -> None:
         """Call each thread's driver; where one raises, as an environment's function may, nobody waits for it."""
         run_together([[(self._attend, (thread, one, first, stop))] for thread, one in enumerate(drivers)])
-        if self._meeting_place is not None:
-            self._meeting_place.raise_fault()
+        for unit in self.outside:
+            unit.raise_fault()
 
     def _attend(self, thread: int, driver: BoundUnit, first: int, stop: int) -> None:
         try:

@@ -37,7 +37,7 @@ from velocirl.learners.counting.phases import (
     add,
     add_parts,
 )  # fmt: skip
-from velocirl.learners.counting.reporting import latest
+from velocirl.learners.counting.reporting import latest_of_all
 from velocirl.learners.experience import of_fleet
 from velocirl.learners.faults import check_faults
 from velocirl.learners.frames import room_of
@@ -46,6 +46,7 @@ from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace, group_of, updates_due
 from velocirl.learners.recorded import Recorded
 from velocirl.learners.recording import Log
+from velocirl.learners.sharing import sharing_of_memory
 from velocirl.learners.task import Task
 from velocirl.vector.native import FleetVectorEnv
 
@@ -54,15 +55,16 @@ class BlockReplay(BlockMemory):
     """Steps all copies, remembers and learns; everything is done when `iterate` returns."""
 
     def __init__(self, task: Task, most_steps: int) -> None:
-        config = task.config
-        self._recent = task.recent
-        copies = config.num_envs
+        config, part, size = task.config, task.part, task.reducer.size
+        self._recent, copies = task.recent, part.copies
         kind = transition_type(task.encoding.inputs, task.action, task.stored)
         self.task = task
         self.envs = self._make_copies()
-        super().__init__(task, make_buffer(config, kind, task.seeds.learner))
+        sharing = sharing_of_memory(config.num_envs, config.effective_batch_size, size)
+        buffer = make_buffer(config, kind, task.seeds.learner, copies)
+        super().__init__(task, buffer, sharing, group=min(group_of(config), copies))
         self._meter = Meter(self.phases, "rollout", self._count)
-        self._rng = random.streams(task.seeds.policy, copies)
+        self._rng = random.streams(task.seeds.policy, copies, part.first)
         self._noise = np.zeros((copies, task.head.action_size), np.float32)
         ends = (1, most_steps, copies)
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
@@ -80,20 +82,25 @@ class BlockReplay(BlockMemory):
 
     def iterate(self, schedule: Pace, steps: int) -> Report:
         """Every copy takes `schedule.rounds` steps, after which the run has taken `steps`; what is due is learnt."""
-        log, networks, copies = self._log, self.networks, self.task.config.num_envs
-        before, first = int(self._updates[0]), steps - schedule.rounds * copies
+        log, networks, task = self._log, self.networks, self.task
+        before, first = int(self._updates[0]), steps - schedule.rounds * task.config.num_envs
         log.fault[:] = 0
         self.begin(schedule)
         begun = perf_counter()
         self._run(first, schedule)
         self.buffer.tidy()
+        self.compare_priorities()
         self._meter.add(perf_counter() - begun)
-        check_faults(log.fault, first)
+        check_faults(log.fault, first, task.part.first, task.config.num_envs)
         self.check(steps)
         updates = int(self._updates[0]) - before
-        taken = [one[0, : schedule.rounds] for one in (log.ends, log.returns, log.lengths, *self._reported)]
-        names = self.task.report
-        returns, lengths, *reported = latest(taken[0], self._recent, *taken[1 : 3 + len(names)])
+        taken = [one[:, : schedule.rounds] for one in (log.ends, log.returns, log.lengths, *self._reported)]
+        names, reducer = task.report, task.reducer
+        told = latest_of_all(taken[0], self._recent, reducer, task.part.first, *taken[1 : 3 + len(names)])
+        returns, lengths, *reported = told
+        violations = np.array([sum(one.sum() for one in taken[3 + len(names) :])], np.float64)
+        if task.constraints:
+            reducer.sum(violations)
         return Report(
             steps=steps,
             learning_rate=schedule.learning_rate,
@@ -105,13 +112,14 @@ class BlockReplay(BlockMemory):
             returns=returns,
             lengths=lengths,
             reported=dict(zip(names, reported, strict=True)),
-            violations=int(sum(one.sum() for one in taken[3 + len(names) :])),
+            violations=int(violations[0]),
         )
 
     def prefill(self, data: Recorded) -> None:
-        """Remember what others recorded."""
-        config, buffer = self.task.config, self.buffer
-        buffer.add(data.fill(buffer.rows.dtype, group_of(config), apart=config.n_step > 1))
+        """Remember what others recorded; of several processes, each what would be that of its copies."""
+        config, buffer, reducer = self.task.config, self.buffer, self.task.reducer
+        rows = data.fill(buffer.rows.dtype, group_of(config), apart=config.n_step > 1)
+        buffer.add(rows if reducer.size == 1 else self.sharing.of_ring(rows, reducer.rank))
 
     def drain(self) -> None:
         """Nothing is ever under way."""
@@ -147,8 +155,9 @@ class BlockReplay(BlockMemory):
 
     def _make_copies(self) -> Any:
         """The copies to learn from."""
-        task, config = self.task, self.task.config
-        return task.source.make_copies(config.num_envs, seed=task.seeds.environment, threads=1, workers=config.workers)
+        task, part = self.task, self.task.part
+        seed, workers = task.seeds.environment, task.config.workers
+        return task.source.make_copies(part.copies, seed=seed, threads=1, workers=workers, first=part.first)
 
     def _step_units(self) -> dict[int, BoundUnit]:
         """The units of a step of all copies, which are a fleet or environments of Gymnasium's."""
@@ -211,7 +220,7 @@ class BlockReplay(BlockMemory):
         if self._host is None:
             self.envs.set_state(within("fleet", state))
         else:
-            cut_off(self.buffer.rows, self.buffer.counts, self.task.config.num_envs)
+            cut_off(self.buffer.rows, self.buffer.counts, self.group)
             self._noise[...] = 0.0
             self._host.begin_anew(int(self._rng[0, 0] >> np.uint64(33)))
 

@@ -45,6 +45,7 @@ from velocirl.learners.learner import Report, explained_variance
 from velocirl.learners.normalising import REWARD_LIMIT
 from velocirl.learners.reducing import part_of
 from velocirl.learners.schedule import SCHEDULE, Schedule
+from velocirl.learners.sharing import Sharing, sharing_of_rollouts
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 from velocirl.vector.native import FleetVectorEnv
@@ -288,6 +289,11 @@ class BlockRollout:
     def fleet(self) -> FleetVectorEnv | None:
         """The copies, where they are compiled."""
         return self.envs if isinstance(self.envs, FleetVectorEnv) else None
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who has what where several processes train."""
+        return sharing_of_rollouts(self.task.config.num_envs, self.learning_threads, self._reducer.size)
 
     @property
     def learning_threads(self) -> int:

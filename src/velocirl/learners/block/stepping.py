@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.n_step import follow, follow_costs
 from velocirl.buffers.replay import written
 from velocirl.engine.compiler.units import call_unit
+from velocirl.engine.random import bits
 from velocirl.learners.block.driver import FAULT, together, wait
 from velocirl.learners.counting.counters import TIMING, glance, lap, start, turn
 from velocirl.learners.counting.phases import (
@@ -31,7 +32,7 @@ from velocirl.learners.recording import STEP
 from velocirl.networks.mlp import ROWS
 
 # The units of a step and of a batch, by their places.
-LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, REVISE, ADVANCE, UNITS = range(12)
+LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE, ADVANCE, UNITS = range(13)
 
 
 class Stepping(NamedTuple):
@@ -42,6 +43,8 @@ class Stepping(NamedTuple):
     counts: NDArray[np.int64]  # of the ring
     capacity: int
     copies: int
+    all_copies: int  # of all processes
+    rows: int  # of a batch, of those that this process draws
     clock: NDArray[np.int64]  # of which STEP counts the steps of the iteration
     exploration: NDArray[np.float32]  # (1,)
     beta: NDArray[np.float64]  # (1,)
@@ -87,8 +90,7 @@ def enter(stepping):
 def learn(crew, stepping, step, due):
     """So many updates after a step of all copies, at which the run has taken `step` steps; called by each thread."""
     team, counters = crew.team, crew.counters
-    thread = team.thread
-    batch = crew.job[0].batch
+    thread, batch = team.thread, stepping.rows
     first, stop = batch * thread // team.threads, batch * (thread + 1) // team.threads
     number = stepping.updates[0]
     timed, since = False, 0
@@ -102,6 +104,8 @@ def learn(crew, stepping, step, due):
         if thread == 0:
             stepping.beta[0] = beta_at(step, stepping.pace[0])
             call(stepping, DRAW, 0, batch)
+            if stepping.units[LEVEL] != 0 and call(stepping, LEVEL, 0, batch) != 0:
+                crew.outcome[FAULT] = 1.0
         since = lap(counters, SAMPLE, since, timed)
         wait(team, counters, since, timed)
         call_unit(stepping.update, first, stop, number)
@@ -130,8 +134,8 @@ def run_fleet(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             since = lap(counters, ENVIRONMENT, since, timed)
             record(stepping)
             lap(counters, BUFFER, since, timed)
-        step += stepping.copies
-        due = updates_due(step, stepping.copies, stepping.pace[0])
+        step += stepping.all_copies
+        due = updates_due(step, stepping.all_copies, stepping.pace[0])
         if due > 0:
             since = glance(True)
             learn(crew, stepping, step, due)
@@ -175,12 +179,20 @@ def drawn_costs(row, rows, copies, place, last, gamma):
     follow_costs(rows, copies, place, last, gamma, row.costs)
 
 
+def skip(rng, count):
+    """Leave out so many numbers: those by which other processes draw their rows of a batch, from the same stream."""
+    for _ in range(count):
+        bits(rng)
+
+
 def drawing(select: Callable[..., Any], find_costs: Callable[..., Any]) -> Callable[..., Any]:
     """`draw(arguments, first, stop, place)`: random records for a batch, and what followed them."""
 
     def draw(arguments, first, stop, place):  # noqa: ARG001
-        book, counts, rng, beta, rows, copies, n_step, gamma, batch, drawn = arguments
+        book, counts, rng, others, beta, rows, copies, n_step, gamma, batch, drawn = arguments
+        skip(rng, others[0])
         select(book, counts, rng, beta[0], batch.places, batch.weights)
+        skip(rng, others[1])
         for b in range(first, stop):
             reward, discount, last = follow(rows, counts, copies, batch.places[b], n_step, gamma)
             batch.rewards[b] = reward

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import GOES_ON
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.steps import HostSteps
 from velocirl.learners.collectors.content import from_bytes
+from velocirl.learners.collectors.footage import AFTER, BEFORE
 from velocirl.learners.collectors.ring import Ring
 from velocirl.learners.pace import PACE, Pace
 from velocirl.learners.recording import Log
@@ -38,19 +40,42 @@ class SlotWriter:
     def __init__(self, device: Any, task: Task, ring: Ring) -> None:
         self._ring, self.rows = ring, ring.rows
         self.frames = None if task.frames is None else Pictures(device, task)
+        self._age = np.zeros(ring.copies, np.int32)  # frames of a copy's stack that lie before the newest
 
     def bind_frames(self, observation: Any, final: Any, *, on_host: bool) -> None:  # noqa: ARG002 - it always is
         """Let pictures come from these arrays."""
         assert self.frames is not None  # noqa: S101 - only then it is called
         self.frames.bind(observation, final)
 
+    def begin_episodes(self) -> None:
+        """What is seen now is seen before a first step."""
+        if self.frames is None:
+            return
+        if self._ring.stack:
+            self._age[:] = 0
+        else:
+            self._ring.firsts[:] = self.frames.observation
+
+    def see(self) -> None:
+        """Keep the newest frame of what is seen before a step."""
+        if self.frames is not None and (ring := self._ring).stack:
+            ring.frames[ring.round(ring.slot), BEFORE] = self.frames.observation[:, -ring.frames.shape[-1] :]
+
     def receive(self, group: NDArray[Any]) -> None:
         """Write a round into the ring's own slot."""
         ring = self._ring
         own = ring.round(ring.slot)
         ring.rows[own] = group
-        if self.frames is not None:
-            ring.seen[own], ring.finals[own] = self.frames.observation, self.frames.final
+        if self.frames is None:
+            return
+        seen, final = self.frames.observation, self.frames.final
+        if not ring.stack:
+            ring.seen[own], ring.finals[own] = seen, final
+            return
+        over, size = group["ended"] != GOES_ON, ring.frames.shape[-1]
+        ring.frames[own, AFTER] = np.where(over[:, None], final[:, -size:], seen[:, -size:])
+        ring.rows["age"][own] = self._age
+        self._age[:] = np.where(over, 0, np.minimum(self._age + 1, ring.stack - 1))
 
     def advance(self) -> None:
         """The round is not given away before it is complete."""
@@ -87,8 +112,9 @@ class BatchActing:
     def step(self, step: int) -> None:
         """A step of all copies into the ring's own slot, at which the run has taken `step` steps."""
         ring, steps, pace = self._ring, self._steps, Pace(*self.pace[0].item())
-        if self.host.begin() and self._writer.frames is not None:
-            ring.firsts[:] = self.host.arrays.observation
+        if self.host.begin():
+            self._writer.begin_episodes()
+        self._writer.see()
         self._rng[...], self._noise[...] = ring.rng, ring.kept
         with self._device.at_work():
             steps.begin()

@@ -32,8 +32,11 @@ class Collected(Collection):
         ahead = config.collect_ahead if config.collect_ahead is not None else AHEAD * (config.collectors > 1)
         # Paced collectors never have more to give than they are ahead, and the round that is being learnt from.
         slots = ahead + LEAST_SLOTS + 1 if config.collect_mode == "paced" else config.ring_size // copies
-        picture = 0 if frames is None else frames.stack * frames.size
-        shape = Shape(kind, copies, slots, task.head.action_size, task.report_rows, picture)
+        # In paced rings pictures lie as they were seen; of free ones, which are long, only what is new.
+        paced = config.collect_mode == "paced"
+        picture = frames.stack * frames.size if frames is not None and paced else 0
+        kept = task.head.action_size
+        shape = Shape(kind, copies, slots, kept, task.report_rows, picture, frames=None if paced else frames)
         super().__init__(task, shape, ahead, content)
         self._consolidator: Consolidator | None = None
         self._stop = 0
@@ -121,6 +124,10 @@ class Collected(Collection):
     def progress(self, step: int) -> None:
         """Let collectors that run free know how far the run is, which decides how much they explore."""
         self.board.steps[0] = step
+
+    def lose(self, transitions: int) -> None:
+        """So many were taken and cannot be remembered: with those that were dropped, frames before them are gone."""
+        self._lost += transitions
 
     def leave_out(self, updates: int) -> None:
         """So many updates were due and are not done, because the learner of free collectors is late."""

@@ -49,7 +49,7 @@ class Collection:
         self._resting = True
         self._updates = 0
         self._episodes = self._seed = 0
-        self._waited = self._processed = self._batches = self._left_out = 0
+        self._waited = self._processed = self._batches = self._left_out = self._lost = 0
         self._rate, self._since, self._before = 0.0, 0.0, 0
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class Collection:
         return {
             "collectors": len(self.rings),
             "collector/given": float(counts[GIVEN]) * transitions,
-            "collector/dropped": float(counts[DROPPED]) * transitions,
+            "collector/dropped": float(counts[DROPPED]) * transitions + self._lost,
             "collector/ring_fill": max(len(ring) / (ring.slots - 1) for ring in self.rings),
             "collector/waiting_seconds": float(counts[WAITED]) * 1e-9 / len(self.rings),
             "collector/age_of_weights": float(age),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.buffers.records import Frames
 from velocirl.learners.recording import Log
 from velocirl.vector.host.copies import Carver
 
@@ -25,16 +26,19 @@ class Shape:
     """What a ring has room for."""
 
     def __init__(
-        self, kind: np.dtype[Any], copies: int, slots: int, kept: int, reported: int, picture: int = 0, steps: int = 1
-    ) -> None:
-        """`kept` numbers of a copy between rounds, `picture` bytes of an observation where records have none.
+        self, kind: np.dtype[Any], copies: int, slots: int, kept: int, reported: int, picture: int = 0, steps: int = 1,
+        frames: Frames | None = None,
+    ) -> None:  # fmt: skip
+        """`kept` numbers of a copy between rounds.
 
+        Where records have no observations, there are `picture` bytes of them whole, or of their newest `frames` alone.
         `steps`: those of a record, which may be a whole rollout of a copy.
         """
         if slots < LEAST_SLOTS:
             raise ValueError(f"a ring needs at least {LEAST_SLOTS} slots, got {slots}")
         self.kind, self.copies, self.slots = kind, copies, slots
         self.kept, self.reported, self.picture, self.steps = kept, reported, picture, steps
+        self.frames = frames
 
 
 class Ring:
@@ -61,6 +65,10 @@ class Ring:
         self.seen: NDArray[np.uint8] = carve((slots * copies, shape.picture), np.uint8)  # after a step,
         self.finals: NDArray[np.uint8] = carve((slots * copies, shape.picture), np.uint8)  # at an episode's end,
         self.firsts: NDArray[np.uint8] = carve((copies, shape.picture), np.uint8)  # and before the first step
+        # Of frames, the newest before and after each step; and of the consumer, those before the rounds that wait.
+        self.stack, size = (0, 0) if shape.frames is None else shape.frames
+        self.frames: NDArray[np.uint8] = carve((slots * copies, 2, size), np.uint8)
+        self.lead = np.zeros((0, copies, size), np.uint8)
         self._broken = True  # of the producer: whether the next round follows nothing that was given
 
     # The producer's side ----------------------------------------------------------------------------------------------

@@ -35,6 +35,11 @@ class SynchronousLearner(RankLearner):
         rounds = min(-(-self.agent.config.steps_per_sync // copies), -(-(goal.stop - first) // (ranks * copies)))
         return self._exchange(learn_rounds(self.agent, self.learner, first, rounds, ranks), GOING_ON)
 
+    def meet(self) -> None:
+        """All ranks begin; what was remembered before may still be learnt from."""
+        super().meet()
+        self.agent.table.mark(self.learner.remembered())
+
     def drain(self) -> Outcome | None:
         """Where only this rank knows that training is to stop, let the others know when they come."""
         if self.agreed or self.agent.finished:
@@ -46,9 +51,10 @@ class SynchronousLearner(RankLearner):
         if self.comm.size == 1:
             self.agreed = stop != GOING_ON
             return outcome
-        changes = self.replica.changes()
-        said = say(self.comm, outcome, len(changes), stop, self.agent.report)
+        changes = self.replica.changes(1 if self.agent.table.sparse else self.comm.size)
+        said = say(self.comm, outcome, len(changes.list), stop, self.agent.report)
         exchange(self.comm, self.replica, changes, said.changes)
+        self.agent.table.mark(self.learner.remembered())
         if said.stop != GOING_ON:
             self.agreed = True
             if said.stop != stop:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.tabular.learner import Outcome
-from velocirl.tabular.tables.merging import Replica
+from velocirl.tabular.tables.merging import Changes, Replica
 from velocirl.training.agent import RECENT
 
 if TYPE_CHECKING:
@@ -33,25 +33,42 @@ def share_table(comm: Intracomm, replica: Replica) -> None:
         replica.take(rows)
 
 
-def exchange(comm: Intracomm, replica: Replica, changes: NDArray[Any], counts: NDArray[np.int64]) -> None:
+def exchange(comm: Intracomm, replica: Replica, changes: Changes, counts: NDArray[np.int64]) -> None:
     """Merge what moved on all ranks, so many values on each.
 
-    Of a dense table of which much has moved, everything is summed up; else all ranks tell each other what has moved.
-    The former takes about half as long for each value (tools/mpi_scaling.py measures both).
+    Of a dense table of which much has moved, everything is summed up; else ranks tell each other what has moved.
+    The former takes less for each value (tools/mpi_scaling.py measures both).
     """
     table = replica.table
     if not table.sparse and 2 * int(counts.sum()) > table.states * table.actions:
         sum_up(comm, replica)
+    elif table.sparse:
+        list_changes(comm, replica, changes.list, counts)
     else:
-        list_changes(comm, replica, changes, counts)
+        share_out(comm, replica, changes)
+
+
+def share_out(comm: Intracomm, replica: Replica, changes: Changes) -> None:
+    """Tell the owner of each row what moved in it on this rank; the owner tells all what came of it."""
+    received = np.empty_like(changes.counts)
+    comm.Alltoall(changes.counts, received)
+    kind = _bytes_of(changes.list.dtype)
+    own = replica.room(int(received.sum()))
+    comm.Alltoallv([changes.list, _spans(changes.counts), kind], [own, _spans(received), kind])
+    outcomes = replica.merge_owned(own, received)
+    counts = np.empty_like(received)
+    comm.Allgather(np.array([len(outcomes)]), counts)
+    gathered = replica.room(int(counts.sum()))
+    comm.Allgatherv([outcomes, len(outcomes), kind], [gathered, _spans(counts), kind])
+    kind.Free()
+    replica.take_outcomes(gathered)
 
 
 def list_changes(comm: Intracomm, replica: Replica, changes: NDArray[Any], counts: NDArray[np.int64]) -> None:
     """Tell all ranks what moved on this one, so many values on each, and merge what moved on all."""
     gathered = replica.room(int(counts.sum()))
     kind = _bytes_of(changes.dtype)
-    starts = np.cumsum(counts) - counts
-    comm.Allgatherv([changes, len(changes), kind], [gathered, (counts.tolist(), starts.tolist()), kind])
+    comm.Allgatherv([changes, len(changes), kind], [gathered, _spans(counts), kind])
     kind.Free()
     replica.merge(gathered)
 
@@ -101,6 +118,12 @@ def sum_up(comm: Intracomm, replica: Replica) -> None:
         comm.Allreduce(MPI.IN_PLACE, moved)
         comm.Allreduce(MPI.IN_PLACE, visits)
         replica.settle(first, moved, visits)
+    replica.agree()
+
+
+def _spans(counts: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    """Parts of so many records, one after the other, as MPI wants to know them."""
+    return counts.tolist(), (np.cumsum(counts) - counts).tolist()
 
 
 def _bytes_of(record: np.dtype[Any]) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.host import HostLearner
-from velocirl.tabular.learner import FleetLearner, TableLearner
+from velocirl.tabular.learner import FleetLearner
 from velocirl.vector.native import FleetVectorEnv
 
 
-def make_learner(agent: TabularAgent) -> TableLearner:
+def make_learner(agent: TabularAgent) -> FleetLearner | HostLearner:
     """A fleet on one thread, or Gymnasium's environments in this process."""
     seeds = agent.seeds
     envs = agent.source.make_copies(agent.num_envs, seed=seeds.environment, threads=1, workers=0)

@@ -48,7 +48,7 @@ def steps_between(table: ValueTable) -> int:
 
 def copy_of(table: Table) -> Table:
     """A table of the same rows."""
-    return Table(table.rows.copy(), table.slots, table.counts)
+    return table._replace(rows=table.rows.copy())
 
 
 def powers_of(kept: float, sets: int, dtype: Any) -> NDArray[Any]:

@@ -20,6 +20,7 @@ ROWS_USED = 0  # the place in `counts`
 FULLEST = 0.7  # share of the slots that may be taken; beyond it searches get long
 FIRST_ROWS = 1024  # of a sparse table
 NOBODY = -1  # the state of a row that is not in use
+MARKS = 64  # rows whose marks are the bits of one word
 
 
 class Table(NamedTuple):
@@ -28,6 +29,10 @@ class Table(NamedTuple):
     rows: NDArray[Any]  # (capacity,) records: values (sets * actions,); state, where it is sparse; visits (actions,)
     slots: NDArray[np.int64]  # (power of 2,) of a sparse table: hash << 32 | place + 1, or 0
     counts: NDArray[np.int64]
+    # Where replicas learn apart (else a single one of each): a bit for each row that may have changed since they were
+    # alike, (capacity / MARKS,), and how such rows were then, (capacity,); of the others nothing is kept.
+    marks: NDArray[np.uint64]
+    before: NDArray[Any]
 
 
 def row_type(
@@ -37,6 +42,19 @@ def row_type(
     state = [("state", np.int64)] if sparse else []
     counted = [("visits", np.int32, (actions,))] if visits else []
     return np.dtype([*state, ("values", np.dtype(dtype), (sets * actions,)), *counted])
+
+
+def mark(table, place):
+    """Note that a row may change, and keep it as it is; the first time counts."""
+    place = np.uint64(place)
+    if not is_marked(table, place):
+        table.marks[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
+        table.before[place] = table.rows[place]
+
+
+def is_marked(table, place):
+    """Whether a row may have changed since replicas were alike."""
+    return (table.marks[place >> np.uint64(6)] >> (place & np.uint64(63))) & np.uint64(1) != 0
 
 
 def finder(sparse: bool, shared: bool = False) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays
 from velocirl.tabular.tables.table import (
     FIRST_ROWS,
     FULLEST,
+    MARKS,
     NOBODY,
     ROWS_USED,
     Table,
@@ -49,12 +50,13 @@ class ValueTable:
         sets: int = 1,
         storage: str = "dense",
         visits: bool = False,
+        marks: bool = False,
         dtype: str = "float32",
         initial: float = 0.0,
         allocate: Allocate = np.zeros,
     ) -> None:
         self.states, self.actions, self.sets, self.initial = states, actions, sets, initial
-        self.sparse, self.counts_visits = storage == "sparse", visits
+        self.sparse, self.counts_visits, self.marks_rows = storage == "sparse", visits, marks
         self.row = row_type(actions, sets=sets, sparse=self.sparse, visits=visits, dtype=dtype)
         self._allocate = allocate
         self._compiled: dict[Any, Callable[..., Any]] = {}
@@ -62,7 +64,7 @@ class ValueTable:
         rows = self._empty_rows(FIRST_ROWS if self.sparse else states)
         slots = allocate((_slots_for(FIRST_ROWS) if self.sparse else 1,), np.int64)
         counts[ROWS_USED] = 0 if self.sparse else states
-        self.arrays = Table(rows, slots, counts)
+        self.arrays = Table(rows, slots, counts, *self._empty_marks(len(rows)))
 
     def __len__(self) -> int:
         """The rows that are in use."""
@@ -108,14 +110,18 @@ class ValueTable:
         used, needed = len(self), len(self) + more
         if needed > MOST_ROWS:
             raise MemoryError(f"a sparse table holds at most {MOST_ROWS:,} states")
-        rows, slots, counts = self.arrays
+        rows, slots, counts, marks, before = self.arrays
         if needed > len(rows):
             rows = self._empty_rows(min(_power_of_two(needed), MOST_ROWS))
             rows[:used] = self.arrays.rows[:used]
+            if self.marks_rows:
+                marks, before = self._empty_marks(len(rows))
+                marks[: len(self.arrays.marks)] = self.arrays.marks
+                before[:used] = self.arrays.before[:used]
         fresh = needed > int(FULLEST * len(slots))
         if fresh:
             slots = self._allocate((_slots_for(needed),), np.int64)
-        self.arrays = Table(rows, slots, counts)
+        self.arrays = Table(rows, slots, counts, marks, before)
         if fresh:
             self._enter(0, used)
         return self.arrays
@@ -165,6 +171,7 @@ class ValueTable:
         check_arrays(state, self.specs(), allow_nan=True)
         if self.sparse:
             self._check_rows(state)
+        self.mark(np.arange(len(self) if self.marks_rows else 0))
         used, count = len(self), len(state["values"])
         if self.sparse:
             self.grow(max(count - used, 0))
@@ -175,6 +182,14 @@ class ValueTable:
             self.arrays.rows[name][:count] = state[name]
         if self.sparse:
             self._enter(0, count)
+
+    def mark(self, places: NDArray[Any]) -> None:
+        """As the function `mark`, of several rows."""
+        rows, marks, before = self.arrays.rows, self.arrays.marks, self.arrays.before
+        words, bits = places // MARKS, np.uint64(1) << (places % MARKS).astype(np.uint64)
+        fresh = places[marks[words] & bits == 0]
+        before[fresh] = rows[fresh]
+        np.bitwise_or.at(marks, words, bits)
 
     def _check_rows(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Refuse rows of which not each has a state of its own."""
@@ -195,6 +210,10 @@ class ValueTable:
         if self.initial != 0.0:
             rows["values"] = self.initial
         return rows
+
+    def _empty_marks(self, rows: int) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        rows = rows if self.marks_rows else 1
+        return self._allocate((-(-rows // MARKS),), np.uint64), self._allocate((rows,), self.row)
 
     def _enter(self, first: int, stop: int) -> None:
         self._call(enter_rows, first, stop)

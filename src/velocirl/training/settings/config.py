@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from velocirl.engine.drawing import Draw
 from velocirl.engine.naming import nearest
 from velocirl.engine.random import require_seed
+from velocirl.engine.targets.device_names import kind_of
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import MOST_LAYERS, parse_network
@@ -133,9 +134,9 @@ class DeepConfig:
     workers: int | None = None
     """Number of worker processes for gym: environments, or 0 to run them in the training process. Chosen
     automatically if not given, by the time that a step takes; results do not depend on it."""
-    device: Literal["auto", "cpu", "cuda", "python"] = "auto"
+    device: Annotated[str, "auto|cpu|cuda|cuda:N|python"] = "auto"
     """Where to train: auto picks the GPU where that is faster, python runs everything in the interpreter for
-    debugging."""
+    debugging. cuda:1 is the second GPU; with cuda, each process of a machine takes its own."""
     precision: Literal["auto", "float32", "tf32", "bf16", "fp16"] = "auto"
     """Precision of the matrix products of torch networks: auto is tf32 on a GPU and float32 elsewhere. Parameters
     are always float32."""
@@ -146,6 +147,8 @@ class DeepConfig:
     its line, copy and step. Slower; for environments that are compiled, on the CPU."""
 
     def __post_init__(self) -> None:
+        known = self.device in ("auto", "cpu", "python") or kind_of(self.device) == "cuda"
+        require(known, "device", self.device, "auto, cpu, cuda, cuda:N for GPU number N, or python")
         require_whole(self, 1, 2**24, "num_envs")
         require_whole(self, 1, 1024, "threads")
         require_whole(self, 0, 1024, "workers")

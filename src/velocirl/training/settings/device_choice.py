@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from functools import cache
+from typing import Any
 
+from velocirl.engine.targets.device_names import kind_of, number_of
 from velocirl.training.source import Source
 
 # Multiplications of one pass over a rollout, above which a GPU is faster. An H200 against the native learner on 16
@@ -23,7 +26,7 @@ def choose_device(
     observations are tensors there. Where nothing `steps`, what the environment is does not count.
     """
     if source.check:
-        if wanted == "cuda":
+        if kind_of(wanted) == "cuda":
             raise ValueError("check is for the CPU: use another device; what is wrong there is wrong on a GPU too")
         return ("cpu", "cpu: check") if wanted == "auto" else (wanted, f"{wanted}, as asked")
     if wanted != "auto":
@@ -40,6 +43,45 @@ def choose_device(
     if native and work < WORK:
         return "cpu", f"cpu: {size} in each iteration keep no GPU busy"
     return "cuda", f"cuda: {size} in each iteration"
+
+
+def require_device(device: str) -> None:
+    """Refuse to train on a GPU that is not here."""
+    if kind_of(device) != "cuda":
+        return
+    missing = no_cuda() or _no_gpu(number_of(device) or 0)
+    if missing is not None:
+        instead = '"cuda:0" or another of them' if no_cuda() is None else '"cpu"'
+        raise RuntimeError(
+            f'device="{device}" cannot be used: {missing}; give device={instead} (velocirl doctor tells more)'
+        )
+
+
+def here_or_any(device: Any) -> Any:
+    """The device that an agent was saved with; of GPUs, whichever there is where that one is not."""
+    number = number_of(device) if isinstance(device, str) else None
+    if not number or no_cuda() is not None or _no_gpu(number) is None:
+        return device
+    warnings.warn(f"this agent was trained on {device}, and {_no_gpu(number)}: it goes on on cuda:0", stacklevel=2)
+    return "cuda"
+
+
+def _no_gpu(number: int) -> str | None:
+    """Why there is no GPU of this number, where there are some."""
+    count = gpus()
+    if number < count:
+        return None
+    if count == 1:
+        return "there is one CUDA device, cuda:0"
+    names = [f"cuda:{one}" for one in range(count)]
+    return f"there are {count} CUDA devices, {', '.join(names[:-1])} and {names[-1]}"
+
+
+def gpus() -> int:
+    """How many GPUs torch sees; where `no_cuda` found one."""
+    import torch
+
+    return torch.cuda.device_count()
 
 
 @cache

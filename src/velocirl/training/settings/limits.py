@@ -101,6 +101,11 @@ def limited_cost(costs, k, settings):
     return total
 
 
+def excess_of(cost, limit):
+    """(cost - d) / max(d, 1), within +-1: a disaster early on counts as twice the limit does and no more."""
+    return min(max((cost - limit) / max(limit, 1.0), -1.0), 1.0)
+
+
 def add_limited_costs(costs, limited_costs, settings):
     """Of a copy's column in time: what the steps cost, for each limit."""
     for t in range(limited_costs.shape[0] - 1):

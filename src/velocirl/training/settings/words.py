@@ -117,8 +117,6 @@ def _policy_kwargs(value: Any, _: Known) -> Mapping[str, Any]:
 
 def _device(value: Any, _: Known) -> Mapping[str, Any]:
     text = str(value) if type(value).__module__ == "torch" else value
-    if isinstance(text, str) and text.startswith("cuda:"):
-        raise ValueError('choose the GPU by CUDA_VISIBLE_DEVICES, and give device="cuda"')
     return {"device": text}
 
 

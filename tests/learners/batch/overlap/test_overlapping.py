@@ -167,7 +167,7 @@ def test_what_is_about_to_be_overwritten_is_not_drawn(place, filled, expected, m
     drawn = SimpleNamespace(rows=[SimpleNamespace(weight=0.0)], places=[])
     rng = random.streams(1, 1)
     for _ in range(2000):
-        draw_shown(0, 0, 0, SimpleNamespace(counts=counts), drawn, rng, Extent(4, 1, 20, 1, 0.9, 0.6), 8)
+        draw_shown(0, 0, 0, SimpleNamespace(counts=counts), drawn, rng, Extent(4, 1, 20, 1, 0.9, 0.6, 4), 8)
     times = np.bincount(drawn.places, minlength=20)
     assert set(np.flatnonzero(times)) == set(expected)
     share = 2000 / len(expected)

@@ -21,10 +21,13 @@ from filmed import (
 )  # fmt: skip
 
 from velocirl import DQN, PPO, Box, Discrete
-from velocirl.buffers.frames_converted import to_observations
+from velocirl.buffers.frames import room_for
+from velocirl.buffers.frames_converted import to_frames, to_observations
 from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, TRUNCATED, Act, Frames, transition_type
 from velocirl.engine import allowance
 from velocirl.engine.saved import within
+from velocirl.learners.batch.devices.device import PythonDevice
+from velocirl.learners.batch.ring import BatchRing
 from velocirl.runs import memory_files
 from velocirl.runs.memory_files import read_checkpoint, whole
 from velocirl.training.agent import Goal
@@ -176,6 +179,29 @@ def test_a_run_moves_to_the_learner_of_cpu_threads_and_back(monkeypatch, tmp_pat
     assert_same_rows(rows, used, known)
 
 
+def test_what_free_collectors_cut_off_in_the_middle_of_an_episode_is_not_put_together_anew():
+    """Whole observations of two batches: of an episode from its beginning, and of another one from its fifth step."""
+    env, seen = HostFilmed(longest=10**6, limit=10**6), []
+    for start, stop in ((0, 5), (5, 10)):
+        first = [env.reset(seed=start)[0], *(env.step(0)[0] for _ in range(stop))]
+        seen += list(zip(first[start:], first[start + 1 :], strict=False))
+    numbers = np.zeros(10, transition_type(STACK * SIZE, Act(1, "int32", 0)))
+    for k, name in enumerate(("observation", "next_observation")):
+        numbers[name] = np.array([one[k].reshape(-1) for one in seen], np.float32) / np.float32(255)
+    numbers["ended"][[4, 9]] = TRUNCATED
+    room = room_for(FRAMES, 1, 12, 2)
+    memory = {"rows": numbers, "counts": np.array([10, 10, 10])}
+    kind, factor = transition_type(STACK * SIZE, Act(1, "int32", 0), (), FRAMES), np.float32(1 / 255)
+    stored = to_frames(memory, room, kind, factor)
+    ended = stored["rows"]["ended"].tolist()
+    assert ended == [GOES_ON] * 4 + [TRUNCATED] + [LOST] * (STACK - 1) + [GOES_ON] * 2 + [TRUNCATED]
+    held = stored["rows"]["ended"] != LOST
+    stored["rows"]["ended"][~held] = GOES_ON  # so that they are read back all the same
+    back = to_observations({**stored, "counts": memory["counts"]}, room, numbers.dtype, factor)["rows"]
+    for name in ("observation", "next_observation"):
+        np.testing.assert_allclose(back[name][held], numbers[name][held], rtol=1e-6)
+
+
 class Pictures(gymnasium.Env):
     """Four frames of 84 x 84, which nobody looks at."""
 
@@ -195,6 +221,10 @@ def test_a_transition_takes_the_bytes_of_a_frame(monkeypatch):
     frames = 1000 + 4 + (1000 // 8 + 1)  # of steps, of the stack, and of ends: where Python steps, one in eight may be
     assert taken == 1000 * 20 + frames * 84 * 84
     assert transition_type(4 * 84 * 84, Act(1, "int32", 0)).itemsize == 225_804  # what it would take as numbers
+    collectors = {"collectors": 2, "collect_mode": "free", "num_envs": 2, "workers": None}
+    free = DQN(Pictures, **{**OFF, **PYTHON, **collectors, "buffer_size": 1000, "hidden": ()})
+    free = BatchRing(PythonDevice(), free.task(), agent.learner.clock, (0, free.config.batch_size))
+    assert free.rows.nbytes + free.frames.now.frames.nbytes == taken
 
 
 def test_a_memory_larger_than_that_of_the_machine_is_refused(monkeypatch):

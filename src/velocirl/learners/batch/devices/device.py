@@ -18,6 +18,7 @@ from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.launching import Launcher, PythonLauncher, Work
 from velocirl.learners.batch.overlap.background import Background, ThreadBackground
 from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.reducing import Reducer
 from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.numpy_mlp import NumpyMLP
@@ -106,6 +107,10 @@ class PythonDevice:
     def sum_rows(self, rows: Any, into: Any) -> None:
         """The sums (agents, numbers) of rows (agents * rows, numbers)."""
         into[...] = rows.reshape(len(into), -1, rows.shape[-1]).sum(1, dtype=into.dtype)
+
+    def reducing(self, reducer: Reducer) -> Callable[[Any], None]:
+        """What adds up an array of this device over all processes that train together, in its place."""
+        return reducer.sum
 
     def find_norms(self, gradient: Any, into: Any) -> None:
         """The norm of each agent's gradient."""

@@ -18,12 +18,14 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.targets.launching import Bound, CPULauncher, DividingLauncher, Work
 from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.targets.warps import WARP, keep_sum
+from velocirl.learners.batch.devices.capture import Capture
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.devices.device_array import TYPES, DeviceArray
 from velocirl.learners.batch.overlap.background import Background, ThreadBackground
 from velocirl.learners.batch.overlap.torch_background import StreamBackground
 from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
 from velocirl.learners.experience import Experience, of_fleet
+from velocirl.learners.reducing import ALONE, Reducer
 from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch.mlp import TorchMLP
@@ -104,6 +106,10 @@ class TorchCPUDevice(PythonDevice):
     def sum_rows(self, rows: Any, into: Any) -> None:
         """The sums (agents, numbers) of rows (agents * rows, numbers)."""
         torch.sum(rows.view(len(into), -1, rows.shape[-1]), 1, dtype=into.dtype, out=into)
+
+    def reducing(self, reducer: Reducer) -> Callable[[Any], None]:
+        """What adds up an array of this device over all processes that train together, in its place."""
+        return lambda array: reducer.sum(_numpy(array))
 
     def find_norms(self, gradient: Any, into: Any) -> None:
         """The norm of each agent's gradient."""
@@ -197,16 +203,20 @@ class CUDADevice(TorchCPUDevice):
     name = "cuda"
     reports_late = True
 
-    def __init__(self, precision: str, captures: bool = True) -> None:
+    def __init__(self, precision: str, captures: bool = True, number: int | None = None) -> None:
+        """On GPU `number`, or that of torch; our own kernels follow torch, which this thread works with from now on."""
         from velocirl.engine.targets.cuda_units import CUDALauncher, unit_translator  # needs numba-cuda
 
         self.captures, self._precision, self._products = captures, precision, PRODUCTS[precision]
-        self.torch = torch.device("cuda")
-        self.stream = torch.cuda.Stream()
+        self.torch = torch.device("cuda", torch.cuda.current_device() if number is None else number)
+        self.synchronise()
+        self.stream = torch.cuda.Stream(self.torch)
         self._host: TorchCPUDevice | None = None
         self._pool = None
+        self._capturing: Capture | None = None
+        self._mode = "global"  # of capturing: what other threads may do meanwhile
         kernels = CUDALauncher(
-            unit_translator("learner", double=False), lambda: torch.cuda.current_stream().cuda_stream
+            unit_translator("learner", double=False), lambda: torch.cuda.current_stream(self.torch).cuda_stream
         )
         self._launcher = DividingLauncher(kernels)
 
@@ -312,13 +322,38 @@ class CUDADevice(TorchCPUDevice):
         """
         if not self.captures:
             return function
-        graph = torch.cuda.CUDAGraph()
         self.synchronise()
-        with torch.cuda.graph(graph, pool=self._pool if stream is None else None, stream=stream or self.stream):
-            function()
-        if self._pool is None and stream is None:
-            self._pool = graph.pool()
-        return graph.replay
+        self._capturing = Capture(stream or self.stream, self._pool if stream is None else None, self._mode)
+        try:
+            with self._capturing:
+                function()
+            if stream is None:
+                self._pool = self._capturing.pool
+            return self._capturing.replay
+        finally:
+            self._capturing = None
+
+    def reducing(self, reducer: Reducer) -> Callable[[Any], None]:
+        """What adds up an array over all processes: on their GPUs, as part of a graph, or else by way of the host."""
+        if reducer is ALONE:
+            return reducer.sum
+        on_gpus = getattr(reducer, "sum_tensor", None)
+        if on_gpus is not None:
+            self._mode = "thread_local"  # torch looks after earlier sums from a thread of its own
+            return on_gpus
+
+        def run(array: torch.Tensor) -> None:
+            host = array.cpu()
+            reducer.sum(host.numpy())
+            array.copy_(host)
+
+        def reduce(array: torch.Tensor) -> None:
+            if self._capturing is None:
+                run(array)
+            else:
+                self._capturing.cut(lambda: run(array))
+
+        return reduce
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -328,6 +363,7 @@ class CUDADevice(TorchCPUDevice):
         matmul.allow_tf32 = self._precision == "tf32"
         try:
             with (
+                torch.cuda.device(self.torch),
                 torch.cuda.stream(self.stream),
                 cudnn.flags(enabled=True, deterministic=True, allow_tf32=self._precision == "tf32"),
             ):
@@ -343,15 +379,18 @@ class CUDADevice(TorchCPUDevice):
             warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
             # Who compiles a network in float32 has asked for just that.
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+            # One of several that a meeting of processes has cut may have nothing to do.
+            warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
             yield
 
     def synchronise(self) -> None:
-        """Wait until everything is done."""
+        """Wait until everything is done; this thread works with this GPU from now on, and numba does, too."""
+        torch.cuda.set_device(self.torch)
         torch.cuda.synchronize()
 
     def peak_bytes(self) -> int:
         """The most memory that was taken so far, with what torch keeps for later."""
-        return torch.cuda.max_memory_reserved()
+        return torch.cuda.max_memory_reserved(self.torch)
 
     def mark(self) -> Any:
         """The moment when the GPU comes to this place."""

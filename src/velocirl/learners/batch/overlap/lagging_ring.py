@@ -18,6 +18,7 @@ from velocirl.engine import random
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import Clock
 from velocirl.learners.batch.ring import BatchRing, Places, Timing, advance, note
+from velocirl.learners.reducing import Share
 from velocirl.learners.task import Task
 
 
@@ -49,10 +50,10 @@ def sum_hidden(k, r, level, ring, extent, hidden):  # noqa: ARG001
 class LaggingRing(BatchRing):
     """Written by `advance`, drawn from as `show` left it: the first beside whatever the second comes before."""
 
-    def __init__(self, device: Any, task: Task, clock: Clock, rounds: int) -> None:
+    def __init__(self, device: Any, task: Task, clock: Clock, share: Share, rounds: int) -> None:
         """At most so many steps of all copies are under way while batches are drawn."""
         self.hidden = rounds * task.config.num_envs
-        super().__init__(device, task, clock)
+        super().__init__(device, task, clock, share)
 
     def _view(self, clock: Clock) -> tuple[Places, Timing]:
         """Counts and a clock for the steps, and those of whoever learns."""
@@ -73,7 +74,7 @@ class LaggingRing(BatchRing):
         self._show = launch([Work(advance, (self.seen, self.seen_timing, self.extent))], 1)
         if self.prioritised:
             copies = self._config.num_envs
-            near = [(level, copies // CHILDREN**level + 2) for level in self._levels]
+            near = [(level, copies // CHILDREN**level + 2) for level in self.levels]
             self._hide = launch([Work(hide, (self.seen, *sizes))], copies)
             self._sum_hidden = [
                 (level, launch([Work(sum_hidden, (self.seen, *sizes))], count)) for level, count in near

@@ -15,6 +15,7 @@ from velocirl.learners.batch.replay import BatchReplay, stride_of
 from velocirl.learners.batch.reports import Pending
 from velocirl.learners.counting.phases import add
 from velocirl.learners.pace import Pace, stretches
+from velocirl.learners.reducing import Share
 from velocirl.learners.task import Task
 
 
@@ -59,8 +60,8 @@ class OverlappingReplay(BatchReplay):
         self._waited += waiting * scale
         self._idle += max(waiting + learning - collecting, 0.0) * scale
 
-    def _make_ring(self) -> LaggingRing:
-        return LaggingRing(self.device, self.task, self.clock, self._most_rounds)
+    def _make_ring(self, share: Share) -> LaggingRing:
+        return LaggingRing(self.device, self.task, self.clock, share, self._most_rounds)
 
     def _make_acting(self) -> Any:
         """A copy of the network that learns."""

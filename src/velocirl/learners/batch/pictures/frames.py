@@ -116,12 +116,16 @@ class FrameMemory:
 
     def state(self, counts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The frames that no record has: before the oldest, after the newest, and of episodes that were cut off."""
-        cuts = self.device.fetch(self._store.cuts)
+        cuts = self._count_cuts()
         return {
             "edges": self.device.fetch_rows(self._store.frames, edge_places(self.room, counts)),
             "finals": self.device.fetch_rows(self._store.frames, final_places(self.room, cuts)),
             "cuts": cuts,
         }
+
+    def _count_cuts(self) -> NDArray[np.int64]:
+        """How many episodes of each copy were cut off."""
+        return self.device.fetch(self._store.cuts)
 
     def converted(self, state: Mapping[str, Any], kind: np.dtype[Any]) -> Mapping[str, Any]:
         """The same state; where its records have what networks read, with frames of it."""
