@@ -398,11 +398,6 @@ environment = Environment(
         # does shows late, so that targets have to follow soon to see so far.
         "td3-bc": {"alpha": 5.0, "critic_layer_norm": True, "tau": 0.02},
         "iql": {"temperature": 5.0, "critic_layer_norm": True, "tau": 0.01},
-        "cql": {
-            "conservatism": 1.0,
-            "critic_layer_norm": True,
-            "tau": 0.02,
-            "learning_rate_schedule": "linear",  # the policy of a constant rate goes up and down to the end
-        },
+        "cql": {"critic_layer_norm": True, "tau": 0.02},
     },
 )
