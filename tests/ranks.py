@@ -23,6 +23,8 @@ SETTINGS = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 started = []  # the jobs
+# A training that is short as far as its network is concerned.
+SHORT = ["--num-envs", "8", "--horizon", "16", "--threads", "1", "--hidden", "8", "--seed", "5", "--device", "cpu"]
 # A script's beginning: what each rank finds out goes into a file of its own.
 TELL = """
 import hashlib, json, sys, velocirl
@@ -99,3 +101,16 @@ def _rank_under(process, parent, variable):
     except OSError:  # it has ended
         return None
     return next((int(word.partition(b"=")[2]) for word in words if word.startswith(variable)), None)
+
+
+def train(directory, *more):
+    """The words that train in a run."""
+    return [*COMMAND, "train", "CartPole-v1", *SHORT, "--run-dir", directory, *more]
+
+
+def wait_for(condition, limit=LIMIT):
+    """Until something is so, which it must become."""
+    until = time.monotonic() + limit
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert condition()

@@ -89,13 +89,24 @@ def subjects(home: Path, only: str) -> Iterator[Subject]:
             yield Subject(agent.label, _plan(agent), home)
 
 
-def mpi_subject(home: Path) -> Subject | None:
-    """A job of ranks, where there is MPI."""
+def mpi_subjects(home: Path) -> list[Subject]:
+    """Jobs of ranks, where there is MPI: of a table and of a network."""
     if MPIRUN is None or importlib.util.find_spec("mpi4py") is None:
-        return None
+        return []
     steps = {"total_steps": 20_000_000, "checkpoint_every": 500_000}
-    settings = {"environment": "TicTacToe-v1", "algorithm": "q-learning", "runtime": "mpi", "seed": 0, **steps}
-    return Subject("q-learning on MPI ranks", settings, home, (MPIRUN, "-n", str(RANKS)))
+    table = {"environment": "TicTacToe-v1", "algorithm": "q-learning", "runtime": "mpi", "seed": 0, **steps}
+    plan = {"total_steps": 400_000, "checkpoint_every": 20_000, "num_envs": 8, "horizon": 32, "device": "cpu"}
+    network = {
+        "environment": "CartPole-v1",
+        "algorithm": "ppo",
+        "runtime": "mpi",
+        "device": "cpu",
+        "threads": 1,
+        **plan,
+    }
+    launch = (MPIRUN, "-n", str(RANKS))
+    kinds = {"q-learning on MPI ranks": table, "ppo on MPI ranks": {**network, "seed": 0}}
+    return [Subject(label, settings, home, launch) for label, settings in kinds.items()]
 
 
 def _plan(agent: SmallAgent) -> dict[str, Any]:
@@ -172,8 +183,8 @@ def run(kills: int, seed: int, only: str = "") -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         kinds = [(one, *_undisturbed(one)) for one in subjects(home, only)]
-        ranks = None if only else mpi_subject(home)
-        if ranks is not None:
+        jobs = [] if only else mpi_subjects(home)
+        for ranks in jobs:
             ranks.finish(ranks.new_place())  # which compiles
         while done < kills:
             for kind, whole, seconds in kinds:
@@ -184,7 +195,7 @@ def run(kills: int, seed: int, only: str = "") -> list[str]:
                 shutil.rmtree(place)
                 if done >= kills:
                     break
-            if ranks is not None:
+            for ranks in jobs:
                 found = kill_ranks(ranks, draw)
                 done += 1
                 wrong += [f"{ranks.label}: {', '.join(found)} differ"] if found else []

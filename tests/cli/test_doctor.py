@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from ranks import finish, needs_mpi, start
 
 from velocirl import __version__
 from velocirl.cli.doctor.probes import OWN_EXTRAS, in_child, install, probes
@@ -115,3 +117,28 @@ def test_what_to_install():
     assert install("mujoco") == "pip install mujoco"
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert set(project["optional-dependencies"]) >= OWN_EXTRAS
+
+
+def test_one_process_is_told_how_to_start_several():
+    code, printed, _ = doctor("--distributed")
+    assert code == 0
+    for launcher in ("mpirun -n 4", "torchrun --nproc-per-node 4 -m", "srun --mpi=pmix"):
+        assert f"{launcher} velocirl doctor --distributed" in printed
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_the_sums_of_ranks_are_measured():
+    job = start(2, "-c", "from velocirl.cli.main import main; main()", "doctor", "--distributed", "--json")
+    code, printed, complaints = finish(job, limit=300)
+    assert code == 0, complaints
+    document = json.loads(printed)  # of the first rank alone
+    assert (document["ranks"], document["runtime"]) == (2, "mpi")
+    assert document["hosts"] == [platform.node()] * 2
+    assert [one["bytes"] for one in document["sums"]] == [8, 10_000, 100_000, 1_000_000, 10_000_000]
+    assert document["sums"][-1]["seconds"] > document["sums"][0]["seconds"] > 0
+    for one in document["iterations"]:
+        together = one["compute_seconds"] + one["sum_seconds"]
+        assert one["compute_seconds"] > 0
+        assert 0 < one["share"] == pytest.approx(one["sum_seconds"] / together)
+        assert list(one["predicted_shares"]) == ["16", "256"]

@@ -75,6 +75,7 @@ def test_a_terminal_that_is_closed_saves_the_run_and_ends_it(small, tmp_path):
     arguments = ["train", "CartPole-v1", *small, "--total-steps", "1000000000", "--run-dir", str(where)]
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a shell may have started the tests without
         os.execve(sys.executable, [sys.executable, "-c", script, *arguments], {**os.environ, "TERM": "xterm"})
     seen = b""
     while b" left" not in seen:  # the panel is there

@@ -53,7 +53,7 @@ SPECIAL = {
     "q-lambda": {"storage": "sparse"},
 }
 # In Python an iteration is shorter, and so is training.
-SHORT = {"horizon": 16, "batch_size": 8, "buffer_size": 200, "learning_starts": 64}
+SHORT = {"horizon": 16, "batch_size": 8, "buffer_size": 128, "learning_starts": 64}
 TABLES = {name for name, kind in ALGORITHMS.items() if issubclass(kind, TabularAgent)}
 DEEP = sorted(ALGORITHMS.keys() - TABLES)
 OFFLINE = {name for name, kind in ALGORITHMS.items() if issubclass(kind, OfflineAgent)}
@@ -100,7 +100,7 @@ def total_of(case):
     name, device = case
     if name in OFFLINE and device == "python":
         return 16
-    return 65_536 if name in TABLES else 384 if device == "python" else 4096
+    return 65_536 if name in TABLES else 256 if device == "python" else 4096
 
 
 def some_of(case):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of, torchrun
+from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, tell_of, torchrun, train, wait_for
 from recorded import file_of
 
 from velocirl.algorithms.online.ppo import PPO
@@ -20,34 +20,6 @@ from velocirl.training.agent import Agent
 
 SETTINGS = {"num_envs": 7, "horizon": 16, "epochs": 2, "minibatch_size": 30, "hidden": [8], "device": "cpu", "seed": 5}
 STEPS = 7 * 16 * 6
-SHORT = ["--num-envs", "8", "--horizon", "16", "--threads", "1", "--hidden", "8", "--seed", "5", "--device", "cpu"]
-
-
-@pytest.fixture(autouse=True)
-def data_home(tmp_path, monkeypatch, keep_runs_at):
-    """Runs are kept here, while the compile cache stays the user's own."""
-    for name, value in keep_runs_at(tmp_path / "data").items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """A job that a test leaves behind ends with it."""
-    yield
-    while started:
-        with started.pop() as job:
-            job.kill()
-
-
-def train(directory, *more):
-    return [*COMMAND, "train", "CartPole-v1", *SHORT, "--run-dir", directory, *more]
-
-
-def wait_for(condition, limit=LIMIT):
-    until = time.monotonic() + limit
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert condition()
 
 
 def arrays_of(agent_or_run):

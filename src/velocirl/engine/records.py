@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -191,6 +192,7 @@ def record(cls: type) -> Record:
 
 
 NARROW: tuple[Any, ...] = (np.int8, np.int16, np.uint8)
+_item, _attribute = np.void.__getitem__, np.void.__getattribute__  # plain Python spends much of its time with them
 
 
 class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -202,11 +204,13 @@ class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
     """
 
     def __getattribute__(self, name: str) -> Any:
-        fields = np.void.__getattribute__(self, "dtype").fields
-        if name not in fields:
-            return np.void.__getattribute__(self, name)
-        value = self[name]
-        return np.int64(value) if isinstance(value, NARROW) else value
+        try:
+            value = _item(self, name)
+        except ValueError:  # there is no such field
+            return _attribute(self, name)
+        if isinstance(value, np.void):  # a record within the record
+            return np.record.__getitem__(self, name)
+        return np.int64(value) if type(value) in NARROW else value
 
     def __iter__(self) -> Any:
         """Refused, since compiled code cannot take a row apart."""
@@ -215,9 +219,10 @@ class Row(np.record):  # pyright: ignore[reportIncompatibleVariableOverride]
         raise TypeError(f"a record is read part by part, as in `x{example}`: it cannot be unpacked or looped over")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        fields: Any = self.dtype.fields or {}
+        dtype: Any = _attribute(self, "dtype")
+        fields = dtype.fields
         if name not in fields:
-            raise AttributeError(f"there is no field {name!r}: there are {', '.join(self.dtype.names or ())}")
+            raise AttributeError(f"there is no field {name!r}: there are {', '.join(dtype.names)}")
         _require_fit(name, fields[name][0], value)
         self[name] = value
 
@@ -235,13 +240,20 @@ def _require_fit(name: str, kind: np.dtype, value: Any) -> None:
     elif isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
         raise TypeError(f"{name} is one number, and an array is written into it")
     elif kind.kind in "iu" and isinstance(value, (int, np.integer)):
-        limits = np.iinfo(kind)
-        if not limits.min <= value <= limits.max:
+        least, most = _limits(kind)
+        if not least <= value <= most:
             wide = "int32" if kind.itemsize < 4 else "int64"
             raise OverflowError(
-                f"{value} does not fit {name}, an {kind} from {limits.min} to {limits.max}, and would be wrapped around"
+                f"{value} does not fit {name}, an {kind} from {least} to {most}, and would be wrapped around"
                 f" in compiled code; declare it {wide}"
             )
+
+
+@cache
+def _limits(kind: np.dtype) -> tuple[int, int]:
+    """The least and the largest whole number of this kind."""
+    limits = np.iinfo(kind)
+    return int(limits.min), int(limits.max)
 
 
 def with_attributes(records: NDArray[Any]) -> Any:

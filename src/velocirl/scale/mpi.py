@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.scale.launching import LaunchError
+from velocirl.scale.watching import Channel, News
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -77,8 +78,36 @@ class MPIRanks:
                 )
             time.sleep(PAUSE)
 
+    def open_channel(self) -> Channel | None:
+        """By a communicator of its own, where MPI may be called by several threads."""
+        from mpi4py import MPI
+
+        return MPIChannel(self._comm.Dup()) if MPI.Query_thread() == MPI.THREAD_MULTIPLE else None
+
     def abort(self, code: int) -> None:
         """End all."""
         sys.stdout.flush()
         sys.stderr.flush()
         self._comm.Abort(code)
+
+
+class MPIChannel:
+    """See `watching.Channel`: messages that nobody waits for."""
+
+    def __init__(self, comm: Intracomm) -> None:
+        self._comm = comm
+        self._peers = range(1, comm.size) if comm.rank == 0 else (0,)
+        self._sent: dict[int, Any] = {}  # the last request to each, and what it sends
+
+    def exchange(self, rows: NDArray[np.float64]) -> News:
+        """Send to those that have the last message; take what there is."""
+        heard = []
+        for peer in self._peers:
+            before = self._sent.get(peer)
+            if before is None or before[0].Test():
+                self._sent[peer] = self._comm.Isend(rows, peer), rows
+            while self._comm.Iprobe(peer):
+                told = np.empty((self._comm.size if peer == 0 else 1, rows.shape[1]))
+                self._comm.Recv(told, peer)
+                heard.append((peer, told))
+        return heard

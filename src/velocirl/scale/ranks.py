@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from velocirl.scale.launching import Launch, LaunchError
+from velocirl.scale.watching import Channel
 
 
 class LostRankError(RuntimeError):
@@ -35,6 +36,10 @@ class Ranks(Protocol):
 
     def assemble(self, seconds: float) -> None:
         """Wait until all ranks are here; a `LaunchError` where they are not after so many seconds."""
+        ...
+
+    def open_channel(self) -> Channel | None:
+        """For news beside what is said here, from another thread; None where there can be none. All ranks do so."""
         ...
 
     def abort(self, code: int) -> None:

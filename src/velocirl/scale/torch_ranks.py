@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from velocirl.scale.launching import LIMIT, Launch, LaunchError
 from velocirl.scale.ranks import LostRankError
+from velocirl.scale.watching import Channel, News
 
 PATIENCE = timedelta(minutes=30)  # with a rank that compiles, evaluates or saves while the others wait
 
@@ -82,6 +84,11 @@ class TorchRanks:
                 f" the same agent, in the same order ({' '.join(str(error).split())})"
             ) from error
 
+    def open_channel(self) -> Channel:
+        """By the store through which ranks have found each other."""
+        store: Any = distributed.distributed_c10d._get_default_store()
+        return StoreChannel(store.clone(), self.rank, self.size)
+
     def abort(self, code: int) -> None:
         """Torchrun does, as soon as this rank has ended."""
 
@@ -94,6 +101,44 @@ class TorchRanks:
 
     def _lost(self) -> LostRankError:
         return LostRankError(f"rank {self.rank} of {self.size} has lost another one, which ended")
+
+
+class StoreChannel:
+    """See `watching.Channel`: each rank leaves its news in the store.
+
+    The store is asked by a thread of its own, which waits for ever where the process that keeps it was stopped.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store, self._rank = store, rank
+        self._peers = range(1, size) if rank == 0 else (0,)
+        self._asked, self._heard = threading.Event(), threading.Event()
+        self._rows, self._news = np.zeros((0, 0)), []
+        self._heard.set()
+        threading.Thread(target=self._carry, name="velocirl-store", daemon=True).start()
+
+    def exchange(self, rows: NDArray[np.float64]) -> News:
+        """Let the thread leave this, unless it is still busy; what it has found."""
+        if not self._heard.is_set():
+            return []
+        news, self._rows = self._news, rows
+        self._heard.clear()
+        self._asked.set()
+        return news
+
+    def _carry(self) -> None:
+        try:
+            while self._asked.wait():
+                self._asked.clear()
+                self._store.set(f"velocirl/{self._rank}", self._rows.tobytes())
+                there = [peer for peer in self._peers if self._store.check([f"velocirl/{peer}"])]
+                told = [np.frombuffer(self._store.get(f"velocirl/{peer}")) for peer in there]
+                self._news = [
+                    (peer, one.reshape(-1, self._rows.shape[1])) for peer, one in zip(there, told, strict=True)
+                ]
+                self._heard.set()
+        except RuntimeError:  # the store is gone, and with it the job
+            return
 
 
 def _leave() -> None:

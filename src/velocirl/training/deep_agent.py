@@ -40,6 +40,7 @@ from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
+from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
 from velocirl.training.actors.actor import NativePolicy
@@ -268,6 +269,12 @@ class DeepAgent(Agent):
     def stops(self, signals: StopSignals) -> bool:
         """Whether training ends before its goal, as all ranks agree."""
         return super().stops(signals) if self.company is None else self.company.meet(signals)
+
+    def _tell(self, listeners: list[Callback], row: Row | None) -> None:
+        """As every agent does; an iteration has ended, and callbacks may take their time."""
+        if self.company is not None:
+            self.company.ranks.rest()
+        super()._tell(listeners, row)
 
     @cached_property
     def company(self) -> Company | None:

@@ -33,7 +33,8 @@ from velocirl.runs.memory_files import ROWS
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import state_from, state_parts
 from velocirl.scale.launching import LIMIT, LaunchError, launch_of, let_first_speak
-from velocirl.scale.ranks import LostRankError, Ranks, ranks_of
+from velocirl.scale.ranks import LostRankError
+from velocirl.scale.watched import WatchedRanks, watched_ranks
 from velocirl.training.agent import Goal
 from velocirl.training.settings.config import as_plain
 
@@ -66,13 +67,13 @@ def company_of(agent: DeepAgent) -> Company | None:
             f"{reason}, and {launch.launcher} has started {launch.size} processes: {advice}start one, or give"
             ' runtime="local" to let each train by itself'
         )
-    return Company(agent, ranks_of(launch))
+    return Company(agent, watched_ranks(launch))
 
 
 class Company:
     """The ranks of one agent, as one of them."""
 
-    def __init__(self, agent: DeepAgent, ranks: Ranks) -> None:
+    def __init__(self, agent: DeepAgent, ranks: WatchedRanks) -> None:
         self.agent, self.ranks = agent, ranks
         self.begun = False  # alike
         self._meeting = False  # while training lasts, the others answer
@@ -90,8 +91,9 @@ class Company:
         try:
             self.begin(total_steps)
             self._meeting, self._agreed = True, False
-            yield self.ranks.rank == 0
-            self._end()
+            with self.ranks.watched():
+                yield self.ranks.rank == 0
+                self._end()
         except BaseException as error:
             by_signal = isinstance(error, (KeyboardInterrupt, SystemExit))
             if not (by_signal and (self._agreed or self.agent.finished)):
@@ -129,6 +131,7 @@ class Company:
         if received is not None:  # else one may have come to this rank meanwhile, of which all hear next time
             signals.received = received
         self._agreed = stopping or received is not None
+        self.ranks.work()
         return self._agreed
 
     def state(self) -> dict[str, Any]:

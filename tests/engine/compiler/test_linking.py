@@ -1,4 +1,14 @@
-"""Units of the cache in processes that compile nothing: what they refer to is there."""
+"""Units of the cache in processes that compile nothing: what they refer to is there, and no more than is needed."""
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import pytest
+
+from velocirl.engine.compiler.compiling import COUNTED, INLINED, compiler_settings
+from velocirl.engine.compiler.frames import type_of
+from velocirl.engine.fleets.loops import Chances
 
 SCRIPT = """
 import numpy as np
@@ -42,3 +52,21 @@ def test_an_environment_that_allocates_is_found_compiled(run_script, tmp_path):
     first = run_script(script, home=tmp_path / "home")
     assert first == "[[3.0], [3.0], [3.0], [3.0]] [1.0, 1.0, 1.0, 1.0]\n"
     assert run_script(script, home=tmp_path / "home") == first
+
+
+class Own(NamedTuple):
+    """As a script may have one, whose arrays it may have made itself."""
+
+    rng: Any
+    action: Any
+    mask: Any
+
+
+@pytest.mark.parametrize(("kind", "counted"), [(Chances, False), (Own, True)])
+def test_references_to_arguments_of_units_are_not_counted(kind, counted):
+    look = numba.njit(**INLINED, **COUNTED)(lambda given: given.rng[0] + given.mask[1])
+    hand_on = numba.njit(**INLINED, **COUNTED)(lambda given: look(given) + look(given))
+    signature = (type_of(kind(*(np.zeros(2),) * 3)),)
+    with compiler_settings(double=True):
+        hand_on.compile(signature)
+    assert ("NRT_incref" in hand_on.inspect_llvm(signature)) is counted

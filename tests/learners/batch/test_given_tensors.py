@@ -100,6 +100,20 @@ def test_every_mode(mode, objects):
     np.testing.assert_array_equal(own.parameters, host.parameters)
 
 
+def test_costs_are_told_where_infos_have_them():
+    """Half of what an episode has steps."""
+
+    class Paid(Walks):
+        def step(self, actions):
+            *told, infos = super().step(actions)
+            return *told, {**infos, "cost": torch.full((COPIES,), 0.5)}
+
+    paid, free = (PPO(kind(), **ROLLOUT).learn(200) for kind in (Paid, Walks))
+    assert paid.metrics["episode/cost"] == pytest.approx(0.5 * paid.metrics["rollout/ep_len_mean"])
+    assert paid.metrics["rollout/violations"] == paid.steps
+    assert not [name for name in free.metrics if "cost" in name or "violations" in name]
+
+
 def test_an_environment_may_keep_its_actions():
     envs = Walks()
     PPO(envs, **ROLLOUT).learn(100)

@@ -25,7 +25,16 @@ def doctor(arguments: Sequence[str]) -> None:
     """Say what is installed, what works and what is missing; exit code 1 where something installed is broken."""
     parser = Parser("doctor", "Say what is installed, what works, and what to install for what is missing.")
     parser.add_argument("--json", action="store_true", help="Print JSON")
-    as_json = "json" in parser.parse(arguments)
+    parser.add_argument(
+        "--distributed", action="store_true", help="Measure the sums over the ranks of mpirun, torchrun or srun instead"
+    )
+    given = parser.parse(arguments)
+    as_json = "json" in given
+    if "distributed" in given:
+        from velocirl.cli.doctor.distributed import examine_ranks
+
+        examine_ranks(as_json=as_json)
+        return
     console = make_console(stderr=as_json)
     looked_at = probes()
     found = examine(looked_at, console)

@@ -20,7 +20,7 @@ from numba.core.registry import cpu_target
 from velocirl.engine.compiler import clearing, clock, columns, elementary, products, registers
 from velocirl.engine.compiler.cache import open_cache
 from velocirl.engine.compiler.fingerprint import fingerprint
-from velocirl.engine.compiler.linking import linked_once, untimed
+from velocirl.engine.compiler.linking import arguments_uncounted, linked_once, untimed
 from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.printing import no_interpreter
 from velocirl.engine.compiler.translating import Shared, Translator
@@ -103,9 +103,7 @@ def _learning() -> _Kind:
 
 
 def _kind(compiled: Any, known: dict[Any, Any], real: Iterable[str], double: bool) -> _Kind:
-    views = {registers.row: registers.row_compiled, registers.shaped: registers.shaped}
-    substitutes = {**known, **{name: numba.njit(inline="always")(view) for name, view in views.items()}}
-    translator = Translator("elementary", double=double, compiled=compiled, substitutes=substitutes)
+    translator = Translator("elementary", double=double, compiled=compiled, substitutes=known)
     for function in real:
         translator.substitute(getattr(math, function), getattr(elementary, function))
     return _Kind(compiled, translator.known, Shared())
@@ -179,7 +177,7 @@ def compiler_settings(double: bool) -> Iterator[None]:
         convert, record.can_convert_to = record.can_convert_to, lambda *_: None
         rule = nullcontext() if double else single_precision(cpu_target.typing_context, types)
         try:
-            with linked_once(codegen), untimed(), no_interpreter(), rule:
+            with linked_once(codegen), arguments_uncounted(), untimed(), no_interpreter(), rule:
                 yield
         finally:
             codegen._opt_level, codegen._loopvect = before

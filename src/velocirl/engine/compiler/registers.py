@@ -5,6 +5,7 @@ registers can. Neither can a loop over rows whose width is known only at run tim
 it in their type. Plain Python and CUDA use the functions as they are written here, the CPU their compiled forms.
 """
 
+import operator
 import os
 from platform import machine
 from typing import Any
@@ -219,9 +220,27 @@ def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:
     return shaped_compiled
 
 
-def row_compiled(array, i):
-    """Row i of an array that `as_rows` gave."""
-    return array[i].row
+@intrinsic
+def row_compiled(typing_context: Any, array: Any, i: Any) -> Any:
+    """Row i of an array that `as_rows` gave: `array[i].row`."""
+    if not isinstance(array, types.Array):
+        return None
+    get = typing_context.resolve_function_type(operator.getitem, (array, i), {})
+    record = get.return_type
+    kind = typing_context.resolve_getattr(record, "row")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        place = context.cast(builder, arguments[1], i, get.args[1])
+        found = context.get_function(operator.getitem, get)(builder, (arguments[0], place))
+        return context.get_getattr(record, "row")(context, builder, record, found, "row")
+
+    return kind(array, i), generate
+
+
+@intrinsic
+def shaped_compiled(typing_context: Any, array: Any, shape: Any) -> Any:  # noqa: ARG001
+    """The same row."""
+    return array(array, shape), lambda context, builder, signature, arguments: arguments[0]  # noqa: ARG005
 
 
 def as_rows(array: NDArray[Any]) -> NDArray[Any]:
@@ -231,6 +250,8 @@ def as_rows(array: NDArray[Any]) -> NDArray[Any]:
 
 
 COMPILED = {
+    row: row_compiled,
+    shaped: shaped_compiled,
     load: load_compiled,
     store: store_compiled,
     mailbox_read: mailbox_read_compiled,

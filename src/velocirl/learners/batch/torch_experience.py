@@ -44,8 +44,9 @@ class TensorExperience:
         self._action = self._zeros((count, *(action.shape or ())), action.dtype)
         self._mask = self._zeros((count, head.options if head.masked else 1), np.int8).fill_(1)
         told = [self._zeros((count,), kind) for kind in (np.float32, "?", "?", np.float32, np.int32)]
-        costs_now, costs_then = (self._zeros((count, 1), np.float32) for _ in range(2))
-        self._told = Outcome(*told, costs_now, costs_then.fill_(np.nan))
+        paid = [self._zeros((count, 1), np.float32) for _ in range(2)]
+        paid[1].fill_(np.nan)
+        self._told = Outcome(*told, *paid)
         self._returns, self._lengths = self._zeros((count,), np.float64), self._zeros((count,), np.int32)
         self._cost_totals, self._costs = self._zeros((count, 1), np.float64), costs
         seen, final, action = (one.view(count, -1) for one in (self._observation, self._final, self._action))

@@ -109,7 +109,7 @@ def updating(storage: str, side: int = SIDE, stored: int | None = None, **settin
 def bytes_per_state(stored: int = STORED) -> tuple[float, float]:
     """Of a sparse table with so many rows: these and its slots, and all that it asked for."""
     table = ValueTable(SIDE * SIDE, 4, storage="sparse")
-    rows, slots, _ = table.grow(stored)
+    rows, slots, *_ = table.grow(stored)
     return (stored * rows.itemsize + slots.nbytes) / stored, table.nbytes / stored
 
 

@@ -1,0 +1,209 @@
+"""`velocirl doctor --distributed`: what sums over the ranks of a job take, and how much of training that would be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.algorithms.online.ppo import PPO
+from velocirl.algorithms.online.sac import SAC
+from velocirl.bench.reports.terminal import new_table
+from velocirl.engine.targets.threads import available_cores
+from velocirl.monitor.console import make_console
+from velocirl.monitor.words import say_bytes
+from velocirl.scale.launching import LIMIT, Launch, launch_of
+from velocirl.scale.prediction import PATTERNS, Link, Measured, Work, fit_link, fit_work
+from velocirl.scale.ranks import Ranks, ranks_of
+from velocirl.training.deep_agent import DeepAgent
+from velocirl.training.settings.config import as_plain
+
+SIZES = (8, 10_000, 100_000, 1_000_000, 10_000_000)  # bytes
+SECONDS = 0.5  # of measuring, for each size and each workload
+FEWEST, MOST = 5, 500  # sums of a size
+NODES = (16, 256)
+AGREEING = 56  # bytes of the sum in which ranks agree, before each iteration, to go on
+LAUNCHING = (
+    "this is one process: start several, on the machines that are to train together, with\n"
+    "  mpirun -n 4 velocirl doctor --distributed\n"
+    "  torchrun --nproc-per-node 4 -m velocirl doctor --distributed\n"
+    "  srun --mpi=pmix velocirl doctor --distributed"
+)
+
+
+class Counting:
+    """Stands for the ranks of a job: nobody is there, and what would have been summed up is counted."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.sums: Counter[int] = Counter()  # by bytes
+
+    def sum(self, array: NDArray[Any]) -> None:
+        """Leave it as it is."""
+        self.sums[array.nbytes] += 1
+
+
+def examine_ranks(*, as_json: bool) -> None:
+    """Measure the sums of this job and say what they are to training; the first rank speaks."""
+    launch = launch_of("auto")
+    if launch.size == 1:
+        print(json.dumps({"ranks": 1}) if as_json else LAUNCHING)
+        return
+    ranks = ranks_of(launch)
+    ranks.assemble(LIMIT)
+    hosts = [name.decode() for name in ranks.gather(platform.node().encode())]
+    measured = [Measured(ranks.size, size, sum_seconds(ranks, size)) for size in SIZES]
+    link = fit_link(PATTERNS[launch.runtime], measured)
+    works = [work_of(name, agent, launch, ranks) for name, agent in workloads(launch).items()]
+    if ranks.rank == 0:
+        if as_json:
+            print(json.dumps(_document(launch, hosts, measured, link, works), indent=1))
+        else:
+            _show(launch, hosts, measured, link, works)
+
+
+def sum_seconds(ranks: Ranks, size: int) -> float:
+    """What a sum of so many bytes takes: the median of many, of the rank where that is longest."""
+    array = np.zeros(size // 4, np.float32)
+    ranks.sum(array)
+    began = time.perf_counter()
+    ranks.sum(array)
+    # All must do as many; so the first one's clock decides.
+    count = int(ranks.broadcast(_few(time.perf_counter() - began) if ranks.rank == 0 else None))
+    seconds = []
+    for _ in range(count):
+        began = time.perf_counter()
+        ranks.sum(array)
+        seconds.append(time.perf_counter() - began)
+    return _longest(ranks, float(np.median(seconds)))
+
+
+def workloads(launch: Launch) -> dict[str, DeepAgent]:
+    """Many copies with a small network, and a small batch with a larger one."""
+    threads = max(available_cores() // launch.local_size, 1)
+    common: dict[str, Any] = {"device": "cpu", "runtime": "local", "threads": threads, "seed": 0}
+    rollouts = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "hidden": (64, 64)}
+    copies = 2 * launch.size  # one for each rank, of twice as many too; an update for each step
+    paced = {"num_envs": copies, "train_every": copies, "gradient_steps": copies, "learning_starts": 256}
+    return {
+        "PPO 64x64, 4096 x 32, minibatch 16384": PPO("CartPole-v1", **common, **rollouts),
+        "SAC 256x256, batch 256": SAC("Pendulum-v1", **common, **paced, hidden=(256, 256), batch_size=256),
+    }
+
+
+def work_of(name: str, agent: DeepAgent, launch: Launch, ranks: Ranks) -> Work:
+    """An iteration of an agent: this rank computes the part that it would have of as many ranks, and of twice as many.
+
+    All ranks do so at the same time, as they would, and the slowest counts.
+    """
+    computed, sums = {}, {}
+    for size in (2 * launch.size, launch.size):
+        counting = Counting(launch.rank, size)
+        trial = type(agent)(agent.source.id, **as_plain(agent.config))
+        trial.join(trial.make_learner(dataclasses.replace(trial.task(), reducer=counting)))
+        warm_up(trial)
+        ranks.assemble(LIMIT)
+        counting.sums.clear()
+        before = trial.iterations
+        computed[size] = _longest(ranks, iteration_seconds(trial))
+        iterations = trial.iterations - before
+        sums = {nbytes: count / iterations for nbytes, count in counting.sums.items()}
+    sums[AGREEING] = sums.get(AGREEING, 0.0) + 1
+    return fit_work(name, computed, sums)
+
+
+def warm_up(agent: DeepAgent) -> None:
+    """Compile, and take a first few updates."""
+    agent.learn(getattr(agent.config, "learning_starts", 0) + agent.config.num_envs, progress=False)
+
+
+def iteration_seconds(agent: DeepAgent) -> float:
+    """What an iteration takes: the median of those that follow each other in about a second."""
+    times: list[float] = []
+
+    def note(_: Any) -> bool:
+        times.append(time.perf_counter())
+        return len(times) < FEWEST or times[-1] - times[0] < 2 * SECONDS
+
+    agent.learn(2**40, note, progress=False)
+    return float(np.median(np.diff(times))) if times else 0.0  # on the first rank alone, where ranks train together
+
+
+def _few(seconds: float) -> bytes:
+    """How many sums are measured that take so long each."""
+    return b"%d" % min(max(int(SECONDS / max(seconds, 1e-9)), FEWEST), MOST)
+
+
+def _longest(ranks: Ranks, seconds: float) -> float:
+    """The longest of what ranks have measured, which all get to know."""
+    told = np.zeros(ranks.size)
+    told[ranks.rank] = seconds
+    ranks.sum(told)
+    return float(told.max())
+
+
+def _document(
+    launch: Launch, hosts: Sequence[str], measured: Sequence[Measured], link: Link, works: Sequence[Work]
+) -> dict[str, Any]:
+    return {
+        "ranks": launch.size,
+        "launcher": launch.launcher,
+        "runtime": launch.runtime,
+        "hosts": list(hosts),
+        "sums": [{"bytes": one.size, "seconds": one.seconds} for one in measured],
+        "link": dataclasses.asdict(link),
+        "iterations": [
+            {
+                "name": work.name,
+                "compute_seconds": work.computing(launch.size),
+                "sum_seconds": work.summing(link, launch.size),
+                "share": work.share(link, launch.size),
+                "predicted_shares": {str(nodes): work.share(link, nodes) for nodes in NODES},
+            }
+            for work in works
+        ],
+    }
+
+
+def _show(
+    launch: Launch, hosts: Sequence[str], measured: Sequence[Measured], link: Link, works: Sequence[Work]
+) -> None:
+    console = make_console()
+    places = ", ".join(f"{count} on {host}" for host, count in Counter(hosts).items())
+    carrier = "gloo" if launch.runtime == "torch" else "MPI"
+    console.print(f"{launch.size} ranks of {launch.launcher}, by {carrier}: {places}", markup=False, soft_wrap=True)
+    table = new_table(console)
+    for column in ("a sum of", "takes", "each rank sends", "the model says"):
+        table.add_column(column, justify="right")
+    for one in measured:
+        rate = 2 * (one.ranks - 1) / one.ranks * one.size / one.seconds
+        predicted = link.sum_seconds(one.ranks, one.size)
+        table.add_row(say_bytes(one.size), _say(one.seconds), f"{say_bytes(rate)}/s", _say(predicted))
+    console.print(table)
+    table = new_table(console)
+    table.add_column("an iteration of")
+    for column in ("computes", "sums up", "share of sums", *(f"with {nodes}" for nodes in NODES)):
+        table.add_column(column, justify="right")
+    for work in works:
+        shares = (f"{work.share(link, count):.1%}" for count in (launch.size, *NODES))
+        table.add_row(work.name, _say(work.computing(launch.size)), _say(work.summing(link, launch.size)), *shares)
+    console.print(table)
+    bandwidth = f"{say_bytes(1 / link.seconds_per_byte)}/s" if link.seconds_per_byte else "no limit seen"
+    console.print(
+        f"The model: {_say(link.latency)} a message, {bandwidth}, {link.pattern}. With {NODES[0]} and {NODES[1]} ranks:"
+        " the same batch, over the same links. That ranks wait for the slowest one comes on top.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _say(seconds: float) -> str:
+    """A short time in few characters."""
+    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
