@@ -2,7 +2,8 @@
 
 d3rlpy pins an older Gymnasium than ours, so it cannot be installed beside velocirl:
 
-    python -m venv ~/d3rlpy && ~/d3rlpy/bin/pip install torch d3rlpy && ~/d3rlpy/bin/pip install --no-deps minari h5py
+    python -m venv ~/d3rlpy && ~/d3rlpy/bin/pip install torch d3rlpy pillow
+    ~/d3rlpy/bin/pip install --no-deps minari h5py
     velocirl dataset export reactor.vds --out reactor-v0
     ~/d3rlpy/bin/python tools/d3rlpy_reads.py reactor-v0 --updates 100
 

@@ -47,7 +47,7 @@ class OfflineJudgement:
         elif high < behaviour - reach:
             found.append((False, "it is estimated to return less than the data did"))
         else:
-            found.append((False, "it is not known to return more than the data did, which is within the interval"))
+            found.append((False, "it is not known to return more than the data did: what both may return overlaps"))
         unusual, own = self.coverage.unusual, self.coverage.own
         if unusual > max(MOST_UNUSUAL * own, 0.05):
             found.append((False, f"{unusual:.0%} of its actions are unlike those of the data in similar states, where"
