@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from velocirl.scale.watched import WatchedRanks
 from velocirl.training.ranks import Company
 
 
@@ -35,6 +36,9 @@ class ThreadRank:
 
     def assemble(self, seconds):
         self._barrier.wait()
+
+    def open_channel(self):
+        """Threads are watched by the barrier."""
 
     def abort(self, code):
         self._barrier.abort()
@@ -67,7 +71,7 @@ def train_on(size, make, work):
     def run(rank):
         agent = make()
         if size > 1:
-            agent.__dict__["company"] = Company(agent, rank)
+            agent.__dict__["company"] = Company(agent, WatchedRanks(rank))
         return work(agent)
 
     if not (one := make()).steps:

@@ -1,7 +1,8 @@
-"""Measure what it costs to train on ranks instead of threads, on one machine: PPO, native network.
+"""Measure what it costs to train on ranks instead of threads, on one machine: PPO or SAC, native network.
 
     python tools/rank_scaling.py                  # as many ranks of one thread as there are cores
     python tools/rank_scaling.py --ranks 2 --rounds 5
+    python tools/rank_scaling.py --ranks 2 --algorithm sac
     python tools/rank_scaling.py --cuda           # on a GPU: what it costs that sums are part of the CUDA graphs
 
 One process of n threads, n ranks of mpirun and n ranks of torchrun (gloo) take turns, so that a machine whose speed
@@ -30,20 +31,27 @@ import numpy as np
 
 from velocirl.engine.targets.threads import available_cores
 
-SETTINGS = {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, "device": "cpu", "seed": 0}
-ITERATIONS = 10  # of a measurement, after two to warm up,
-ON_GPU = 200  # and on a GPU
+COMMON = {"device": "cpu", "seed": 0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ppo": {"num_envs": 4096, "horizon": 32, "epochs": 4, "minibatch_size": 16384, **COMMON},
+    "sac": {"num_envs": 16, "train_every": 16, "gradient_steps": 16, "hidden": (256, 256), "batch_size": 256, **COMMON},
+}
+ENVIRONMENTS = {"ppo": "CartPole-v1", "sac": "Pendulum-v1"}
+STEPS = {"ppo": 10 * 4096 * 32, "sac": 4000}  # of a measurement, after a fifth of that to warm up;
+ON_GPU = 200  # iterations on a GPU
 MARK = "measured "
 GPU_KINDS = ("alone", "nccl", "host")
 REPEATS = 200
 
 
-def measure_rank(threads: int) -> None:
+def measure_rank(algorithm: str, threads: int) -> None:
     """What one process of a job does; each prints what it found."""
-    from velocirl.algorithms.online.ppo import PPO
+    from velocirl.algorithms import load_algorithms
+    from velocirl.training.agent import ALGORITHMS
 
-    agent = PPO("CartPole-v1", **SETTINGS, threads=threads)
-    batch, spent, company = agent.config.batch, 0.0, agent.company
+    load_algorithms()
+    agent: Any = ALGORITHMS[algorithm](ENVIRONMENTS[algorithm], **SETTINGS[algorithm], threads=threads)
+    steps, spent, company = STEPS[algorithm], 0.0, agent.company
     sizes: Counter[tuple[int, str]] = Counter()
     reduce: Any = None
     if company is not None:
@@ -58,13 +66,13 @@ def measure_rank(threads: int) -> None:
             sizes[array.size, array.dtype.str] += 1
 
         ranks.sum = timed
-    agent.learn(2 * batch)
+    agent.learn(steps // 5)
     sizes.clear()
     spent, began = 0.0, time.perf_counter()
-    agent.learn(ITERATIONS * batch)
+    agent.learn(steps)
     seconds = time.perf_counter() - began
     alone = 0.0 if company is None else sum(count * sum_seconds(reduce, *size) for size, count in sizes.items())
-    found = {"rate": ITERATIONS * batch / seconds, "reducing": spent / seconds, "alone": alone / seconds}
+    found = {"rate": steps / seconds, "reducing": spent / seconds, "alone": alone / seconds}
     print(MARK + json.dumps(found), flush=True)
 
 
@@ -78,7 +86,7 @@ def measure_gpu(kind: str) -> None:
     from velocirl.scale.nccl import NCCLReducer
     from velocirl.scale.torch_ranks import TorchRanks
 
-    agent = PPO("CartPole-v1", **{**SETTINGS, "device": "cuda:0"})
+    agent = PPO("CartPole-v1", **{**SETTINGS["ppo"], "device": "cuda:0"})
     reducer: Any = ALONE if kind == "alone" else TorchRanks(Launch("torch", 0, 1, 1, "torchrun"))
     if kind == "nccl":
         reducer = NCCLReducer(reducer, 0)
@@ -101,9 +109,9 @@ def sum_seconds(reduce: Any, size: int, kind: str) -> float:
     return float(np.percentile(seconds, 25))
 
 
-def command(kind: str, ranks: int) -> list[str]:
+def command(kind: str, algorithm: str, ranks: int) -> list[str]:
     """How a job is started."""
-    own = [__file__, "--rank"]
+    own = [__file__, "--rank", "--algorithm", algorithm]
     if kind in GPU_KINDS:
         own, kind = [*own, "--gpu-kind", kind], "torchrun"
     if kind == "threads":
@@ -118,15 +126,21 @@ def command(kind: str, ranks: int) -> list[str]:
     return [mpirun, *shared, "-n", str(ranks), sys.executable, *own]
 
 
-def measure(kind: str, ranks: int) -> tuple[float, ...]:
+def measure(kind: str, algorithm: str, ranks: int) -> tuple[float, ...]:
     """Steps per second of a job, and the shares of its time that reductions take, with waiting and without."""
     settings = {}
     if os.geteuid() == 0:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     job = subprocess.run(  # noqa: S603
-        command(kind, ranks), env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=600
+        command(kind, algorithm, ranks),
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
-    found = [json.loads(line.partition(MARK)[2]) for line in job.stdout.splitlines() if MARK in line]
+    # Ranks may write into the same line.
+    found = [json.JSONDecoder().raw_decode(said)[0] for said in job.stdout.split(MARK)[1:]]
     if job.returncode or not found:
         raise SystemExit(f"{kind}: {job.stderr}")
     return tuple(min(one[name] for one in found) for name in ("rate", "reducing", "alone"))
@@ -136,6 +150,7 @@ def main() -> None:
     """Measure in turns, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=available_cores(), help="ranks of one thread (default: the cores)")
+    parser.add_argument("--algorithm", choices=SETTINGS, default="ppo", help="what is trained (default: ppo)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
@@ -146,22 +161,25 @@ def main() -> None:
         measure_gpu(arguments.gpu_kind)
         return
     if arguments.rank:
-        measure_rank(arguments.threads)
+        measure_rank(arguments.algorithm, arguments.threads)
         return
     kinds = GPU_KINDS if arguments.cuda else ("threads", "mpirun", "torchrun")
     ranks = 1 if arguments.cuda else arguments.ranks
     found: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
     for _ in range(arguments.rounds):
         for kind in kinds:
-            found[kind].append(measure(kind, ranks))
-    settings = {**SETTINGS, "device": "cuda"} if arguments.cuda else SETTINGS
+            found[kind].append(measure(kind, arguments.algorithm, ranks))
+    name, own = arguments.algorithm, SETTINGS[arguments.algorithm]
+    settings = {**own, "device": "cuda"} if arguments.cuda else own
     described = ", ".join(f"{name}={value}" for name, value in settings.items())
-    print(f"PPO on CartPole-v1, {described}; {ranks} threads or ranks, best of {arguments.rounds}\n")
+    print(
+        f"{name.upper()} on {ENVIRONMENTS[name]}, {described}; {ranks} threads or ranks, best of {arguments.rounds}\n"
+    )
     print(f"| | steps/s | to {kinds[0]} | in sums | sums alone |\n| --- | ---: | ---: | ---: | ---: |")
     threads = max(found[kinds[0]])[0]
     for kind, measured in found.items():
         rate, share, alone = max(measured)
-        print(f"| {kind} | {rate / 1e6:.2f}M | {rate / threads:.2f} | {share:.1%} | {alone:.1%} |")
+        print(f"| {kind} | {rate:,.0f} | {rate / threads:.2f} | {share:.1%} | {alone:.1%} |")
 
 
 if __name__ == "__main__":

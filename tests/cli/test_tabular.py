@@ -41,7 +41,7 @@ def test_every_setting_is_an_option_with_its_meaning(capsys):
     assert (
         "--exploration epsilon_greedy|softmax|ucb How actions are chosen in training (default: epsilon_greedy)" in text
     )
-    assert "--runtime serial|threads|processes|mpi|mpi-async|cuda" in text
+    assert "--runtime auto|serial|threads|processes|mpi|mpi-async|cuda" in text
 
 
 def test_the_preset_holds_where_nothing_else_is_said(lake):

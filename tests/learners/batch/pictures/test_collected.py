@@ -19,6 +19,7 @@ from velocirl.learners.collectors.acting_in_batches import SlotWriter
 from velocirl.learners.collectors.consolidating import gather
 from velocirl.learners.collectors.ring import Ring, Shape
 from velocirl.learners.pace import ANY_PACE
+from velocirl.learners.sharing import sharing_of_memory
 from velocirl.vector.host.copies import Carver
 
 COPIES, GROUPS = 2, 40
@@ -36,6 +37,13 @@ def task_of(priority):
     collecting = {"num_envs": 2 * COPIES, "collectors": 2, "collect_mode": "free", "ring_size": 1100}
     learning = {"device": "python", "buffer_size": GROUPS * COPIES, "n_step": 3, "gamma": 0.5, "priority": priority}
     return DQN(HostFilmed, **{**OFF, **collecting, **learning}).task()
+
+
+class Remembering(BatchMemory):
+    """A memory that this process has alone."""
+
+    def _make_sharing(self):
+        return sharing_of_memory(self.task.config.num_envs, self.task.config.batch_size, 1)
 
 
 class Collector:
@@ -74,7 +82,7 @@ class Pipeline:
 
     def __init__(self, slots, priority="none", limit=6):
         self.task, self.limit = task_of(priority), limit
-        self.ring = BatchMemory(self.task, PythonDevice()).ring
+        self.ring = Remembering(self.task, PythonDevice()).ring
         self.ring.begin(ANY_PACE)
         self.entering = Entering(self.ring)
         shape, counter = Shape(self.ring.rows.dtype, COPIES, slots, 1, 0, frames=FRAMES), Carver()
