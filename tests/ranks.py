@@ -43,6 +43,22 @@ def tell(**facts):
 """
 
 
+@pytest.fixture(autouse=True)
+def data_home(tmp_path, monkeypatch, keep_runs_at):
+    """Runs are kept here, while the compile cache stays the user's own."""
+    for name, value in keep_runs_at(tmp_path / "data").items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """A job that a test leaves behind ends with it."""
+    yield
+    while started:
+        with started.pop() as job:
+            job.kill()
+
+
 def start(ranks, *arguments):
     """A job of so many ranks, each a Python with these arguments."""
     command = [MPIRUN, "-n", str(ranks), sys.executable, *map(str, arguments)]

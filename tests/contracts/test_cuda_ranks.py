@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from choosing import on_cuda
-from ranks import finish, started, torchrun
+from ranks import finish, nothing_left, torchrun  # noqa: F401 - a fixture
 
 from velocirl import PPO
 from velocirl.training.agent import Goal
@@ -34,15 +34,6 @@ class Lone:
     def sum(self, array):
         assert isinstance(array, np.ndarray)
         self.sums += 1
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """A job that a test leaves behind ends with it."""
-    yield
-    while started:
-        with started.pop() as job:
-            job.kill()
 
 
 def train(reducer=None, **changes):

@@ -11,7 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tic_tac_toe_oracle as oracle
-from ranks import COMMAND, LIMIT, TELL, finish, needs_mpi, pids_of, start, started, tell_of
+from ranks import (
+    COMMAND,
+    LIMIT,
+    TELL,
+    data_home,  # noqa: F401 - a fixture
+    finish,
+    needs_mpi,
+    nothing_left,  # noqa: F401 - a fixture
+    pids_of,
+    start,
+    tell_of,
+)
 
 from velocirl.algorithms import load_algorithms
 from velocirl.algorithms.tabular.q_learning import QLearning
@@ -32,22 +43,6 @@ def exact_share(agent):
     values = np.where(cells == 0, agent.table.look_up(codes).mean(axis=1), -np.inf)
     model, _, plan = oracle.exact()
     return oracle.value_of_policy(values.argmax(axis=1)) / model.start_value(plan.values)
-
-
-@pytest.fixture(autouse=True)
-def data_home(tmp_path, monkeypatch, keep_runs_at):
-    """Runs are kept here, while the compile cache stays the user's own."""
-    for name, value in keep_runs_at(tmp_path / "data").items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """A job that a test leaves behind ends with it."""
-    yield
-    while started:
-        with started.pop() as job:
-            job.kill()
 
 
 def train(directory, runtime, *more):
