@@ -41,10 +41,10 @@ def main():
             **common, value_encoder_factory=encoder, expectile=settings["expectile"],
             weight_temp=settings["temperature"],
         )  # fmt: skip
-    else:  # its weight of the gap is learnt unless that does not move
+    else:  # its weight of the gap is learnt unless that does not move; its squared errors are not halved, as ours are
         config = d3rlpy.algos.CQLConfig(
             **common, temp_learning_rate=rate, alpha_learning_rate=0.0, initial_alpha=1.0,
-            conservative_weight=settings["conservatism"], n_action_samples=settings["samples"],
+            conservative_weight=2 * settings["conservatism"], n_action_samples=settings["samples"],
         )  # fmt: skip
     learner, no_files = config.create(device="cpu:0"), d3rlpy.logging.NoopAdapterFactory()
     start = time.process_time()
