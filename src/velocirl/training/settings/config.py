@@ -129,8 +129,8 @@ class DeepConfig:
     threads: int | None = None
     """Number of CPU threads, of each process. Chosen automatically if not given; results depend on it."""
     runtime: Literal["auto", "local", "mpi", "torch"] = "auto"
-    """Processes that train together and share out the copies: those of mpirun, srun or torchrun, recognised by their
-    environment variables. local is this process alone."""
+    """Processes that train together and share out copies, memory and data: those of mpirun, srun or torchrun,
+    recognised by their environment variables. local is this process alone."""
     workers: int | None = None
     """Number of worker processes for gym: environments, or 0 to run them in the training process. Chosen
     automatically if not given, by the time that a step takes; results do not depend on it."""
