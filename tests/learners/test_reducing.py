@@ -8,7 +8,7 @@ from threads_as_ranks import run_ranks
 
 from velocirl.algorithms.online.ppo import PPO
 from velocirl.learners.block.rollout import BlockRollout
-from velocirl.learners.counting.episodes import episodes_type, told_episodes
+from velocirl.learners.counting.episodes import episodes_type, logged_episodes, told_episodes
 from velocirl.learners.counting.reporting import latest, latest_of_all
 from velocirl.learners.reducing import ALONE, Part, part_of, shares_of
 from velocirl.training.agent import Goal
@@ -69,7 +69,7 @@ def test_episodes_that_decide_are_those_of_all():
 
     def told(reducer):
         own, episodes = (slice(0, 2), slice(2, 3))[reducer.rank], np.zeros(1, episodes_type(1))
-        told_episodes(ends[:, :, own], costs[..., own], episodes, reducer)
+        assert told_episodes(logged_episodes(ends[:, :, own], costs[..., own]), episodes, 3, reducer)
         return episodes[0].tolist()
 
     assert run_ranks(2, told) == [(3.0, [3.0])] * 2

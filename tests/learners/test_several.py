@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from velocirl.learners.counting.episodes import add_episodes, episodes_type, find_episodes, told_episodes
+from velocirl.learners.counting.episodes import (
+    add_episodes,
+    episodes_type,
+    find_episodes,
+    logged_episodes,
+    told_episodes,
+)  # fmt: skip
 from velocirl.learners.several import flat_names, name_of, numbers_type
 
 CONFIG = SimpleNamespace(limited=("heat", "pressure"))
@@ -34,11 +40,11 @@ def test_episodes_are_counted_and_averaged_alike_on_any_device(agents):
     totals[:] = sums.reshape(agents, 3, 3).sum(1)
     found = found.view(np.recarray)
     for s in range(agents):
-        find_episodes(s, 0, 0, totals, found)
+        find_episodes(s, 0, 0, totals, 1, found)
         ended = ends[s] >= 0
         assert found[s].count == ended.sum()
         np.testing.assert_allclose(found[s].costs, costs[:, s][:, ended].sum(1) / max(ended.sum(), 1), rtol=1e-6)
     if agents == 1:
         host = np.zeros(1, episodes_type(2))
-        told_episodes(ends, costs, host)
+        told_episodes(logged_episodes(ends, costs), host)
         assert host.tobytes() == np.asarray(found).tobytes()

@@ -192,6 +192,13 @@ class Resolver:
                 raise self._error(stage, f"steps {stage.steps!r}", "only in `update`: here, write to numbers")
         return [self._call(stage.function, ROLLOUT_WORDS, str(stage)) for stage in found]
 
+    def episodes_before(self, stages: Sequence[Any]) -> int:
+        """How many episodes have to end before these are called: as many as the setting of their `every` says."""
+        periods = {period for _, period in self._walk(flat(tuple(stages)), None)}
+        if len(periods) > 1:
+            raise self._error("decide", "is of several periods", 'write one every("setting", ...) around all of it')
+        return max((int(getattr(self._config, one)) for one in periods if one is not None), default=1)
+
     def columns(self, stages: Sequence[Any], fields: Sequence[str]) -> list[tuple[Callable[..., Any], list[str]]]:
         """Functions over a copy's column in time, and the field of each of their arguments; the last is settings."""
         found = []

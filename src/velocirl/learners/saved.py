@@ -23,7 +23,8 @@ from velocirl.optim.optimisers import optimiser_from
 TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
 DRAWS = "learner.draws"  # the streams of a learner of whole batches, where each row draws by its own
 # The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
-BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state")
+SUMS = "policy.episodes"  # of episodes that nothing was decided by yet: their count, and the sums of their costs
+BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state", SUMS)
 BY_RING = ("memory.rows", "memory.priorities")  # with a record for each copy in turn
 COUNTS = "memory.counts"  # of the records of all copies
 
@@ -149,6 +150,7 @@ def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
         "learner.updates": _counts(1),
         GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
         "policy.noise": _numbers(copies, task.head.action_size),
+        **({SUMS: ArraySpec(np.float64, (copies, 1 + len(task.constraints)))} if task.decisions else {}),
         "memory.rows": records(kind, (None,), _bounds(task, frames)),
         COUNTS: ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
         "memory.rng": DRAWING,

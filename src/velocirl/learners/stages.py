@@ -22,8 +22,8 @@ names of its arguments what it wants:
     means          those averages, from the next meeting on
     numbers        learnt and saved numbers, such as a temperature
     settings       the configuration
-    episodes       those that ended in a rollout: their `count`, and the mean of their `costs` by constraint; for a
-                   `once` of `estimate`
+    episodes       those that ended in a rollout, or since the last time: their `count`, and the mean of their `costs`
+                   by constraint; for a `once` of `estimate` or `decide`
     rng            a stream of random numbers of its own
 """
 

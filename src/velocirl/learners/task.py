@@ -50,13 +50,14 @@ class Task:
     constraints: tuple[str, ...] = ()  # by name, of which steps have costs
     reads_costs: bool = False  # whether the algorithm learns from these
     reducer: Reducer = ALONE  # the processes that train together; of `num_envs` copies, each has its part
+    decisions: Sequence[Call] = ()  # called once, of episodes, numbers and settings: after a rollout,
+    decided_by: int = 1  # or before updates from a memory, once so many episodes have ended
     reads_next: bool = False  # whether it reads the recorded action after that of a row
     recorded: Recorded | None = None  # the data, of algorithms that learn from that alone
     # Of algorithms that learn from rollouts:
     value: Call | None = None  # what is told of an observation besides an action
     values: Sequence[str] = ()  # the fields that this writes
-    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a column in time, and its fields,
-    decisions: Sequence[Call] = ()  # and those that are called once after them, of episodes, numbers and settings
+    estimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # functions of a column in time, and its fields
     reestimates: Sequence[tuple[Callable[..., Any], Sequence[str]]] = ()  # the same, before each epoch,
     before_epoch: Program | None = None  # and what all rows go through before those
     explained: tuple[str, str] | None = None  # the fields of a value, and of its target
@@ -82,6 +83,10 @@ class Task:
     def first_cost(self) -> int:
         """The place of the first constraint's cost in what is told of an episode."""
         return len(self.report) - len(self.constraints)
+
+    def costs_of(self, reported: Any) -> Any:
+        """The costs of episodes, by constraint, in what is told of them: (report_rows, ...)."""
+        return reported[self.first_cost : self.first_cost + len(self.constraints)]
 
     @property
     def report_rows(self) -> int:

@@ -222,6 +222,7 @@ class OffPolicyAgent(TransitionAgent):
     """Step all copies, remember, and learn from what is remembered."""
 
     config: Any
+    decide: ClassVar[tuple[Any, ...]] = ()  # `once` of the episodes that ended, before updates; within `every`, of many
 
     def __init__(self, env: Given, **config: Any) -> None:
         """`prefill` is the path of a data set, or a `velocirl.Dataset`."""
@@ -372,6 +373,17 @@ class OffPolicyAgent(TransitionAgent):
             beta=config.priority_beta,
             beta_final=config.priority_beta_final,
         )
+
+    def task(self) -> Task:
+        """What a learner is given, with what is decided by the episodes that ended."""
+        task = super().task()
+        if not self.decide:
+            return task
+        resolver = self.resolver([one.name for one in task.fields])
+        decisions = resolver.once_after(self.decide)
+        settings = self.settings([task.act, *task.program.functions, *decisions])
+        decided_by = resolver.episodes_before(self.decide)
+        return dataclasses.replace(task, decisions=decisions, decided_by=decided_by, settings=settings)
 
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""

@@ -14,19 +14,12 @@ from velocirl.algorithms.offline.cql import (
     draw_random_and_next,
 )  # fmt: skip
 from velocirl.algorithms.online.sac import sample_next_action, temperature_gradient, value_slope
-from velocirl.algorithms.safe.sac_lagrangian import (
-    actor_gradient,
-    cost_critic_gradient,
-    cost_slope,
-    cost_value_of_each_limit,
-    move_multipliers,
-    sample_action,
-)  # fmt: skip
+from velocirl.algorithms.safe.sac_lagrangian import actor_gradient, cost_critic_gradient, sample_action
 from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
-from velocirl.networks.declared import Network, Number, TargetNetwork
-from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers
+from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
+from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, follow_expected_cost
 
 
 @dataclass(frozen=True)
@@ -36,6 +29,23 @@ class CQLLagrangianConfig(CostCriticConfig, CQLConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_cost_critics(self.gamma)
+
+
+def cost_value_of_each_limit(agent: Any) -> Groups:
+    """A critic of the cost of each limit, each a network of its own."""
+    return [[Columns(1)] for _ in agent.config.limited]
+
+
+def cost_slope(cost_critics, numbers, settings, gradient, metrics):
+    """d(sum of multiplier_k C_k)/dC_k; and what an episode is expected to cost, steps (1 - gamma) C_k
+
+    C_k is discounted: in the long run, it is what a step costs over 1 - gamma.
+    """
+    for k in range(len(gradient)):
+        gradient[k] = numbers.multiplier[k]
+        metrics.expected_cost[k] += settings.steps_of_value * cost_critics[k]
+        metrics.actor_loss += numbers.multiplier[k] * cost_critics[k]
+        metrics.multiplier[k] += numbers.multiplier[k]
 
 
 class CQLLagrangian(CQL):
@@ -94,7 +104,7 @@ class CQLLagrangian(CQL):
             backward("actor"),
             step("actor"),
             when("learns_temperature", once(temperature_gradient, steps="log_temperature")),
-            once(move_multipliers),
+            once(follow_expected_cost),
         ),
         every(
             "target_every",

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from velocirl.algorithms.offline.iql import IQL, IQLConfig, actor_gradient, critic_gradient, value_gradient
-from velocirl.algorithms.safe.sac_lagrangian import (
-    cost_critic_gradient,
-    cost_value_of_each_limit,
-    move_multipliers,
-)  # fmt: skip
+from velocirl.algorithms.safe.cql_lagrangian import cost_value_of_each_limit
+from velocirl.algorithms.safe.sac_lagrangian import cost_critic_gradient
 from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step
 from velocirl.networks.declared import Network, Number, TargetNetwork
-from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers
+from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, follow_expected_cost
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class IQLLagrangian(IQL):
         backward("critics"),
         step("actor"),
         step("critics"),
-        once(move_multipliers),
+        once(follow_expected_cost),
         every(
             "target_every",
             follow("target_critics", "critics", "tau"),

@@ -15,33 +15,30 @@ from velocirl.learners.several import several
 from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network, Number
 from velocirl.training.settings.config import require
-from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, excess_of, limit_numbers, limited_cost
+from velocirl.training.settings.limits import (
+    ControlledConfig,
+    add_limited_costs,
+    excess_of,
+    limit_numbers,
+    limited_cost,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class PPOLagrangianConfig(LimitedConfig, PPOConfig):
+class PPOLagrangianConfig(ControlledConfig, PPOConfig):
     """The settings of PPO-Lagrangian: those of PPO, limits, and how multipliers follow them."""
 
     estimator: Literal["gae"] = "gae"
     """How advantages are estimated, of rewards and of costs."""
-    proportional_gain: float = 0.02
-    """What a multiplier gains at once from episodes that cost twice their limit."""
-    integral_gain: float = 0.01
-    """What it gains for good from each rollout of such episodes."""
-    derivative_gain: float = 0.02
-    """What it gains for one rollout in which their cost has grown by the limit."""
-    largest_multiplier: float = 100.0
-    """Upper limit of a multiplier and of its integral, which therefore does not wind up."""
     cost_value_coefficient: float = 0.5
     """Weight of the loss of the cost values."""
 
     def __post_init__(self) -> None:
         require(not self.overlap, "overlap", self.overlap, "off, as costs have no correction for its lag")
         super().__post_init__()
-        self.check_limits()
-        for name in ("proportional_gain", "integral_gain", "derivative_gain", "cost_value_coefficient"):
-            require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
-        require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
+        self.check_control()
+        require(0 <= self.cost_value_coefficient < inf, "cost_value_coefficient", self.cost_value_coefficient,
+                "at least 0")  # fmt: skip
 
 
 def policy_and_values(agent: PPOLagrangian) -> Groups:

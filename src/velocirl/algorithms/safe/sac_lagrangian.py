@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from velocirl.algorithms.online import sac
@@ -17,42 +16,61 @@ from velocirl.algorithms.online.sac import (
     two_values,
     value_slope,
 )  # fmt: skip
+from velocirl.algorithms.safe.ppo_lagrangian import move_multipliers
 from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
-from velocirl.training.settings.config import require
-from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, excess_of, limited_cost
+from velocirl.training.settings.config import require, require_whole
+from velocirl.training.settings.limits import ControlledConfig, limit_numbers, limited_cost
 
 
 @dataclass(frozen=True)
-class SACLagrangianConfig(CostCriticConfig, SACConfig):
+class SACLagrangianConfig(ControlledConfig, SACConfig):
     """The settings of SAC-Lagrangian: those of SAC, limits, and how multipliers follow them."""
 
-    proportional_gain: float = 0.0
-    """What a multiplier gains while episodes are expected to cost twice their limit, beside what `multiplier_rate`
-    has added up. It damps what a sum alone does: to overshoot, and to come back late."""
+    proportional_gain: float = 0.1
+    integral_gain: float = 0.05
+    derivative_gain: float = 0.1
+    multiplier_episodes: int = 16
+    """Number of episodes that have to end before multipliers move by what these cost."""
+    cost_critics: int = 2
+    """Number of critics of each cost, of which the one counts that expects most."""
 
     def __post_init__(self) -> None:
+        require(not self.overlap, "overlap", self.overlap, "off, as multipliers follow the episodes that ended")
         super().__post_init__()
-        self.check_cost_critics(self.gamma)
-        require(0 <= self.proportional_gain < inf, "proportional_gain", self.proportional_gain, "at least 0")
+        self.check_control()
+        require_whole(self, 1, 2**20, "multiplier_episodes")
+        require_whole(self, 1, 16, "cost_critics")
 
 
-def cost_value_of_each_limit(agent: SACLagrangian) -> Groups:
-    """A critic of the cost of each limit, each a network of its own."""
-    return [[Columns(1)] for _ in agent.config.limited]
+def critics_of_each_limit(agent: SACLagrangian) -> Groups:
+    """Critics of the cost of each limit, one limit's after another's, each a network of its own."""
+    return [[Columns(1)] for _ in range(len(agent.config.limited) * agent.config.cost_critics)]
+
+
+def highest(critics, k, settings):
+    """The place of the critic of limit k that expects the highest cost; each limit has equally many."""
+    each = len(critics) // len(settings.limits)
+    best = k * each
+    for j in range(k * each + 1, (k + 1) * each):
+        if critics[j] > critics[best]:
+            best = j
+    return best
 
 
 def cost_critic_gradient(cost_critics, target_cost_critics, row, settings, gradient, metrics):
-    """(C_k(s, a) - y_k)^2 / 2,  y_k = c_k + discount C_k'(s', a')"""
-    for k in range(len(gradient)):
+    """(C_kj(s, a) - y_k)^2 / 2,  y_k = c_k + discount max_j C_kj'(s', a'),  C_kj being the critics of limit k"""
+    each = len(gradient) // len(settings.limits)
+    for k in range(len(settings.limits)):
         target = limited_cost(row.costs, k, settings)
         if row.discount > 0.0:  # what follows a terminal state does not exist
-            target += row.discount * target_cost_critics[k]
-        error = cost_critics[k] - target
-        gradient[k] = row.weight * error
-        metrics.cost_critic_loss += row.weight * 0.5 * error * error
+            target += row.discount * target_cost_critics[highest(target_cost_critics, k, settings)]
+        for j in range(k * each, (k + 1) * each):
+            error = cost_critics[j] - target
+            gradient[j] = row.weight * error
+            metrics.cost_critic_loss += row.weight * 0.5 * error * error
 
 
 def sample_action(actor, row, rng):
@@ -63,14 +81,14 @@ def sample_action(actor, row, rng):
 
 
 def cost_slope(cost_critics, numbers, settings, gradient, metrics):
-    """d(sum of multiplier_k C_k)/dC_k; and what an episode is expected to cost, steps (1 - gamma) C_k
-
-    C_k is discounted: in the long run, it is what a step costs over 1 - gamma.
-    """
-    for k in range(len(gradient)):
-        gradient[k] = numbers.multiplier[k]
-        metrics.expected_cost[k] += settings.steps_of_value * cost_critics[k]
-        metrics.actor_loss += numbers.multiplier[k] * cost_critics[k]
+    """d(sum of multiplier_k max_j C_kj)/dC_kj: the critic is asked that expects the highest cost."""
+    for j in range(len(gradient)):
+        gradient[j] = 0.0
+    for k in range(len(numbers.multiplier)):
+        asked = highest(cost_critics, k, settings)
+        gradient[asked] = numbers.multiplier[k]
+        metrics.cost_value[k] += cost_critics[asked]
+        metrics.actor_loss += numbers.multiplier[k] * cost_critics[asked]
         metrics.multiplier[k] += numbers.multiplier[k]
 
 
@@ -84,28 +102,11 @@ def actor_gradient(actor, row, new_action_slope, paid_action_slope, numbers, set
     sac.actor_gradient(actor, row, row.slope, numbers, settings, gradient, metrics)
 
 
-def move_multipliers(means, numbers, settings):
-    """multiplier = clip(multiplier + rate e, 0, largest),  e = excess of the expected cost over d"""
-    for k in range(len(numbers.multiplier)):
-        excess = excess_of(means.expected_cost[k], settings.limits[k])
-        moved = numbers.multiplier[k] + settings.multiplier_rate * excess
-        numbers.multiplier[k] = min(max(moved, 0.0), settings.largest_multiplier)
-
-
-def control_multipliers(means, numbers, settings):
-    """I = clip(I + rate e, 0, largest),  multiplier = clip(K_p e + I, 0, largest),  e as above"""
-    for k in range(len(numbers.multiplier)):
-        excess, most = excess_of(means.expected_cost[k], settings.limits[k]), settings.largest_multiplier
-        integral = min(max(numbers.integral[k] + settings.multiplier_rate * excess, 0.0), most)
-        numbers.multiplier[k] = min(max(settings.proportional_gain * excess + integral, 0.0), most)
-        numbers.integral[k] = integral
-
-
 class SACLagrangian(SAC):
     """Soft actor-critic that earns as much as limits of costs allow: maximise J(reward) with J(cost k) <= limit k.
 
-    What an episode costs follows from critics of costs, whose values are discounted: a limit holds for the mean cost of
-    a step times the steps of an episode. `SACLagrangian("ChemicalReactor-v0", cost_limits={"temperature": 5.0})`.
+    What an action costs follows from critics of costs, and what a cost is to be paid with from the episodes that ended,
+    as in PPO-Lagrangian. `SACLagrangian("ChemicalReactor-v0", cost_limits={"temperature": 5.0})`.
     """
 
     name = "sac-lagrangian"
@@ -113,12 +114,13 @@ class SACLagrangian(SAC):
     networks = {
         "actor": Network("observation", gives=mean_and_deviation),
         "critics": Network("observation", "action", gives=two_values, setting="critic"),
-        "cost_critics": Network("observation", "action", gives=cost_value_of_each_limit, setting="critic"),
+        "cost_critics": Network("observation", "action", gives=critics_of_each_limit, setting="critic"),
         "target_critics": TargetNetwork("critics"),
         "target_cost_critics": TargetNetwork("cost_critics"),
         "log_temperature": Number("initial_log_temperature"),
         "multiplier": Number("nothing_yet", each="limited"),
         "integral": Number("nothing_yet", each="limited"),
+        "excess": Number("nothing_yet", each="limited"),
     }
 
     class Scratch(SAC.Scratch):
@@ -128,6 +130,7 @@ class SACLagrangian(SAC):
         paid_action: Action  # the new action, as critics of costs see it
         slope: Action  # d(loss)/d(new action), by all critics
 
+    decide = (every("multiplier_episodes", once(move_multipliers)),)
     update = (
         forward("actor", "next_observation"),
         each(sample_next_action),
@@ -155,7 +158,6 @@ class SACLagrangian(SAC):
             backward("actor"),
             step("actor"),
             when("learns_temperature", once(temperature_gradient, steps="log_temperature")),
-            once(control_multipliers),
         ),
         every(
             "target_every",
@@ -166,10 +168,11 @@ class SACLagrangian(SAC):
     reports = {
         **SAC.reports,
         "cost_critic_loss": "cost_critic_loss",
-        "expected_cost": several("limited", "expected_cost"),
+        "cost_value": several("limited", "cost_value"),
         "multiplier": several("limited", "multiplier"),
     }
 
     def numbers(self) -> dict[str, Any]:
-        """The limits, where multipliers begin, and by how much cost values are to be multiplied."""
-        return {**super().numbers(), **cost_critic_numbers(self.config, self.constraints, self.source)}
+        """The limits, and where multipliers begin."""
+        limits = limit_numbers(self.config, self.constraints, self.source.id)
+        return {**super().numbers(), "nothing_yet": 0.0, **limits}

@@ -9,17 +9,14 @@ from velocirl.algorithms.offline import td3_bc
 from velocirl.algorithms.offline.td3_bc import TD3BC, TD3BCConfig, value_slope
 from velocirl.algorithms.online import td3
 from velocirl.algorithms.online.td3 import critic_gradient, smooth_next_action
-from velocirl.algorithms.safe.sac_lagrangian import (
-    cost_critic_gradient,
-    cost_value_of_each_limit,
-    move_multipliers,
-)  # fmt: skip
+from velocirl.algorithms.safe.cql_lagrangian import cost_value_of_each_limit
+from velocirl.algorithms.safe.sac_lagrangian import cost_critic_gradient
 from velocirl.engine.records import float32
 from velocirl.learners.fields import Action, Costs
 from velocirl.learners.several import several
 from velocirl.learners.stages import backward, each, every, follow, forward, mean, once, step
 from velocirl.networks.declared import Network, Number, TargetNetwork
-from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers
+from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, follow_expected_cost
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ class TD3BCLagrangian(TD3BC):
             each(td3_bc.actor_gradient),
             backward("actor"),
             step("actor"),
-            once(move_multipliers),
+            once(follow_expected_cost),
         ),
         every(
             "target_every",

@@ -15,6 +15,7 @@ from velocirl.learners.collectors.collected import Collected
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.collectors.content import to_bytes
 from velocirl.learners.collectors.free import FreeRun, Memory
+from velocirl.learners.counting.episodes import add_logged
 from velocirl.learners.pace import Pace, group_of, saved_group
 from velocirl.learners.recording import Log
 from velocirl.learners.task import Task
@@ -23,7 +24,7 @@ from velocirl.learners.task import Task
 class CollectedSteps:
     """What collectors bring, in the place of steps that are taken here."""
 
-    in_kernels = False
+    in_kernels, on_host = False, True
 
     def __init__(self, task: Task, device: Any, network: Any, ring: BatchRing, most_steps: int) -> None:
         self.device, self._ring, self._network = device, ring, network
@@ -35,6 +36,8 @@ class CollectedSteps:
         )
         self.reported = zeros(task.report_rows, *ends)
         self._written = Log(*(np.asarray(one) for one in self.log)), np.asarray(self.reported)
+        self.sums = np.zeros((copies, 1 + len(task.constraints)))
+        self._task = task
         self._group = np.zeros(group_of(task.config), ring.rows.dtype)
         size = 0 if task.frames is None else task.frames.stack * task.frames.size
         self._seen, self._final = np.zeros((copies, size), np.uint8), np.zeros((copies, size), np.uint8)
@@ -71,6 +74,8 @@ class CollectedSteps:
             collected.show(self._seen, self._final)
         ring.receive(self._group)
         ring.advance()
+        log, reported = self._written
+        self._add_up(log.ends[0, self._t] >= 0, reported[:, 0, self._t], np.arange(self._copies))
         self._t += 1
 
     warm_up = step
@@ -87,6 +92,7 @@ class CollectedSteps:
         else:
             self._entering.enter(batch.rows)
         batch.log(position, *self._written)
+        self._add_up(batch.ended, batch.reported, batch.copies)
 
     def learnt(self, updates: int) -> None:
         """After so many updates that were due, collectors may go on."""
@@ -104,6 +110,11 @@ class CollectedSteps:
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on with new episodes: their seeds come from the policy's streams, so that no episode is repeated."""
         self.collected.begin_anew(state["policy.rng"])
+
+    def _add_up(self, ended: NDArray[np.bool_], reported: NDArray[np.float32], copies: NDArray[np.int64]) -> None:
+        """Add up what episodes cost that ended, where something is decided by them."""
+        if self._task.decisions:
+            add_logged(ended, self._task.costs_of(reported), copies, self.sums)
 
     def _weights(self) -> NDArray[np.uint8]:
         network = self._network

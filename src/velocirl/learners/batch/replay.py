@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.learners.batch.decisions import Decisions
 from velocirl.learners.batch.memory import BatchMemory
 from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.steps import make_steps
@@ -20,6 +21,7 @@ from velocirl.learners.counting.phases import add
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import ANY_PACE, Pace, group_of, updates_due
 from velocirl.learners.recorded import Recorded
+from velocirl.learners.saved import SUMS
 from velocirl.learners.sharing import Sharing, sharing_of_memory
 from velocirl.learners.task import Task
 
@@ -37,6 +39,7 @@ class BatchReplay(BatchMemory):
         self._warm_up: Callable[[], None] = self.steps.warm_up
         self._step: Callable[[], None] = self.steps.step
         self._gather: Callable[[], None] = self.reports.gather
+        self._decide: Callable[[], None] = self._bind_decisions()
         self.begin_networks()
         device.synchronise()
 
@@ -72,6 +75,7 @@ class BatchReplay(BatchMemory):
                 self._try_steps()
             else:  # whose episodes could not be taken back: records of nothing do as well
                 self.ring.advance()
+            self._decide()
             for kind in self.task.program.kinds_of_updates():
                 self._update(kind)
             self._gather()
@@ -79,6 +83,8 @@ class BatchReplay(BatchMemory):
             if self.steps.in_kernels:
                 self._capture_steps()
                 self._gather = self.device.capture(self._gather)
+            if self.task.decisions and not self.steps.on_host:
+                self._decide = self.device.capture(self._decide)
             self._capture_updates()
         self.take()
         self._load(before, episodes=self.steps.in_kernels)
@@ -114,6 +120,20 @@ class BatchReplay(BatchMemory):
             if timed:
                 laps.append((before_step, after_step, mark()))
         return laps
+
+    def _learn(self, updates: int) -> None:
+        """So many updates, after what is decided by the episodes that ended."""
+        if updates:
+            self._decide()
+        super()._learn(updates)
+
+    def _bind_decisions(self) -> Callable[[], None]:
+        """What is called once before updates."""
+        if not self.task.decisions:
+            return lambda: None
+        decisions = Decisions(self.task, self.device, self.networks, 1)
+        again = decisions.deciding_on_host if self.steps.on_host else decisions.deciding_again
+        return again(self.steps.sums)
 
     def _take_step(self, step: int, pace: Pace) -> None:
         """One step of all copies."""
@@ -164,7 +184,8 @@ class BatchReplay(BatchMemory):
         """The memory, the networks and optimisers, the copies and every random stream."""
         self.look()
         self.wait()
-        return {**self.learnt_state(), **self.ring.state(), **self.steps.state()}
+        own = {**self.learnt_state(), **self.ring.state(), **self.steps.state()}
+        return {**own, SUMS: self._sums_device.fetch(self.steps.sums)} if self.task.decisions else own
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
@@ -176,7 +197,14 @@ class BatchReplay(BatchMemory):
         self.ring.load_state(state, episodes_begin=episodes and not self.steps.in_kernels)
         if episodes:
             self.steps.load_state(state)
+        if self.task.decisions:
+            self._sums_device.store(self.steps.sums, state[SUMS])
         self.device.synchronise()
+
+    @property
+    def _sums_device(self) -> Any:
+        """Where episodes are added up."""
+        return self.device.on_host() if self.steps.on_host else self.device
 
     def _make_sharing(self) -> Sharing:
         config = self.task.config

@@ -19,6 +19,7 @@ from velocirl.engine.compiler.columns import Grouped, Indexed, Shared
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.collected_rollouts import BatchCollected
 from velocirl.learners.batch.collector import BatchCollector, Recorded
+from velocirl.learners.batch.decisions import Decisions
 from velocirl.learners.batch.learner import BatchLearner
 from velocirl.learners.batch.minibatches import Extent, Minibatches
 from velocirl.learners.batch.networks import FAULT, GATHERED, LEARNING_RATE, MINIBATCHES, STOPPED
@@ -27,7 +28,7 @@ from velocirl.learners.batch.pictures.frames import make_stacks
 from velocirl.learners.batch.program import BatchProgram, Rows
 from velocirl.learners.batch.reports import SPREAD, Pending, Reports
 from velocirl.learners.collectors.collected_rollouts import CollectedRollouts
-from velocirl.learners.counting.episodes import add_episodes, episodes_type, find_episodes
+from velocirl.learners.counting.episodes import add_episodes
 from velocirl.learners.counting.phases import add
 from velocirl.learners.frames import find_sample
 from velocirl.learners.learner import Report
@@ -408,20 +409,14 @@ class BatchRollout(BatchLearner):
         self._decide: Callable[[], None] = lambda: None
         if not task.decisions:
             return
-        copies, width, first = agents * task.part.copies, 1 + len(task.constraints), task.first_cost
-        sums, totals = (device.zeros(count, width, dtype=np.float64) for count in (copies, agents))
-        episodes = device.records((agents,), episodes_type(len(task.constraints)))
-        costs = recorded.reported[first : first + len(task.constraints)]
-        numbers = device.as_records(self.networks.numbers, task.numbers, np.float32)
-        known = {"episodes": episodes, "numbers": numbers, "settings": Shared(device.put(task.settings))}
-        calls = [Work(by_row(one.function), tuple(known[name] for name in one.arguments)) for one in task.decisions]
+        copies, decisions = agents * task.part.copies, Decisions(task, device, self.networks, agents)
+        sums = device.zeros(copies, 1 + len(task.constraints), dtype=np.float64)
+        costs = task.costs_of(recorded.reported)
         add_up = device.launch([Work(add_episodes, (recorded.log.ends, costs, sums))], copies)
-        decide = device.launch([Work(find_episodes, (totals, episodes)), *calls], agents)
 
         def run() -> None:
             add_up(0)
-            self._sum_over_copies(sums, totals)
-            decide(0)
+            decisions.decide(sums)
 
         self._decide = run
 

@@ -43,6 +43,7 @@ class Stepping:
             zeros(*ends, dtype=np.int32), zeros(*ends), zeros(*ends, dtype=np.int32), zeros(copies, dtype=np.int32)
         )
         self.reported = zeros(task.report_rows, *ends)
+        self.sums = zeros(copies, 1 + len(task.constraints), dtype=np.float64)
         self.rng = device.put(random.streams(task.seeds.policy, copies, part.first))
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
         sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
@@ -73,7 +74,8 @@ class Stepping:
         self.act = Work(by_row(task.act.function, head if task.act.takes_head else None), columns)
         self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
         self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
-        record_step, more = remembering(task.reporting, Endings(experience.final_state, self.reported), record)
+        sums = self.sums if task.decisions else None
+        record_step, more = remembering(task.reporting, Endings(experience.final_state, self.reported), record, sums)
         self.remember = Work(record_step, (sight, experience.told, ring, self.log, *more))
 
 
@@ -93,7 +95,7 @@ class FleetSteps:
             task, device, experience, self._network.outputs, most_steps, ring.rows, ring.counts, timing.clock.step,
             timing.exploration,
         )  # fmt: skip
-        self.log, self.reported = parts.log, parts.reported
+        self.log, self.reported, self.sums = parts.log, parts.reported, parts.sums
         self._inputs = parts.inputs
         if ring.frames is None:
             look = device.launch(parts.look_ahead, self._copies)
@@ -214,7 +216,7 @@ class HostSteps:
             task, host, self.host.arrays, self._network.outputs, most_steps, self._group, counts, self._clock,
             self._exploration,
         )  # fmt: skip
-        self.log, self.reported, launch = parts.log, parts.reported, host.launch
+        self.log, self.reported, self.sums, launch = parts.log, parts.reported, parts.sums, host.launch
         self._read, self._send_inputs = device.mirror(parts.inputs)
         self._look = launch(parts.look, copies)
         if ring.frames is not None:

@@ -19,6 +19,7 @@ from velocirl.learners.collectors.collected import Collected
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.collectors.free import FreeRun
 from velocirl.learners.counting.counters import TIMED
+from velocirl.learners.counting.episodes import add_logged
 from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND, STEPPING
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace, group_of, saved_group, updates_due
@@ -91,6 +92,7 @@ class CollectedReplay(BlockReplay):
             for which in broken:
                 cut_off(buffer.rows, buffer.counts, copies, which)
             self._enter(0, 1)
+            self._add_up(self._log.ends[0, t] >= 0, self._reported[:, 0, t], np.arange(copies))
             due = updates_due(step, copies, pace)
             if due:
                 self.improve(step, due)
@@ -103,6 +105,12 @@ class CollectedReplay(BlockReplay):
         buffer.rows[places] = batch.rows
         self._enter(0, count // group_of(self.task.config))
         batch.log(position, self._log, self._reported)
+        self._add_up(batch.ended, batch.reported, batch.copies)
+
+    def _add_up(self, ended: NDArray[np.bool_], reported: NDArray[np.float32], copies: NDArray[np.int64]) -> None:
+        """Add up what episodes cost that ended, where something is decided by them."""
+        if self.task.decisions:
+            add_logged(ended, self.task.costs_of(reported), copies, self._sums)
 
     def improve(self, step: int, count: int) -> None:
         """So many updates, at which the run has taken `step` steps."""

@@ -146,7 +146,7 @@ class BlockMemory:
         found = fetch_with_next if self.task.reads_next else fetch
         return Rows(self.drawn, {**fields, **wide}, self._streams, (found, columns))
 
-    def _connect(self, units: dict[int, BoundUnit]) -> list[tuple[Any, Stepping]]:
+    def _connect(self, units: dict[int, Any]) -> list[tuple[Any, Stepping]]:
         """Bind the units of a batch beside those of a step; gives what each thread's driver is called with."""
         selection, book = self.buffer.selection(len(self.drawn))
         units |= self._batch_units(selection, book)

@@ -19,10 +19,12 @@ from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.records import transition_type
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.saved import named, within
+from velocirl.learners.block.decisions import Decisions
 from velocirl.learners.block.memory import BlockMemory, bind_driver
-from velocirl.learners.block.stepping import ADVANCE, Stepping, decide_only, record_only, run_fleet
+from velocirl.learners.block.stepping import ADVANCE, DECIDE, Stepping, decide_only, record_only, run_fleet
 from velocirl.learners.block.steps import Course, step_units
 from velocirl.learners.counting.counters import TIMED, Meter, clear, read
 from velocirl.learners.counting.phases import (
@@ -46,6 +48,7 @@ from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace, group_of, updates_due
 from velocirl.learners.recorded import Recorded
 from velocirl.learners.recording import Log
+from velocirl.learners.saved import SUMS
 from velocirl.learners.sharing import sharing_of_memory
 from velocirl.learners.task import Task
 from velocirl.vector.native import FleetVectorEnv
@@ -70,8 +73,14 @@ class BlockReplay(BlockMemory):
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                         np.zeros(copies, np.int32))  # fmt: skip
         self._reported = np.zeros((task.report_rows, *ends), np.float32)
+        self._decisions = Decisions(task, self.networks.numbers)
+        self._sums = np.zeros((copies, 1 + len(task.constraints)))
         self._host: HostExperience | None = None
-        self._bind_steps(self._connect(self._step_units()))
+        units: dict[int, Any] = self._step_units()
+        if task.decisions:
+            self.program.outside.append(deciding := PythonUnit(self._decide_by_episodes))
+            units[DECIDE] = deciding
+        self._bind_steps(self._connect(units))
         self._begin()
         self.take()
 
@@ -151,7 +160,8 @@ class BlockReplay(BlockMemory):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What decides the next steps and updates beside the memory and the copies, as the arrays themselves."""
-        return {"policy.rng": self._rng, "policy.noise": self._noise, **super().arrays()}
+        sums = {SUMS: self._sums} if self.task.decisions else {}
+        return {"policy.rng": self._rng, "policy.noise": self._noise, **sums, **super().arrays()}
 
     def _make_copies(self) -> Any:
         """The copies to learn from."""
@@ -164,13 +174,18 @@ class BlockReplay(BlockMemory):
         task = self.task
         course = Course(
             self.buffer.rows, self.buffer.counts, self._rng, self._noise, self._clock, self._exploration, self._log,
-            self._reported,
+            self._reported, self._sums if task.decisions else None,
         )  # fmt: skip
         if isinstance(self.envs, FleetVectorEnv):
             target: Any = self.envs.target
             return {**step_units(task, self.networks, of_fleet(self.envs.copies), course), ADVANCE: target.advance_unit}
         self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         return step_units(task, self.networks, self._host.arrays, course)
+
+    def _decide_by_episodes(self, first: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
+        """Before updates; once enough episodes have told what they cost, others are counted."""
+        if self._decisions.decide(self._sums.sum(0)):
+            self._sums[...] = 0.0
 
     def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
         """Bind what an iteration calls."""

@@ -19,15 +19,15 @@ from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed, Shared
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
-from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.threads import run_together
 from velocirl.learners.block.collector import BlockCollector, BlockRecorded
+from velocirl.learners.block.decisions import Decisions
 from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows
 from velocirl.learners.counting.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
-from velocirl.learners.counting.episodes import episodes_type, told_episodes
+from velocirl.learners.counting.episodes import logged_episodes
 from velocirl.learners.counting.phases import (
     ESTIMATE,
     EVERY_UPDATE,
@@ -194,7 +194,7 @@ class BlockRollout:
             for job, count in zip(self._before.jobs, samples, strict=True):
                 job["batch"] = count
         self._estimates = [self._bind_column(*one) for one in task.estimates]
-        self._episodes = np.zeros(1, episodes_type(len(task.constraints)))
+        self._decisions = Decisions(task, self.networks.numbers)
         self._spread = np.zeros((part.copies, 4))
         if task.explained is not None:
             rows = narrow(records)
@@ -391,12 +391,8 @@ class BlockRollout:
         """Call what is called once after a rollout, with the episodes that ended in it."""
         if not self.task.decisions:
             return
-        told, first = self.collector.reported, self.task.first_cost
-        costs = told[first : first + len(self.task.constraints)]
-        told_episodes(self.collector.log.ends, costs, self._episodes, self._reducer)
-        known = {"episodes": self._episodes, "numbers": self.networks.numbers, "settings": self.task.settings}
-        for call in self.task.decisions:
-            call.function(*(with_attributes(known[name])[0] for name in call.arguments))
+        costs = self.task.costs_of(self.collector.reported)
+        self._decisions.decide(logged_episodes(self.collector.log.ends, costs))
 
     def _estimate(self) -> float:
         """Estimate advantages and targets; gives the variance of the targets that the critic explains."""

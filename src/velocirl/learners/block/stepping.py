@@ -32,7 +32,7 @@ from velocirl.learners.recording import STEP
 from velocirl.networks.mlp import ROWS
 
 # The units of a step and of a batch, by their places.
-LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE, ADVANCE, UNITS = range(13)
+LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE, ADVANCE, DECIDE, UNITS = range(14)
 
 
 class Stepping(NamedTuple):
@@ -92,7 +92,7 @@ def learn(crew, stepping, step, due):
     team, counters = crew.team, crew.counters
     thread, batch = team.thread, stepping.rows
     first, stop = batch * thread // team.threads, batch * (thread + 1) // team.threads
-    number = stepping.updates[0]
+    number = begun = stepping.updates[0]
     timed, since = False, 0
     for _ in range(due):
         if crew.outcome[FAULT] != 0.0:
@@ -103,6 +103,9 @@ def learn(crew, stepping, step, due):
         since = start(counters, UPDATE, timed)
         if thread == 0:
             stepping.beta[0] = beta_at(step, stepping.pace[0])
+            first_of_them = number == begun + 1
+            if first_of_them and stepping.units[DECIDE] != 0 and call(stepping, DECIDE, 0, stepping.copies) != 0:
+                crew.outcome[FAULT] = 1.0
             call(stepping, DRAW, 0, batch)
             if stepping.units[LEVEL] != 0 and call(stepping, LEVEL, 0, batch) != 0:
                 crew.outcome[FAULT] = 1.0

@@ -33,6 +33,7 @@ class Course(NamedTuple):
     exploration: NDArray[np.float32]  # (1,)
     log: Log
     reported: NDArray[np.float32]  # (fields, agents, steps, copies of each)
+    sums: NDArray[np.float64] | None = None  # (copies, 1 + constraints) of episodes, where something is decided by them
 
 
 def step_units(task: Task, networks: BlockNetworks, experience: Experience, course: Course) -> dict[int, BoundUnit]:
@@ -64,7 +65,7 @@ def step_units(task: Task, networks: BlockNetworks, experience: Experience, cour
     command, table = command_for(task.source.action_space)
     plan = networks.network(task.acting).plan
     bind, functions = networks.bind, networks.functions(task.acting)
-    record_step, more = remembering(task.reporting, Endings(experience.final_state, course.reported))
+    record_step, more = remembering(task.reporting, Endings(experience.final_state, course.reported), sums=course.sums)
     random_columns = known["row"], known["mask"], known["rng"]
     return {
         LOOK: bind(index_loop(look), sight, inputs, ring, course.log),

@@ -36,6 +36,11 @@ class Batch(NamedTuple):
     first: int  # and the number of the first of these copies
     footage: Footage | None = None  # where records have no observations
 
+    @property
+    def copies(self) -> NDArray[np.int64]:
+        """The copy of each transition."""
+        return self.first + np.arange(len(self.rows)) % len(self.faults)
+
     def parted(self, count: int) -> tuple[Batch, Batch]:
         """The first so many transitions, and the others."""
         parts = slice(0, count), slice(count, None)

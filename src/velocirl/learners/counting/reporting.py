@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.replay import PLACE
+from velocirl.learners.counting.episodes import add_episode
 from velocirl.learners.recording import STEP, keep_costs, remember, settle
 from velocirl.learners.reducing import Reducer
 
@@ -102,8 +103,10 @@ def settle_with_costs(i, r, t, told, rollout, log):
     keep_costs(rollout.rows[i, t], told, i)
 
 
-def remembering(reported: Reported, endings: Endings, remember: Callable[..., Any] = remember) -> Recording:
-    """What records a step into a memory, see `recording.remember`."""
+def remembering(
+    reported: Reported, endings: Endings, remember: Callable[..., Any] = remember, sums: Any = None
+) -> Recording:
+    """What records a step into a memory, see `recording.remember`; episodes are added to `sums` (copies, ...)."""
 
     def remember_with_costs(i, r, t, sight, told, ring, log):
         remember(i, r, t, sight, told, ring, log)
@@ -118,6 +121,12 @@ def remembering(reported: Reported, endings: Endings, remember: Callable[..., An
         record(i, r, t, sight, told, ring, log)
         report(told, endings, i, t + ring.clock[STEP])
 
+    def remember_and_add(i, r, t, sight, told, ring, log, endings, sums):
+        remember_and_report(i, r, t, sight, told, ring, log, endings)
+        add_episode(i, told, sums)
+
+    if sums is not None:
+        return remember_and_add, (_complete(endings), sums)
     return remember_and_report, (_complete(endings),)
 
 

@@ -44,8 +44,29 @@ class LimitedConfig:
 
 
 @dataclass(frozen=True)
+class ControlledConfig(LimitedConfig):
+    """What an algorithm has whose multipliers follow the cost of episodes by PID control."""
+
+    proportional_gain: float = 0.02
+    """What a multiplier gains at once from episodes that cost twice their limit."""
+    integral_gain: float = 0.01
+    """What it gains for good each time that episodes have cost so much."""
+    derivative_gain: float = 0.02
+    """What it gains until the next time where their cost has grown by the limit."""
+    largest_multiplier: float = 100.0
+    """Upper limit of a multiplier and of its integral, which therefore does not wind up."""
+
+    def check_control(self) -> None:
+        """Refuse numbers that make no sense."""
+        self.check_limits()
+        for name in ("proportional_gain", "integral_gain", "derivative_gain"):
+            require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
+        require(0 < self.largest_multiplier < inf, "largest_multiplier", self.largest_multiplier, "above 0")
+
+
+@dataclass(frozen=True)
 class CostCriticConfig(LimitedConfig):
-    """What an algorithm has that knows costs by critics of them, and pays for these by multipliers."""
+    """What an algorithm has that knows costs by critics of them alone, as it learns from data and sees no episode."""
 
     multiplier_rate: float = 1e-3
     """What a multiplier gains in an update where episodes are expected to cost twice their limit."""
@@ -104,6 +125,14 @@ def limited_cost(costs, k, settings):
 def excess_of(cost, limit):
     """(cost - d) / max(d, 1), within +-1: a disaster early on counts as twice the limit does and no more."""
     return min(max((cost - limit) / max(limit, 1.0), -1.0), 1.0)
+
+
+def follow_expected_cost(means, numbers, settings):
+    """Move each by its limit: clip(multiplier + rate e, 0, largest),  e = excess of the expected cost over d."""
+    for k in range(len(numbers.multiplier)):
+        excess = excess_of(means.expected_cost[k], settings.limits[k])
+        moved = numbers.multiplier[k] + settings.multiplier_rate * excess
+        numbers.multiplier[k] = min(max(moved, 0.0), settings.largest_multiplier)
 
 
 def add_limited_costs(costs, limited_costs, settings):
