@@ -9,9 +9,9 @@ from constrained import OFTEN
 from recorded import made_up
 from scalars import ROWS, SIZE, Critics, call, fresh, metrics_of, numbers, transitions
 
-from velocirl import Dataset, IQLLagrangian, TD3BCLagrangian
+from velocirl import CQLLagrangian, Dataset, IQLLagrangian, TD3BCLagrangian
 from velocirl.algorithms.offline.td3_bc import actor_gradient, value_slope
-from velocirl.algorithms.safe import iql_lagrangian, td3_bc_lagrangian
+from velocirl.algorithms.safe import cql_lagrangian, iql_lagrangian, td3_bc_lagrangian
 from velocirl.networks.squashed import gaussian_within, squashed_value
 
 HELD = {"rtol": 1e-9, "atol": 1e-12}
@@ -90,3 +90,14 @@ def test_data_without_costs_is_refused():
     agent = TD3BCLagrangian(environment, data=bare, hidden=(8,), device="python")
     with pytest.raises(ValueError, match="the data has no costs of the constraint 'first'"):
         agent.learn(1)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.99])
+def test_a_constant_cost_is_expected_in_every_step(gamma):
+    """With a cost of c in each step, C = c / (1 - gamma), and an episode of 10 steps is expected to cost 10 c."""
+    told = metrics_of(CQLLagrangian, 1, limited=("heat",))
+    settings = numbers(steps_of_value=10 * (1.0 - gamma))
+    cql_lagrangian.cost_slope(
+        np.array([0.3 / (1.0 - gamma)]), numbers(multiplier=(0.0,)), settings, np.zeros(1), told[0]
+    )
+    assert told["expected_cost"][0, 0] == pytest.approx(3.0)

@@ -36,7 +36,7 @@ def test_multipliers_and_parameters_are_those_of_plain_python(kind):
     gpu, plain = trained(kind, "cuda"), trained(kind, "python")
     found, expected = (agent.arrays()["numbers.values"] for agent in (gpu, plain))
     np.testing.assert_allclose(found, expected, atol=0.02)
-    assert (found[-2:] if kind is SACLagrangian else found[:2]).max() > 0.0
+    assert (found[1:3] if kind is SACLagrangian else found[:2]).max() > 0.0
     assert np.isfinite(gpu.parameters).all()
 
 

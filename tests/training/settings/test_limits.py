@@ -1,5 +1,7 @@
 """Limits of costs: what is refused, and what counts for which."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from gamble import gamble
@@ -7,7 +9,14 @@ from scalars import numbers
 from tank import tank
 
 from velocirl import FOCOPS, PPOLagrangian, SACLagrangian
-from velocirl.training.settings.limits import add_limited_costs, limit_numbers, limited_cost
+from velocirl.training.settings.limits import (
+    CostCriticConfig,
+    add_limited_costs,
+    cost_critic_numbers,
+    follow_expected_cost,
+    limit_numbers,
+    limited_cost,
+)  # fmt: skip
 
 KINDS = [PPOLagrangian, FOCOPS, SACLagrangian]
 SMALL = {"device": "python", "num_envs": 2, "hidden": (4,)}
@@ -39,11 +48,11 @@ def test_an_environment_without_constraints_is_refused(kind):
 
 
 def test_how_long_an_episode_is_must_be_known():
-    endless = tank(max_steps=None)
+    source = SimpleNamespace(id="Tank-v0", native=tank(max_steps=None))
     with pytest.raises(ValueError, match="Tank-v0 does not say how long one is: give episode_steps="):
-        SACLagrangian(endless, **SMALL)
-    agent = SACLagrangian(endless, **SMALL, episode_steps=50, gamma=0.9)
-    assert agent.numbers()["steps_of_value"] == pytest.approx(5.0)
+        cost_critic_numbers(CostCriticConfig(), ("level",), source)
+    config = SimpleNamespace(**vars(CostCriticConfig(episode_steps=50)), gamma=0.9)
+    assert cost_critic_numbers(config, ("level",), source)["steps_of_value"] == pytest.approx(5.0)
 
 
 def test_one_limit_counts_all_constraints_and_several_count_one_each():
@@ -62,3 +71,14 @@ def test_one_limit_counts_all_constraints_and_several_count_one_each():
     add_limited_costs(costs, limited, settings)
     np.testing.assert_array_equal(limited[:5], costs[:5][:, [2, 0]])
     assert (limited[5] == 9.0).all()  # the place after the last step
+
+
+def test_the_multiplier_moves_by_the_cost_that_is_expected():
+    """By hand: 0.1 for each limit by which it is exceeded, within one limit, and never below 0 or above 0.35."""
+    settings = numbers(limits=(4.0, 10.0), multiplier_rate=0.1, largest_multiplier=0.35)
+    learnt, found = numbers(multiplier=(0.0, 0.0)), []
+    for costs in ((6.0, 0.0), (99.0, 15.0), (8.0, 15.0), (8.0, 5.0), (8.0, -7.0), (3.0, 10.0)):
+        follow_expected_cost(numbers(expected_cost=costs), learnt, settings)
+        found.append(learnt.multiplier.tolist())
+    expected = [[0.05, 0.0], [0.15, 0.05], [0.25, 0.1], [0.35, 0.05], [0.35, 0.0], [0.325, 0.0]]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
