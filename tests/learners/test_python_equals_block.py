@@ -3,10 +3,11 @@
 import gymnasium
 import numpy as np
 import pytest
+from gamble import gamble
 from hybrid import aiming, forbidding
 from parts import Parts
 
-from velocirl import DQN, PPO, SAC, TD3
+from velocirl import DQN, PPO, SAC, TD3, SACLagrangian
 
 ROLLOUT = {"num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (8, 8), "learning_rate": 0.01}
 REPLAY = {"num_envs": 2, "learning_starts": 16, "train_every": 4, "batch_size": 16, "buffer_size": 40, "hidden": (8, 8)}
@@ -29,9 +30,13 @@ CASES = {
     "values": (DQN, "CartPole-v1", {**REPLAY, "n_step": 3, "priority": "proportional", "target_every": 3}, 64),
     "soft": (SAC, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "n_step": 2}, 64),
     "layer norms": (SAC, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "critic_layer_norm": True}, 64),
+    "limits": (
+        SACLagrangian, gamble,
+        {**REPLAY, "learning_rate": 0.003, "cost_limits": {"heat": 0.5}, "multiplier_episodes": 3, "gamma": 0.5}, 64,
+    ),
     "twins": (TD3, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "noise_correlation": 0.5}, 64),
 }  # fmt: skip
-EXACT = ("rng", "steps", "updates")  # the ends of the names of arrays in which nothing is rounded
+EXACT = ("rng", "steps", "updates", "episodes")  # the ends of the names of arrays in which nothing is rounded
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +75,13 @@ def test_compiled_code_does_what_plain_python_does(name):
             np.testing.assert_array_equal(found[key], array, err_msg=key)
         elif key.endswith((".parameters", ".moments", ".values")):
             np.testing.assert_allclose(found[key], array, rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_multipliers_move_once_enough_episodes_have_ended():
+    """Episodes of 2 copies end together, after 10 of 32 steps each: the first 4 decide, and 2 wait for others."""
+    arrays = trained("limits", "python").arrays()
+    assert (arrays["numbers.values"][1:3] > 0.0).all()  # the multiplier, and its integral
+    assert arrays["policy.episodes"][:, 0].tolist() == [1.0, 1.0]
 
 
 def test_an_update_that_is_stopped_is_stopped_in_both():

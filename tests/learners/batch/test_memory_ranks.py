@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from gamble import gamble
 from recorded import made_up
 from threads_as_ranks import run_ranks
 
-from velocirl import DQN, SAC, TD3BC
+from velocirl import DQN, SAC, TD3BC, SACLagrangian
 from velocirl.learners.batch.making import make_offline, make_replay
 from velocirl.learners.block.offline import BlockOffline
 from velocirl.learners.block.replay import BlockReplay
@@ -20,6 +21,8 @@ REPLAY = {
     "sac": (SAC, "Pendulum-v1", {"num_envs": COPIES, "batch_size": 20, "train_every": 7, "learning_starts": 30}),
     "dqn": (DQN, "CartPole-v1", {"num_envs": COPIES, "batch_size": 16, "train_every": 5, "n_step": 3,
                                  "learning_starts": 20, "buffer_size": 150, "gradient_accumulation": 2}),
+    "limits": (SACLagrangian, gamble, {"num_envs": COPIES, "batch_size": 20, "train_every": 7, "learning_starts": 30,
+                                       "gamma": 0.5, "multiplier_episodes": 5, "cost_limits": {"heat": 0.5}}),
 }  # fmt: skip
 DEVICES = ["python", pytest.param("torch", marks=pytest.mark.slow)]
 SIZES = [pytest.param(2, marks=pytest.mark.slow), 3]
@@ -54,6 +57,10 @@ def assert_alike(ranks, expected):
             np.testing.assert_allclose(one.gradient_norm, other.gradient_norm, rtol=1e-3)
             for name, mean in one.means.items():
                 np.testing.assert_allclose(mean, other.means[name], rtol=1e-3, atol=1e-5, err_msg=name)
+        if "policy.episodes" in state:
+            np.testing.assert_array_equal(state["policy.episodes"], their_state["policy.episodes"])
+            np.testing.assert_allclose(state["numbers.values"], their_state["numbers.values"], rtol=1e-4, atol=1e-5)
+            assert state["numbers.values"][2] > 0.0  # the integral of the multiplier
     assert sum(report.minibatches for report in expected[0][0]) > 5
 
 

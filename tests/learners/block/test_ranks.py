@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from gamble import gamble
 from recorded import made_up
 from threads_as_ranks import run_ranks
 
-from velocirl import DQN, SAC, TD3BC
+from velocirl import DQN, SAC, TD3BC, SACLagrangian
 from velocirl.buffers.replay import ReplayBuffer, Selection, nothing_to_enter, nothing_to_revise
 from velocirl.engine.random import integer
 from velocirl.learners.block.offline import BlockOffline
@@ -22,6 +23,8 @@ LEARNERS = {
     "sac": (SAC, "Pendulum-v1", {"num_envs": COPIES, "batch_size": 20, "train_every": 7, "learning_starts": 30}),
     "dqn": (DQN, "CartPole-v1", {"num_envs": COPIES, "batch_size": 16, "train_every": 5, "n_step": 3,
                                  "learning_starts": 20, "buffer_size": 150}),
+    "limits": (SACLagrangian, gamble, {"num_envs": COPIES, "batch_size": 20, "train_every": 7, "learning_starts": 30,
+                                       "gamma": 0.5, "multiplier_episodes": 5, "cost_limits": {"heat": 0.5}}),
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from busy import Counting, Showing, gone
+from costly import Costly
 
 import velocirl
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
@@ -71,10 +72,12 @@ CASES = {
     "in Python": (velocirl.DQN, Counting, {**PYTHON, "n_step": 2, "priority": "proportional"}),
     "on threads": (velocirl.DQN, Counting, {**THREADS, "n_step": 3}),
     "pictures": (velocirl.DQN, Showing, {**PYTHON, "n_step": 2, "buffer_size": 60, "priority": "proportional"}),
+    "limits": (velocirl.SACLagrangian, Costly, {**PYTHON, "cost_limit": 1.0, "multiplier_episodes": 5}),
+    "limits, on threads": (velocirl.SACLagrangian, Costly, {**THREADS, "cost_limit": 1.0, "multiplier_episodes": 5}),
     "an actor": (velocirl.SAC, "gym:Pendulum-v1", {**THREADS, "train_every": 2}),
     "torch": (velocirl.DQN, Counting, {**THREADS, "network": "mlp(8, norm=layer)"}),
 }
-SLOW = {"pictures", "an actor", "torch"}
+SLOW = {"pictures", "limits", "limits, on threads", "an actor", "torch"}
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in CASES])
@@ -121,6 +124,17 @@ def test_what_free_collectors_bring_is_consistent(device):
     after = collected_of(agent).gauges()
     assert stepped <= before["collector/given"] + before["collector/dropped"]
     assert before == after  # nothing is collected once training is over
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_what_episodes_of_free_collectors_cost_is_added_up(device):
+    """Each of three steps costs half of its number: 3 in all."""
+    settings = {"cost_limit": 1.0, "multiplier_episodes": 10**6, "device": device}
+    agent = trained(Costly, 300, algorithm=velocirl.SACLagrangian, collectors=2, collect_mode="free", **settings)
+    count, cost = agent.arrays()["policy.episodes"].T
+    assert 80 <= count.sum() <= 100
+    assert (cost == 3.0 * count).all()
 
 
 def test_a_slow_learner_lets_free_collectors_drop_and_leaves_updates_out():

@@ -55,6 +55,15 @@ def test_how_long_an_episode_is_must_be_known():
     assert cost_critic_numbers(config, ("level",), source)["steps_of_value"] == pytest.approx(5.0)
 
 
+def test_settings_from_before_multipliers_followed_episodes_are_refused():
+    with pytest.raises(
+        ValueError, match="multiplier_rate: multipliers follow the episodes .* train anew what was saved"
+    ):
+        SACLagrangian(gamble, **SMALL, multiplier_rate=1e-3)
+    with pytest.raises(ValueError, match="overlap must be off, as multipliers follow the episodes that ended"):
+        SACLagrangian(gamble, **SMALL, overlap=True)
+
+
 def test_one_limit_counts_all_constraints_and_several_count_one_each():
     constraints = ("level", "inflow", "weight")
     config = PPOLagrangian.Config(cost_limit=3.0)

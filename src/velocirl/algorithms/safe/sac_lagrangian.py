@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from velocirl.algorithms.online import sac
 from velocirl.algorithms.online.sac import (
@@ -23,12 +24,19 @@ from velocirl.learners.stages import backward, each, every, follow, forward, onc
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.training.settings.config import require, require_whole
 from velocirl.training.settings.limits import ControlledConfig, limit_numbers, limited_cost
+from velocirl.training.settings.words import Word, absent
 
 
 @dataclass(frozen=True)
 class SACLagrangianConfig(ControlledConfig, SACConfig):
     """The settings of SAC-Lagrangian: those of SAC, limits, and how multipliers follow them."""
 
+    words: ClassVar[Mapping[str, Word]] = {
+        **SACConfig.words,
+        "multiplier_rate": absent(
+            instead="multipliers follow the episodes that ended since: give integral_gain=, and train anew what was saved"
+        ),
+    }
     proportional_gain: float = 0.1
     integral_gain: float = 0.05
     derivative_gain: float = 0.1
