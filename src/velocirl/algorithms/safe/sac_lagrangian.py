@@ -34,7 +34,7 @@ class SACLagrangianConfig(ControlledConfig, SACConfig):
     words: ClassVar[Mapping[str, Word]] = {
         **SACConfig.words,
         "multiplier_rate": absent(
-            instead="multipliers follow the episodes that ended since: give integral_gain=, and train anew what was saved"
+            instead="multipliers follow the episodes that ended: give integral_gain=, and train anew what was saved"
         ),
     }
     proportional_gain: float = 0.1
