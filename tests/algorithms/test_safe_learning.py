@@ -118,19 +118,15 @@ def test_the_cost_of_each_limit_has_its_own_gae():
 def test_multipliers_are_saved_and_go_on_and_are_shown(kind, tmp_path):
     own = {"horizon": 16, "minibatch_size": 32}
     if kind is SACLagrangian:
-        own = {
-            "learning_starts": 32,
-            "batch_size": 8,
-            "train_every": 4,
-            "gamma": 0.5,
-            "learning_rate": 0.02,
-            "multiplier_episodes": 6,
-        }
+        own = {"learning_starts": 32, "batch_size": 8, "train_every": 4, "gamma": 0.5, "learning_rate": 0.02}
+        own |= {"multiplier_episodes": 10}
     agent = kind(gamble, seed=2, device="python", num_envs=4, hidden=(4,), cost_limits={"heat": 0.5}, **own)
     agent.learn(192)
     again = velocirl.load(agent.save(tmp_path / "agent"))
     multiplier = agent.learner.state()["numbers.values"][1 if kind is SACLagrangian else 0]
     assert multiplier > 0.0
+    if kind is SACLagrangian:  # 12 of 16 episodes have decided, and the others go on to be counted
+        assert agent.arrays()["policy.episodes"][:, 0].tolist() == [1.0] * 4
     assert np.array_equal(again.arrays()["numbers.values"], agent.arrays()["numbers.values"])
     for one in (agent, again):
         one.learn(128)

@@ -357,6 +357,25 @@ def test_columns():
     refused(what, "add it to the Config", of_another_setting, **estimate(column(of_another_setting)))
 
 
+def of_episodes(episodes):
+    return episodes.count
+
+
+def of_other_episodes(episodes):
+    return episodes.length
+
+
+def test_decisions():
+    def decide(*stages):
+        return {"decide": stages}
+
+    refused("each(clear): is not decided by episodes", "write once(function)", **decide(each(clear)))
+    what, several = "decide: has several periods", (every("train_every", once(of_episodes)), once(of_episodes))
+    refused(what, 'write one every("setting", ...) around all of it', **decide(*several))
+    what = "once(of_other_episodes): episodes has no 'length'"
+    refused(what, "it has count and costs", of_other_episodes, **decide(once(of_other_episodes)))
+
+
 def test_what_was_typed_in_is_refused_too():
     """A class of an interactive session has no file."""
     with pytest.raises(DefinitionError, match=r"there is no network 'vales'.*\n  at typed_in"):

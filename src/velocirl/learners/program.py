@@ -194,9 +194,13 @@ class Resolver:
 
     def episodes_before(self, stages: Sequence[Any]) -> int:
         """How many episodes have to end before these are called: as many as the setting of their `every` says."""
-        periods = {period for _, period in self._walk(flat(tuple(stages)), None)}
+        found = list(self._walk(flat(tuple(stages)), None))
+        for stage, _ in found:
+            if not isinstance(stage, Once):
+                raise self._error(stage, "is not decided by episodes", "write once(function)")
+        periods = {period for _, period in found}
         if len(periods) > 1:
-            raise self._error("decide", "is of several periods", 'write one every("setting", ...) around all of it')
+            raise self._error("decide", "has several periods", 'write one every("setting", ...) around all of it')
         return max((int(getattr(self._config, one)) for one in periods if one is not None), default=1)
 
     def columns(self, stages: Sequence[Any], fields: Sequence[str]) -> list[tuple[Callable[..., Any], list[str]]]:
