@@ -113,7 +113,7 @@ def remembering(
         keep_costs(ring.rows[ring.counts[PLACE] + i], told, i)
 
     record = remember_with_costs if reported.costs else remember
-    if not reported.fields and not reported.constraints:
+    if not reported.fields and not reported.constraints and sums is None:
         return record, ()
     report = reporting(reported)
 
