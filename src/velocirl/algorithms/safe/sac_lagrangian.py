@@ -37,9 +37,9 @@ class SACLagrangianConfig(ControlledConfig, SACConfig):
             instead="multipliers follow the episodes that ended: give integral_gain=, and train anew what was saved"
         ),
     }
-    proportional_gain: float = 0.1
+    proportional_gain: float = 0.5
     integral_gain: float = 0.05
-    derivative_gain: float = 0.1
+    derivative_gain: float = 0.0
     multiplier_episodes: int = 16
     """Number of episodes that have to end before multipliers move by what these cost."""
     cost_critics: int = 2

@@ -394,6 +394,16 @@ environment = Environment(
             "normalise_rewards": True,
             "gamma": 0.98,
         },
+        "sac-lagrangian": {
+            "total_steps": 300_000,
+            "num_envs": 16,
+            "train_every": 16,
+            "gradient_steps": 4,
+            "hidden": (64, 64),
+            "critic_layer_norm": True,
+            "scale_observations": True,
+            "gamma": 0.98,
+        },
         # From recorded data: critics without layer norms overrate actions that trip the interlock, and what an action
         # does shows late, so that targets have to follow soon to see so far.
         "td3-bc": {"alpha": 5.0, "critic_layer_norm": True, "tau": 0.02},
