@@ -106,6 +106,7 @@ def test_preset_learns_what_takes_longer(name, threshold):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "kind"), LIMITED)
 def test_preset_keeps_the_limit_and_earns_what_it_allows(name, kind):
     aim, threshold = LIMITED[name, kind]

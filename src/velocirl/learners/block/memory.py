@@ -6,6 +6,7 @@ each draws its share of a batch from its own memory, and the sums over all are t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -58,6 +59,8 @@ class Batch(NamedTuple):
 
 class BlockMemory:
     """Networks that learn from what is drawn from a buffer; who fills that is not said here."""
+
+    decisions: Sequence[tuple[Any, int]] = ()  # units of what is decided by episodes, and where their indices stop
 
     def __init__(self, task: Task, buffer: ReplayBuffer, sharing: Sharing, group: int = 1) -> None:
         """Records of the memory come in groups of one for each copy; of a batch it draws what `sharing` says."""
@@ -146,7 +149,7 @@ class BlockMemory:
         found = fetch_with_next if self.task.reads_next else fetch
         return Rows(self.drawn, {**fields, **wide}, self._streams, (found, columns))
 
-    def _connect(self, units: dict[int, Any]) -> list[tuple[Any, Stepping]]:
+    def _connect(self, units: dict[int, BoundUnit]) -> list[tuple[Any, Stepping]]:
         """Bind the units of a batch beside those of a step; gives what each thread's driver is called with."""
         selection, book = self.buffer.selection(len(self.drawn))
         units |= self._batch_units(selection, book)
@@ -169,6 +172,7 @@ class BlockMemory:
         return Stepping(
             units=table,
             update=unit.frame,
+            decisions=np.array([(one.frame, stop) for one, stop in self.decisions], np.int64).reshape(-1, 2),
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
             copies=self.group,

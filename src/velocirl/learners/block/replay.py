@@ -22,9 +22,9 @@ from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.saved import named, within
-from velocirl.learners.block.decisions import Decisions
+from velocirl.learners.block.decisions import Decisions, decision_units
 from velocirl.learners.block.memory import BlockMemory, bind_driver
-from velocirl.learners.block.stepping import ADVANCE, DECIDE, Stepping, decide_only, record_only, run_fleet
+from velocirl.learners.block.stepping import ADVANCE, Stepping, decide_only, record_only, run_fleet
 from velocirl.learners.block.steps import Course, step_units
 from velocirl.learners.counting.counters import TIMED, Meter, clear, read
 from velocirl.learners.counting.phases import (
@@ -73,14 +73,10 @@ class BlockReplay(BlockMemory):
         self._log = Log(np.zeros(ends, np.int32), np.zeros(ends, np.float32), np.zeros(ends, np.int32),
                         np.zeros(copies, np.int32))  # fmt: skip
         self._reported = np.zeros((task.report_rows, *ends), np.float32)
-        self._decisions = Decisions(task, self.networks.numbers)
         self._sums = np.zeros((copies, 1 + len(task.constraints)))
         self._host: HostExperience | None = None
-        units: dict[int, Any] = self._step_units()
-        if task.decisions:
-            self.program.outside.append(deciding := PythonUnit(self._decide_by_episodes))
-            units[DECIDE] = deciding
-        self._bind_steps(self._connect(units))
+        self.decisions = self._decision_units()
+        self._bind_steps(self._connect(self._step_units()))
         self._begin()
         self.take()
 
@@ -182,10 +178,19 @@ class BlockReplay(BlockMemory):
         self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         return step_units(task, self.networks, self._host.arrays, course)
 
-    def _decide_by_episodes(self, first: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
-        """Before updates; once enough episodes have told what they cost, others are counted."""
-        if self._decisions.decide(self._sums.sum(0)):
-            self._sums[...] = 0.0
+    def _decision_units(self) -> list[tuple[Any, int]]:
+        """What is decided before updates: by several processes in Python, as these have to meet."""
+        task, sums = self.task, self._sums
+        if not task.decisions or task.reducer.size == 1:
+            return decision_units(task, self.networks, sums)
+        decisions = Decisions(task, self.networks.numbers)
+
+        def decide(first: int, stop: int, place: int) -> None:  # noqa: ARG001 - as every unit
+            if decisions.decide(sums.sum(0)):
+                sums[...] = 0.0
+
+        self.program.outside.append(deciding := PythonUnit(decide))
+        return [(deciding, len(sums))]
 
     def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
         """Bind what an iteration calls."""

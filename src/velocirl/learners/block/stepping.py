@@ -32,7 +32,7 @@ from velocirl.learners.recording import STEP
 from velocirl.networks.mlp import ROWS
 
 # The units of a step and of a batch, by their places.
-LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE, ADVANCE, DECIDE, UNITS = range(14)
+LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE, ADVANCE, UNITS = range(13)
 
 
 class Stepping(NamedTuple):
@@ -40,6 +40,7 @@ class Stepping(NamedTuple):
 
     units: NDArray[np.int64]  # (UNITS,) their frames
     update: int  # the frame of the thread's
+    decisions: NDArray[np.int64]  # (some, 2) the frames of what is decided by episodes before updates, and their stops
     counts: NDArray[np.int64]  # of the ring
     capacity: int
     copies: int
@@ -87,6 +88,14 @@ def enter(stepping):
     call(stepping, ENTER, first, first + copies)
 
 
+def decide_by_episodes(stepping):
+    """What is decided by the episodes that ended; gives how many of its units failed."""
+    failed = 0
+    for k in range(len(stepping.decisions)):
+        failed += call_unit(stepping.decisions[k, 0], 0, stepping.decisions[k, 1], 0)
+    return failed
+
+
 def learn(crew, stepping, step, due):
     """So many updates after a step of all copies, at which the run has taken `step` steps; called by each thread."""
     team, counters = crew.team, crew.counters
@@ -103,8 +112,7 @@ def learn(crew, stepping, step, due):
         since = start(counters, UPDATE, timed)
         if thread == 0:
             stepping.beta[0] = beta_at(step, stepping.pace[0])
-            first_of_them = number == begun + 1
-            if first_of_them and stepping.units[DECIDE] != 0 and call(stepping, DECIDE, 0, stepping.copies) != 0:
+            if number == begun + 1 and decide_by_episodes(stepping) != 0:
                 crew.outcome[FAULT] = 1.0
             call(stepping, DRAW, 0, batch)
             if stepping.units[LEVEL] != 0 and call(stepping, LEVEL, 0, batch) != 0:

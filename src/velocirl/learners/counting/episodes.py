@@ -40,6 +40,15 @@ def add_episode(i, told, sums):
             sums[i, 1 + k] += told.episode_costs[i, k]
 
 
+def sum_episodes(s, r, t, sums, totals):  # noqa: ARG001
+    """The sums over all copies, of the one agent there is."""
+    for k in range(sums.shape[1]):
+        total = 0.0
+        for i in range(len(sums)):
+            total += sums[i, k]
+        totals[s, k] = total
+
+
 def find_episodes(s, r, t, totals, enough, episodes):  # noqa: ARG001
     """The record of agent s, from the sums over its copies: of none, before there are enough."""
     count = totals[s, 0] if totals[s, 0] >= enough else 0.0
