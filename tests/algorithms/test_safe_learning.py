@@ -1,5 +1,7 @@
 """Constrained algorithms find the known answers of problems of two actions, and of two states: see `gamble`."""
 
+import signal
+
 import numpy as np
 import pytest
 from gamble import STEPS, gamble
@@ -139,3 +141,21 @@ def test_multipliers_are_saved_and_go_on_and_are_shown(kind, tmp_path):
     assert agent.metrics["train/multiplier/heat"] > 0.0
     assert agent.metrics["rollout/violations"] == agent.violations > 0
     assert 0.0 < agent.metrics["episode/cost/heat"] == agent.metrics["episode/cost"] <= STEPS
+
+
+def test_a_signal_that_raises_ends_training_and_not_the_process():
+    """It waits while compiled loops run, and would strike at the first Python that one of them called."""
+
+    def alarm(*_):
+        raise TimeoutError("enough")
+
+    agent = SACLagrangian(gamble, seed=1, threads=1, device="cpu", num_envs=8, hidden=(16,), multiplier_episodes=8)
+    agent.prepare()
+    before = signal.signal(signal.SIGALRM, alarm)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError, match="enough"):
+            agent.learn(10**7, progress=False)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

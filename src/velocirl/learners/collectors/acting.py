@@ -41,8 +41,8 @@ class BlockActing:
         self._held = units
         stepping = Stepping(
             units=table, update=0, decisions=np.zeros((0, 2), np.int64), counts=counts, capacity=len(ring.rows),
-            copies=ring.copies, all_copies=ring.copies, rows=0, clock=clock, exploration=exploration, beta=np.zeros(1), updates=np.zeros(1, np.int64),
-            pace=self.pace,
+            copies=ring.copies, all_copies=ring.copies, rows=0, clock=clock, exploration=exploration, beta=np.zeros(1),
+            updates=np.zeros(1, np.int64), pace=self.pace,
         )  # fmt: skip
         translator = driver_translator()
         self._decide = bind_unit(decide_only, (stepping,), translator, disjoint=False)
