@@ -129,21 +129,29 @@ def command(kind: str, algorithm: str, ranks: int) -> list[str]:
     if kind == "torchrun":
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
         return [*launcher, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *own]
-    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpirun is None:
+    return [*mpirun(ranks, shared=ranks > available_cores()), *own]  # where they are not, each rank keeps to a core
+
+
+def mpirun(ranks: int, *, shared: bool) -> list[str]:
+    """How ranks of Python are started, on cores that they may share with others."""
+    found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if found is None:
         raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
-    shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
-    return [mpirun, *shared, "-n", str(ranks), sys.executable, *own]
+    free = ["--oversubscribe", "--bind-to", "none"] if shared else []
+    return [found, *free, "-n", str(ranks), sys.executable]
+
+
+def job_environment() -> dict[str, str]:
+    """What ranks are told; Open MPI has to be asked twice to let root start any."""
+    as_root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    return {**os.environ, **(dict.fromkeys(as_root, "1") if os.geteuid() == 0 else {})}
 
 
 def measure(kind: str, algorithm: str, ranks: int) -> tuple[float, ...]:
     """Steps per second of a job, and the shares of its time that reductions take, with waiting and without."""
-    settings = {}
-    if os.geteuid() == 0:
-        settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     job = subprocess.run(  # noqa: S603
         command(kind, algorithm, ranks),
-        env={**os.environ, **settings},
+        env=job_environment(),
         capture_output=True,
         text=True,
         check=False,
