@@ -1,4 +1,8 @@
-"""Ranks of torch.distributed, by gloo: processes of torchrun, or any that have its environment variables."""
+"""Ranks of torch.distributed: processes of torchrun, or any that have its environment variables.
+
+They talk by gloo. Sums go by the memory of a machine among the ranks that are on it (see `shared_sums`), as gloo's threads
+wait for a core where all compute.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from velocirl.scale.launching import LIMIT, Launch, LaunchError
 from velocirl.scale.ranks import LostRankError
+from velocirl.scale.shared_sums import Machine, share_machines
 from velocirl.scale.watching import Channel, News
 
 PATIENCE = timedelta(minutes=30)  # with a rank that compiles, evaluates or saves while the others wait
@@ -27,7 +32,10 @@ class TorchRanks:
     """See `ranks.Ranks`."""
 
     def __init__(self, launch: Launch, seconds: float = LIMIT) -> None:
-        self.rank, self.size = launch.rank, launch.size
+        self.rank, self.size, self._local_rank = launch.rank, launch.size, launch.local_rank
+        self._asked = False  # for the memory of this machine
+        self._machine: Machine | None = None
+        self._firsts: Any = None  # the group of the first rank of each machine
         if distributed.is_initialized():  # by a script, which may use NCCL itself
             self._group: Any = distributed.new_group(backend="gloo", timeout=PATIENCE)
             return
@@ -46,9 +54,29 @@ class TorchRanks:
         self._group = None
 
     def sum(self, array: NDArray[Any]) -> None:
-        """One all-reduce."""
+        """Within each machine, and then one all-reduce of one rank of each."""
+        if not self._asked:
+            self._asked = True
+            self._share()
         with self._heard():
-            distributed.all_reduce(torch.from_numpy(array), group=self._group)
+            if self._machine is None:
+                distributed.all_reduce(torch.from_numpy(array), group=self._group)
+                return
+            sums, firsts = self._machine
+            if sums is not None:
+                sums.sum(array)
+            if len(firsts) > 1:
+                if self.rank in firsts:
+                    distributed.all_reduce(torch.from_numpy(array), group=self._firsts)
+                if sums is not None:
+                    sums.spread(array)
+
+    def _share(self) -> None:
+        """Share the memory of this machine with the other ranks on it; until then, sums go by gloo."""
+        machine = share_machines(self, self._local_rank, PATIENCE.total_seconds())
+        if machine is not None and len(machine.firsts) > 1:
+            self._firsts = distributed.new_group(machine.firsts, timeout=PATIENCE, backend="gloo")
+        self._machine = machine
 
     def broadcast(self, data: bytes | None) -> bytes:
         """Its length first."""
@@ -96,6 +124,8 @@ class TorchRanks:
     def _heard(self) -> Iterator[None]:
         try:
             yield
+        except LostRankError:
+            raise
         except RuntimeError as error:
             raise self._lost() from error
 
