@@ -30,7 +30,7 @@ from velocirl.scale.ranks import LostRankError, Ranks
 from velocirl.vector.host.copies import Carver
 from velocirl.vector.host.workers import open_memory
 
-SLOT = 2**18  # bytes of a part
+SLOT = 2**20  # bytes of a part
 LOOKS = 6_000  # after which a rank that waits looks whether the others still live: some 50 ms
 LARGE = 2**17  # bytes that a rank may read of others in one go; where there are more, each adds up a slice for all
 NOTHING = -1, 0

@@ -1,7 +1,7 @@
 """Ranks of torch.distributed: processes of torchrun, or any that have its environment variables.
 
-They talk by gloo. Sums go by the memory of a machine among the ranks that are on it (see `shared_sums`), as gloo's threads
-wait for a core where all compute.
+They talk by gloo. Sums among the ranks of a machine go by its memory (see `shared_sums`): where all cores compute,
+gloo's threads wait for one.
 """
 
 from __future__ import annotations

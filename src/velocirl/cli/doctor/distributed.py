@@ -177,7 +177,7 @@ def _show(
 ) -> None:
     console = make_console()
     places = ", ".join(f"{count} on {host}" for host, count in Counter(hosts).items())
-    carrier = "gloo" if launch.runtime == "torch" else "MPI"
+    carrier = "shared memory and gloo" if launch.runtime == "torch" else "MPI"
     console.print(f"{launch.size} ranks of {launch.launcher}, by {carrier}: {places}", markup=False, soft_wrap=True)
     table = new_table(console)
     for column in ("a sum of", "takes", "each rank sends", "the model says"):
