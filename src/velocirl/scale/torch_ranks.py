@@ -58,25 +58,17 @@ class TorchRanks:
         if not self._asked:
             self._asked = True
             self._share()
-        with self._heard():
-            if self._machine is None:
-                distributed.all_reduce(torch.from_numpy(array), group=self._group)
-                return
-            sums, firsts = self._machine
+        if self._machine is None:
+            self._all_reduce(array, self._group)
+            return
+        sums, firsts = self._machine
+        if sums is not None:
+            sums.sum(array)
+        if len(firsts) > 1:
+            if self.rank in firsts:
+                self._all_reduce(array, self._firsts)
             if sums is not None:
-                sums.sum(array)
-            if len(firsts) > 1:
-                if self.rank in firsts:
-                    distributed.all_reduce(torch.from_numpy(array), group=self._firsts)
-                if sums is not None:
-                    sums.spread(array)
-
-    def _share(self) -> None:
-        """Share the memory of this machine with the other ranks on it; until then, sums go by gloo."""
-        machine = share_machines(self, self._local_rank, PATIENCE.total_seconds())
-        if machine is not None and len(machine.firsts) > 1:
-            self._firsts = distributed.new_group(machine.firsts, timeout=PATIENCE, backend="gloo")
-        self._machine = machine
+                sums.spread(array)
 
     def broadcast(self, data: bytes | None) -> bytes:
         """Its length first."""
@@ -120,12 +112,21 @@ class TorchRanks:
     def abort(self, code: int) -> None:
         """Torchrun does, as soon as this rank has ended."""
 
+    def _all_reduce(self, array: NDArray[Any], group: Any) -> None:
+        with self._heard():
+            distributed.all_reduce(torch.from_numpy(array), group=group)
+
+    def _share(self) -> None:
+        """Share the memory of this machine with the other ranks on it; until then, sums go by gloo."""
+        machine = share_machines(self, self._local_rank, PATIENCE.total_seconds())
+        if machine is not None and len(machine.firsts) > 1:
+            self._firsts = distributed.new_group(machine.firsts, timeout=PATIENCE, backend="gloo")
+        self._machine = machine
+
     @contextmanager
     def _heard(self) -> Iterator[None]:
         try:
             yield
-        except LostRankError:
-            raise
         except RuntimeError as error:
             raise self._lost() from error
 
