@@ -1,16 +1,22 @@
 """Sums by the memory of a machine, of three real processes, beside NumPy's; and what becomes of them when one ends."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
 
+from velocirl.scale import shared_sums
+from velocirl.vector.host.workers import open_memory
+
 pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has such memory")
 RANKS = 3
 SIZES = (0, 1, 7, 1000, 50_000, 300_001)  # the last two by slices, and the last in pieces
 KINDS = ("float32", "float64", "int64")
@@ -93,6 +99,22 @@ def job(tmp_path_factory):
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(done.stdout) == [3, -signal.SIGKILL, 3], done.stderr
     return directory
+
+
+def test_memory_is_known_by_its_token():
+    """A process may have the number of one on another machine, with other files, or with memory of its own."""
+    with contextlib.ExitStack() as stack, tempfile.TemporaryFile() as file:
+        descriptor, token = shared_sums._make(2, stack)
+        process, empty = os.getpid(), open_memory()
+        stack.callback(os.close, empty)
+        memory = shared_sums._open(process, descriptor, token, 2)
+        assert len(memory) == os.fstat(descriptor).st_size > 4 * shared_sums.SLOT
+        assert shared_sums._open(process, descriptor, token + 1, 2) is None
+        assert shared_sums._open(process, descriptor, token, 3) is None
+        assert shared_sums._open(process, empty, token, 2) is None
+        assert shared_sums._open(process, file.fileno(), token, 2) is None
+    with pytest.raises(FileNotFoundError):
+        shared_sums._open(process, descriptor, token, 2)
 
 
 @pytest.fixture(scope="module")

@@ -140,8 +140,9 @@ def share_machines(ranks: Ranks, local_rank: int, patience: float) -> Machine | 
         made = _make(len(peers), stack) if ranks.rank == peers[0].rank and len(peers) > 1 else NOTHING
         offers, memory = _told(ranks, *made), None
         if len(peers) > 1:
+            descriptor, token = offers[peers[0].rank].tolist()
             with contextlib.suppress(OSError):
-                memory = _open(peers[0].process, *offers[peers[0].rank].tolist(), len(peers))
+                memory = _open(peers[0].process, descriptor, token, len(peers))
         missing = _told(ranks, int(len(peers) > 1 and memory is None))
     if missing.any():
         return None
@@ -159,34 +160,39 @@ def _told(ranks: Ranks, *words: int) -> NDArray[np.int64]:
 
 def _make(size: int, stack: contextlib.ExitStack) -> tuple[int, int]:
     """Memory for so many ranks, that is there while this context lasts: its descriptor, and a token to know it by."""
-    counter, token = Carver(), secrets.randbits(62)
-    _carve(counter, size)
+    count, token = _bytes(size), secrets.randbits(62)
     try:
         descriptor = open_memory()
         stack.callback(os.close, descriptor)
-        os.posix_fallocate(descriptor, 0, counter.size)  # now rather than when it is written to, where it would crash
-        _carve(Carver(mmap.mmap(descriptor, counter.size)), size)[0][0] = token
+        os.posix_fallocate(descriptor, 0, count)  # now rather than when it is written to, where it would crash
+        _carve(Carver(mmap.mmap(descriptor, count)), size)[0][0] = token
     except (OSError, AttributeError):  # the latter where the system has no such call
         return NOTHING
     return descriptor, token
 
 
 def _open(process: int, descriptor: int, token: int, size: int) -> mmap.mmap | None:
-    """The memory of another process, if it is that of this job."""
+    """The memory that a process of this job has made; None where that is on another machine than it was said to be."""
     path = Path(f"/proc/{process}/fd/{descriptor}")
-    if not path.readlink().name.startswith("memfd:"):  # that of a process on another machine
+    if not path.readlink().name.startswith("memfd:"):
         return None
     handle = os.open(path, os.O_RDWR)
     try:
-        memory = mmap.mmap(handle, 0)
+        memory = mmap.mmap(handle, _bytes(size)) if os.fstat(handle).st_size == _bytes(size) else None
     finally:
         os.close(handle)
-    return memory if _carve(Carver(memory), size)[0][0] == token else None
+    return memory if memory is not None and _carve(Carver(memory), size)[0][0] == token else None
 
 
 def _carve(carve: Carver, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """What so many ranks share: a token, the number of the meeting that each has come to, and slots."""
     return carve((1,), np.int64), carve((size * SPACING,), np.int64), carve((2, size, SLOT), np.uint8)
+
+
+def _bytes(size: int) -> int:
+    counter = Carver()
+    _carve(counter, size)
+    return counter.size
 
 
 def _add(parts: NDArray[Any], into: NDArray[Any]) -> None:
