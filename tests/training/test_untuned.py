@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from velocirl import A2C, DQN, PPO
+from velocirl import A2C, DQN, PPO, TD3
 from velocirl.networks.observations import bounded_by_design
 
 
-def env_of(observation):
+def env_of(observation, action=spaces.Discrete(2)):  # noqa: B008 - nobody changes it
     class Still(gymnasium.Env):
-        observation_space, action_space = observation, spaces.Discrete(2)
+        observation_space, action_space = observation, action
 
         def reset(self, *, seed=None, options=None):
             super().reset(seed=seed)
@@ -62,6 +62,16 @@ def test_norms_are_for_layers_that_nobody_described():
     assert DQN(env, network=torch.nn.Linear(3, 3)).config.layer_norm is None
     assert DQN(env, network="mlp(8)", layer_norm=True).config.layer_norm
     assert DQN("CartPole-v1").config.layer_norm is None
+
+
+def test_norms_of_critics_are_for_layers_that_nobody_described():
+    env = env_of(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1.0, 1.0, (2,)))
+    assert TD3(env).config.critic_layer_norm
+    assert TD3(env, hidden=(8,)).config.critic_layer_norm
+    assert TD3(env, network="mlp(8)").config.critic_layer_norm is None
+    assert TD3(env, critic="mlp(8)").config.critic_layer_norm is None
+    assert TD3(env, network="mlp(8)", critic_layer_norm=True).config.critic_layer_norm
+    assert TD3("Pendulum-v1").config.critic_layer_norm is None
 
 
 @pytest.mark.slow
