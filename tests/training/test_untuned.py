@@ -39,14 +39,14 @@ def test_observations_are_normalised_where_their_size_is_not_known(space, bounde
 def test_defaults_give_way_to_what_is_said():
     env = env_of(spaces.Box(-np.inf, np.inf, (3,)))
     agent = PPO(env)
-    assert (agent.config.num_envs, agent.config.horizon) == (8, 128)
+    assert (agent.config.num_envs, agent.config.horizon) == (4, 256)
     assert agent.config.normalise_rewards
     assert PPO(env, num_envs=1).config.horizon == 1024  # of as many samples
     assert PPO(env, num_envs=4096).config.horizon == 8
     assert PPO(env, num_envs=1, horizon=64).config.horizon == 64
     assert PPO([env, env]).config.horizon == 512
     assert not PPO(env, normalise_observations=False).config.normalise_observations
-    assert PPO("CartPole-v1").config.horizon != 128  # which has a preset
+    assert PPO("CartPole-v1").config.horizon != 256  # which has a preset
     assert A2C(env).config.horizon == A2C.Config().horizon
     with pytest.raises(ValueError, match="num_envs"):
         PPO(env, num_envs="8")
@@ -62,6 +62,8 @@ def test_norms_are_for_layers_that_nobody_described():
     assert DQN(env, network=torch.nn.Linear(3, 3)).config.layer_norm is None
     assert DQN(env, network="mlp(8)", layer_norm=True).config.layer_norm
     assert DQN("CartPole-v1").config.layer_norm is None
+    assert PPO(env).config.layer_norm
+    assert PPO(env, network="lstm(8)").config.layer_norm is None
 
 
 def test_norms_of_critics_are_for_layers_that_nobody_described():
