@@ -84,15 +84,20 @@ def entry_module() -> ir.Module:
     return module
 
 
+def add_code(module: ir.Module, name: str) -> int:
+    """Compile what was written by hand, and give the address of a function of it."""
+    codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
+    engine, machine = codegen._engine._ee, codegen._tm
+    code = machine.emit_object(llvm.parse_assembly(str(module)))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine.get_function_address(name)
+
+
 @cache
 def unit_entry() -> Callable[[int, int, int, int], int]:
     """`enter(frame, first, stop, place)`: call the unit whose frame lies there, and give what it gives."""
-    codegen: Any = cpu_target.target_context.codegen()  # pyright: ignore[reportAttributeAccessIssue]
-    engine, machine = codegen._engine._ee, codegen._tm
-    code = machine.emit_object(llvm.parse_assembly(str(entry_module())))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _METHOD.code = engine.get_function_address("velocirl_enter")
+    _METHOD.code = add_code(entry_module(), "velocirl_enter")
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(_METHOD), raise_what_was_told, None)

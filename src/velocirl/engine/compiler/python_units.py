@@ -4,41 +4,71 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import numpy as np
+from llvmlite import ir
+
+from velocirl.engine.compiler.entering import add_code
 from velocirl.engine.compiler.frames import Frame
 
-# As `units` declares them: where the result goes, where an exception would, and the four words of every unit.
-_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p, *(ctypes.c_int64,) * 4)
+_SIGNATURE = ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * 3)
 
 
 class PythonUnit:
     """`function(first, stop, place)` as a unit. It gives 0, or 1 where the function raised; see `raise_fault`.
 
-    A call takes some two microseconds more than the function, and the GIL.
+    A call takes some two microseconds more than the function, and the GIL. A signal's handler may raise before Python
+    comes to the function's first line; nobody can catch that, and all that is known then is that the call did not end.
     """
 
     def __init__(self, function: Callable[[int, int, int], Any]) -> None:
         self._function = function
         self._called = _SIGNATURE(self._call)
-        self._frame = Frame(())
+        self._begun = np.zeros(1, np.int64)  # 1 while a call has not ended well
         address = ctypes.cast(self._called, ctypes.c_void_p).value
         assert address is not None  # noqa: S101 - a function that was just made
-        self._frame.enter(address)
+        self._frame = Frame((address, int(self._begun.ctypes.data)))
+        self._frame.enter(_calling_code())
         self.frame = self._frame.address
         self._fault: BaseException | None = None
 
     def raise_fault(self) -> None:
         """Raise what the function raised, now that no compiled code is in between."""
         fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
+        begun, self._begun[0] = self._begun[0], 0
+        if begun:
+            raise KeyboardInterrupt if fault is None else fault
 
-    def _call(self, result: Any, exception: Any, frame: int, first: int, stop: int, place: int) -> int:  # noqa: ARG002
+    def _call(self, first: int, stop: int, place: int) -> None:
         try:
             self._function(first, stop, place)
-            result[0] = 0
+            self._begun[0] = 0
         except BaseException as fault:  # noqa: BLE001 - told by `raise_fault`
             self._fault = fault
-            result[0] = 1
-        return 0
+
+
+def calling_module() -> ir.Module:
+    """`velocirl_call_python`, a unit as `units` declares them: where the result goes, where an exception would, words.
+
+    Its frame has the address of the function and of the mark that it has not ended well, which is the result.
+    """
+    module, word, pointer = ir.Module(), ir.IntType(64), ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.IntType(32), (word.as_pointer(), pointer.as_pointer(), word, word, word, word))
+    unit = ir.Function(module, kind, "velocirl_call_python")
+    result, _, frame, *words = unit.args
+    build = ir.IRBuilder(unit.append_basic_block())
+    arguments = build.inttoptr(frame, word.as_pointer())
+    address, begun = (build.load(build.gep(arguments, [ir.Constant(word, k)])) for k in range(2))
+    begun = build.inttoptr(begun, word.as_pointer())
+    build.store(word(1), begun)
+    build.call(build.inttoptr(address, ir.FunctionType(ir.VoidType(), (word,) * 3).as_pointer()), words)
+    build.store(build.load(begun), result)
+    build.ret(ir.IntType(32)(0))
+    return module
+
+
+@cache
+def _calling_code() -> int:
+    return add_code(calling_module(), "velocirl_call_python")
