@@ -3,12 +3,17 @@
     python tools/rank_scaling.py                  # as many ranks of one thread as there are cores
     python tools/rank_scaling.py --ranks 2 --rounds 5
     python tools/rank_scaling.py --ranks 2 --algorithm sac
+    python tools/rank_scaling.py --scaling        # 1, 2, 4, ... ranks, beside NumPy's matrix products
     python tools/rank_scaling.py --cuda           # on a GPU: what it costs that sums are part of the CUDA graphs
 
 One process of n threads, n ranks of mpirun and n ranks of torchrun (gloo) take turns, so that a machine whose speed
 changes is fair to all; the best of the rounds counts. "in sums" is the share of its time that the rank spends in
 reductions that spends least there: it waits there for whoever is slower, too. "sums alone" is what as many reductions
 of the same sizes take where all ranks come at the same time, one after the other.
+
+With --scaling, ranks of mpirun are compared with as many processes that multiply matrices by NumPy, each on one thread:
+cores that share caches, memory and clock do not make n times the speed of one, whatever they compute. Both are measured
+right after each other, and the median of the rounds counts.
 
 With --cuda there is one rank: without any sum, with all of them by NCCL within the graphs, and by way of the host by
 gloo, which cuts the graphs.
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -37,11 +43,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sac": {"num_envs": 16, "train_every": 16, "gradient_steps": 16, "hidden": (256, 256), "batch_size": 256, **COMMON},
 }
 ENVIRONMENTS = {"ppo": "CartPole-v1", "sac": "Pendulum-v1"}
-STEPS = {"ppo": 10 * 4096 * 32, "sac": 4000}  # of a measurement, after a fifth of that to warm up;
+STEPS = {"ppo": 10 * 4096 * 32, "sac": 4000}  # of a measurement by each core, after a fifth to warm up
 ON_GPU = 200  # iterations on a GPU
 MARK = "measured "
 GPU_KINDS = ("alone", "nccl", "host")
 REPEATS = 200
+MATRIX = 512  # rows and columns of NumPy's matrices, as float32
+MULTIPLYING = 1.5  # seconds
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def measure_rank(algorithm: str, threads: int) -> None:
@@ -51,7 +60,8 @@ def measure_rank(algorithm: str, threads: int) -> None:
 
     load_algorithms()
     agent: Any = ALGORITHMS[algorithm](ENVIRONMENTS[algorithm], **SETTINGS[algorithm], threads=threads)
-    steps, spent, company = STEPS[algorithm], 0.0, agent.company
+    company, spent = agent.company, 0.0
+    steps = STEPS[algorithm] * (threads if company is None else company.ranks.size)
     sizes: Counter[tuple[int, str]] = Counter()
     reduce: Any = None
     if company is not None:
@@ -119,21 +129,29 @@ def command(kind: str, algorithm: str, ranks: int) -> list[str]:
     if kind == "torchrun":
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
         return [*launcher, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *own]
-    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpirun is None:
+    return [*mpirun(ranks, shared=ranks > available_cores()), *own]  # where they are not, each rank keeps to a core
+
+
+def mpirun(ranks: int, *, shared: bool) -> list[str]:
+    """How ranks of Python are started, on cores that they may share with others."""
+    found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if found is None:
         raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
-    shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
-    return [mpirun, *shared, "-n", str(ranks), sys.executable, *own]
+    free = ["--oversubscribe", "--bind-to", "none"] if shared else []
+    return [found, *free, "-n", str(ranks), sys.executable]
+
+
+def job_environment() -> dict[str, str]:
+    """What ranks are told; Open MPI has to be asked twice to let root start any."""
+    as_root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    return {**os.environ, **(dict.fromkeys(as_root, "1") if os.geteuid() == 0 else {})}
 
 
 def measure(kind: str, algorithm: str, ranks: int) -> tuple[float, ...]:
     """Steps per second of a job, and the shares of its time that reductions take, with waiting and without."""
-    settings = {}
-    if os.geteuid() == 0:
-        settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     job = subprocess.run(  # noqa: S603
         command(kind, algorithm, ranks),
-        env={**os.environ, **settings},
+        env=job_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -146,12 +164,63 @@ def measure(kind: str, algorithm: str, ranks: int) -> tuple[float, ...]:
     return tuple(min(one[name] for one in found) for name in ("rate", "reducing", "alone"))
 
 
+def multiply(meeting: Any, found: Any) -> None:
+    """Multiply matrices for a while, when all processes are there."""
+    left = np.random.default_rng(0).standard_normal((MATRIX, MATRIX), np.float32)
+    right, out = left.T.copy(), np.empty_like(left)
+    np.matmul(left, right, out=out)
+    meeting.wait()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < MULTIPLYING:
+        np.matmul(left, right, out=out)
+        count += 1
+    found.put(count / (time.perf_counter() - began))
+
+
+def products(processes: int) -> float:
+    """Matrix products per second of so many processes together."""
+    context = multiprocessing.get_context("spawn")
+    meeting, found = context.Barrier(processes), context.Queue()
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    workers = [context.Process(target=multiply, args=(meeting, found)) for _ in range(processes)]
+    for one in workers:
+        one.start()
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    total = sum(found.get(timeout=60) for _ in workers)
+    for one in workers:
+        one.join()
+    return total
+
+
+def compare_scaling(algorithm: str, most: int, rounds: int) -> None:
+    """How ranks scale beside how NumPy does."""
+    counts = [2**k for k in range(most.bit_length()) if 2**k < most] + [most]
+    rates: dict[int, list[tuple[float, float]]] = {count: [] for count in counts}
+    for _ in range(rounds):
+        for count in counts:
+            rates[count].append((measure("mpirun", algorithm, count)[0], products(count)))
+    own = {count: float(np.median([one for one, _ in rates[count]])) for count in counts}
+    numpy = {count: float(np.median([one for _, one in rates[count]])) for count in counts}
+    print(f"{algorithm.upper()} on {ENVIRONMENTS[algorithm]} by mpirun; medians of {rounds} rounds\n")
+    print("| ranks | steps/s | to one | NumPy, products/s | to one | of NumPy's |\n" + "| ---: " * 6 + "|")
+    for count in counts:
+        ours, theirs = own[count] / own[1], numpy[count] / numpy[1]
+        print(
+            f"| {count} | {own[count]:,.0f} | {ours:.2f} | {numpy[count]:,.0f} | {theirs:.2f} | {ours / theirs:.0%} |"
+        )
+    for count in (1, most):
+        print(f"\nRounds at {count}: " + ", ".join(f"{one:,.0f} and {theirs:,.0f}" for one, theirs in rates[count]))
+
+
 def main() -> None:
     """Measure in turns, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=available_cores(), help="ranks of one thread (default: the cores)")
     parser.add_argument("--algorithm", choices=SETTINGS, default="ppo", help="what is trained (default: ppo)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
+    parser.add_argument("--scaling", action="store_true", help="1, 2, 4, ... ranks, beside NumPy's matrix products")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--cuda", action="store_true", help="one rank on a GPU, with sums and without")
@@ -162,6 +231,9 @@ def main() -> None:
         return
     if arguments.rank:
         measure_rank(arguments.algorithm, arguments.threads)
+        return
+    if arguments.scaling:
+        compare_scaling(arguments.algorithm, arguments.ranks, arguments.rounds)
         return
     kinds = GPU_KINDS if arguments.cuda else ("threads", "mpirun", "torchrun")
     ranks = 1 if arguments.cuda else arguments.ranks

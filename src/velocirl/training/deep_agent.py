@@ -129,9 +129,12 @@ class DeepAgent(Agent):
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Layers that somebody asked for take the place of the usual network, and a network that of the usual norms."""
-        asked = given.get("network") is not None
-        replaced = "layer_norm" if asked else "network" if "hidden" in given and "network" not in given else None
-        return {name: value for name, value in settings.items() if name != replaced}
+        replaced = {"network"} if "hidden" in given and "network" not in given else set[str]()
+        if given.get("network") is not None:
+            replaced |= {"layer_norm", "critic_layer_norm"}
+        if given.get("critic") is not None:
+            replaced.add("critic_layer_norm")
+        return {name: value for name, value in settings.items() if name not in replaced}
 
     def numbers(self) -> dict[str, Any]:
         """Numbers that functions read as settings, and where numbers begin, beside those of the configuration.

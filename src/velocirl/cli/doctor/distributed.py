@@ -27,7 +27,8 @@ from velocirl.training.settings.config import as_plain
 
 SIZES = (8, 10_000, 100_000, 1_000_000, 10_000_000)  # bytes
 SECONDS = 0.5  # of measuring, for each size and each workload
-FEWEST, MOST = 5, 500  # sums of a size
+FEWEST, MOST = 5, 300  # sums of a size
+COMPUTING, WIDTH = 2e-3, 128  # seconds before each of them, by products of matrices so wide
 NODES = (16, 256)
 AGREEING = 56  # bytes of the sum in which ranks agree, before each iteration, to go on
 LAUNCHING = (
@@ -70,8 +71,12 @@ def examine_ranks(*, as_json: bool) -> None:
 
 
 def sum_seconds(ranks: Ranks, size: int) -> float:
-    """What a sum of so many bytes takes: the median of many, of the rank where that is longest."""
-    array = np.zeros(size // 4, np.float32)
+    """What a sum of so many bytes takes: the mean of many, of the rank where that is longest.
+
+    Before each of them ranks compute, as in training: whatever carries sums has then lost its core and has to get one
+    again, and ranks do not come at the same time.
+    """
+    array, factor = np.zeros(size // 4, np.float32), np.ones((WIDTH, WIDTH), np.float32)
     ranks.sum(array)
     began = time.perf_counter()
     ranks.sum(array)
@@ -79,10 +84,13 @@ def sum_seconds(ranks: Ranks, size: int) -> float:
     count = int(ranks.broadcast(_few(time.perf_counter() - began) if ranks.rank == 0 else None))
     seconds = []
     for _ in range(count):
+        until = time.perf_counter() + COMPUTING
+        while time.perf_counter() < until:
+            factor @ factor
         began = time.perf_counter()
         ranks.sum(array)
         seconds.append(time.perf_counter() - began)
-    return _longest(ranks, float(np.median(seconds)))
+    return _longest(ranks, float(np.mean(seconds)))
 
 
 def workloads(launch: Launch) -> dict[str, DeepAgent]:
