@@ -557,6 +557,13 @@ BUGS = (
         (f"{MEMORY_OF_RANKS}::test_priorities_are_weighed_by_how_often_each_record_is_drawn_by_any_rank",),
     ),
     Bug(
+        "sums of ranks written over while others read",
+        "scale/shared_sums.py",
+        "slots[self._pieces % 2,",
+        "slots[0,",
+        ("tests/scale/test_shared_sums.py::test_no_rank_writes_where_another_still_reads",),
+    ),
+    Bug(
         "episodes joined on resume",
         "learners/block/replay.py",
         "            cut_off(self.buffer.rows, self.buffer.counts, self.group)\n",

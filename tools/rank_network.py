@@ -21,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def measure_rank() -> None:
     ranks.assemble(LIMIT)
     found: dict[str, Any] = {"ranks": launch.size, "sums": {size: sum_seconds(ranks, size) for size in SIZES}}
     found["works"] = []
-    for name, agent in workloads(launch).items():
+    for name, agent in workloads(replace(launch, local_size=launch.size)).items():  # nodes share the cores
         if agent.one_rank_only() is not None:
             continue
         work = work_of(name, agent, launch, ranks)
@@ -91,7 +92,7 @@ def command(text: str, *, check: bool = True) -> None:
 def measure(nodes: int, rate: str, burst: str) -> dict[str, Any]:
     """A job of one rank on each node."""
     with network(nodes, rate, burst):
-        job = {"WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": nodes, "MASTER_ADDR": f"{NETWORK}.1", "MASTER_PORT": PORT}
+        job = {"WORLD_SIZE": nodes, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": f"{NETWORK}.1", "MASTER_PORT": PORT}
         ranks = []
         for node in range(nodes):
             variables = {**job, "RANK": node, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": 1}

@@ -88,8 +88,8 @@ def test_a_rank_that_is_stopped_is_named_and_ends_the_job(tmp_path, monkeypatch,
     stopped = time.monotonic()
     code, _, complaints = finish(job, limit=90)
     assert code != 0
-    # Ten times as long where it was stopped between two iterations; and torchrun waits 30 s before it kills.
-    assert time.monotonic() - stopped < 10 * HANG + SOON + (30 if runtime == "torch" else 0)
+    # Twice as long where it was stopped between two iterations; and torchrun waits 30 s before it kills.
+    assert time.monotonic() - stopped < 2 * HANG + SOON + (30 if runtime == "torch" else 0)
     assert f"rank {rank} of 2 (process {pids[rank]} on " in complaints
     assert re.search(r"has not been heard of for \d+ s, and the others wait for it: it was stopped", complaints)
     assert "hangs" not in complaints

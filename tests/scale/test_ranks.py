@@ -265,7 +265,7 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on_with_another_number(tmp_
 
 @pytest.mark.slow
 def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
-    """By gloo; a signal to one of them stops both, and what is left of them when one is killed ends."""
+    """A signal to one of them stops both, and what is left of them when one is killed ends."""
     pytest.importorskip("torch")
     directory = tmp_path / "run"
     words = [str(word) for word in train(directory, "--total-steps", 128 * 20, "--quiet")[len(COMMAND) :]]
@@ -292,7 +292,7 @@ def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
 
 @pytest.mark.slow
 def test_ranks_of_torchrun_learn_from_a_memory_and_from_data(tmp_path):
-    """By gloo; each run resumes with as many ranks."""
+    """Each run resumes with as many ranks."""
     pytest.importorskip("torch")
     small = ["--batch-size", "16", "--hidden", "8", "--threads", "1", "--seed", "5", "--device", "cpu", "--quiet"]
     runs = {

@@ -86,15 +86,18 @@ def test_who_is_excused_is_waited_for_and_counts_anew_afterwards():
     assert ranks.found()[0] == [Hanging(0, False, pytest.approx(65.0))]
 
 
-def test_who_is_excused_and_not_heard_of_is_waited_for_ten_times_as_long():
-    ranks = Played(2)
-    ranks.all(WAITING, rank1=EXCUSED)
-    ranks.looks(2)
-    ranks.stopped.add(1)
-    ranks.looks(10 * SOON - 2)
-    assert ranks.found() == [[]]
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_who_is_excused_and_not_heard_of_is_waited_for_twice_as_long(rank, begun):
+    """Also where it has said nothing of this training yet."""
+    ranks = Played(3)
+    ranks.all(WAITING, **{f"rank{rank}": EXCUSED})
+    ranks.looks(2 if begun else 0)
+    ranks.stopped.add(rank)
+    ranks.looks(2 * SOON - 1)
+    assert ranks.found() == [[], []]
     ranks.looks(4)
-    assert [(one.rank, one.silent) for one in ranks.found()[0]] == [(1, True)]
+    assert [(one.rank, one.silent) for one in ranks.found()[0]] == [(rank, True)]
 
 
 def test_where_an_iteration_is_long_others_are_given_as_long_again():
@@ -107,19 +110,18 @@ def test_where_an_iteration_is_long_others_are_given_as_long_again():
     assert [one.rank for one in ranks.found()[1]] == [1]
 
 
-def test_all_that_work_and_who_has_not_begun_do_not_hang():
+def test_where_all_work_nobody_hangs():
     ranks = Played(2)
     ranks.looks(500)
     assert ranks.found() == [[], []]
-    late = Played(2)
-    late.stopped.add(1)  # it compiles yet, and has said nothing of this training
-    late.all(WAITING)
-    late.looks(500)
-    assert late.found() == [[]]
-    late.watches[1].training = 7  # nor does what it says of another one count
-    late.stopped.clear()
-    late.looks(500)
-    assert late.found()[0] == []
+
+
+def test_what_was_said_of_another_training_does_not_count():
+    ranks = Played(2)
+    ranks.all(WAITING, rank1=WORKING)
+    ranks.watches[1].training = 7
+    ranks.looks(SOON + 2)
+    assert ranks.found()[0] == []
 
 
 def test_the_limit_can_be_set():

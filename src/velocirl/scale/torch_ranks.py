@@ -1,4 +1,8 @@
-"""Ranks of torch.distributed, by gloo: processes of torchrun, or any that have its environment variables."""
+"""Ranks of torch.distributed: processes of torchrun, or any that have its environment variables.
+
+They talk by gloo. Sums among the ranks of a machine go by its memory (see `shared_sums`): where all cores compute,
+gloo's threads wait for one.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from velocirl.scale.launching import LIMIT, Launch, LaunchError
 from velocirl.scale.ranks import LostRankError
+from velocirl.scale.shared_sums import Machine, share_machines
 from velocirl.scale.watching import Channel, News
 
 PATIENCE = timedelta(minutes=30)  # with a rank that compiles, evaluates or saves while the others wait
@@ -27,7 +32,10 @@ class TorchRanks:
     """See `ranks.Ranks`."""
 
     def __init__(self, launch: Launch, seconds: float = LIMIT) -> None:
-        self.rank, self.size = launch.rank, launch.size
+        self.rank, self.size, self._local_rank = launch.rank, launch.size, launch.local_rank
+        self._asked = False  # for the memory of this machine
+        self._machine: Machine | None = None
+        self._firsts: Any = None  # the group of the first rank of each machine
         if distributed.is_initialized():  # by a script, which may use NCCL itself
             self._group: Any = distributed.new_group(backend="gloo", timeout=PATIENCE)
             return
@@ -46,9 +54,21 @@ class TorchRanks:
         self._group = None
 
     def sum(self, array: NDArray[Any]) -> None:
-        """One all-reduce."""
-        with self._heard():
-            distributed.all_reduce(torch.from_numpy(array), group=self._group)
+        """Within each machine, and then one all-reduce of one rank of each."""
+        if not self._asked:
+            self._asked = True
+            self._share()
+        if self._machine is None:
+            self._all_reduce(array, self._group)
+            return
+        sums, firsts = self._machine
+        if sums is not None:
+            sums.sum(array)
+        if len(firsts) > 1:
+            if self.rank in firsts:
+                self._all_reduce(array, self._firsts)
+            if sums is not None:
+                sums.spread(array)
 
     def broadcast(self, data: bytes | None) -> bytes:
         """Its length first."""
@@ -91,6 +111,17 @@ class TorchRanks:
 
     def abort(self, code: int) -> None:
         """Torchrun does, as soon as this rank has ended."""
+
+    def _all_reduce(self, array: NDArray[Any], group: Any) -> None:
+        with self._heard():
+            distributed.all_reduce(torch.from_numpy(array), group=group)
+
+    def _share(self) -> None:
+        """Share the memory of this machine with the other ranks on it; until then, sums go by gloo."""
+        machine = share_machines(self, self._local_rank, PATIENCE.total_seconds())
+        if machine is not None and len(machine.firsts) > 1:
+            self._firsts = distributed.new_group(machine.firsts, timeout=PATIENCE, backend="gloo")
+        self._machine = machine
 
     @contextmanager
     def _heard(self) -> Iterator[None]:

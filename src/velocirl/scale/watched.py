@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -55,21 +55,25 @@ class WatchedRanks:
 
     def sum(self, array: NDArray[Any]) -> None:
         """See `ranks.Ranks`."""
-        watch, before = self._watch, self._watch.state
-        watch.state = WAITING
-        try:
-            self._ranks.sum(array)
-        finally:
-            watch.meetings += 1
-            watch.state = before
+        self._meet(self._ranks.sum, array)
 
     def broadcast(self, data: bytes | None) -> bytes:
         """See `ranks.Ranks`."""
-        return self._ranks.broadcast(data)
+        return self._meet(self._ranks.broadcast, data)
 
     def gather(self, data: bytes) -> list[bytes]:
         """See `ranks.Ranks`."""
-        return self._ranks.gather(data)
+        return self._meet(self._ranks.gather, data)
+
+    def _meet(self, call: Callable[[Any], Any], given: Any) -> Any:
+        """Wait for the others in a call."""
+        watch, before = self._watch, self._watch.state
+        watch.state = WAITING
+        try:
+            return call(given)
+        finally:
+            watch.meetings += 1
+            watch.state = before
 
     def assemble(self, seconds: float) -> None:
         """See `ranks.Ranks`."""

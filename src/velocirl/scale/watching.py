@@ -4,7 +4,8 @@ A rank that waits in a sum knows that it waits, not for whom. So every rank has 
 it does (works, waits for the others, or is excused), and the first rank tells all what it has heard. A rank hangs where
 somebody has waited for `limit` seconds while it worked, or where it is not heard of any more: a process that was
 stopped has no thread that could speak. Ranks are excused outside of iterations: while they compile, save and evaluate,
-and while callbacks run. Where an iteration is long, others are given as long again before anybody complains of them.
+and while callbacks run. Their threads speak all the same, unless something holds Python's lock; so silence counts then,
+too, with some patience. Where an iteration is long, others are given as long again before anybody complains of them.
 
 Seconds are counted in looks of that thread, so that a machine that slept has not waited.
 """
@@ -28,7 +29,7 @@ VARIABLE = "VELOCIRL_HANG_SECONDS"
 LOOKS = 12  # of the thread within the limit
 LONGEST_LOOK = 5.0  # seconds from one to the next
 SLACK = 2.0  # a rank may take so many times as long as the others did
-EXCUSED_LIMIT = 10.0  # limits for a rank that is excused, if it is not heard of either
+EXCUSED_LIMIT = 2.0  # limits for a rank that is excused, if it is not heard of either
 GRACE = 3  # looks in which a rank may say by itself that it hangs
 FORWARDED = 2.0  # seconds in which a launcher passes on what was said, before it ends all
 EXCUSED, WORKING, WAITING = 0.0, 1.0, 2.0
@@ -38,7 +39,7 @@ News = Iterable[tuple[int, NDArray[np.float64]]]  # from which rank, and the row
 class Row(NamedTuple):
     """What is known of a rank, as numbers that travel."""
 
-    beat: float = 0.0  # of its thread; without one it has not begun
+    beat: float = 0.0  # of its thread
     training: float = 0.0  # which of those of its process
     meetings: float = 0.0
     state: float = EXCUSED
@@ -99,13 +100,13 @@ class Watch:
 
     def hanging(self) -> list[Hanging]:
         """The ranks for which somebody has waited too long; of others but the first, only the first knows."""
-        waiting = [row for row in self.rows if row.beat and row.state == WAITING and row.age < self.limit / 2]
+        waiting = [row for row in self.rows if row.state == WAITING and row.age < self.limit / 2]
         if max((row.seconds for row in waiting), default=0.0) < self.limit:
             return []
         patience = max(self.limit, SLACK * max(row.stretch for row in waiting))
         found = []
         for rank, row in enumerate(self.rows):
-            if row.beat == 0 or (self.rank != 0 and rank not in (0, self.rank)):
+            if self.rank != 0 and rank not in (0, self.rank):
                 continue
             silent = row.age >= (EXCUSED_LIMIT * self.limit if row.state == EXCUSED else patience)
             if silent or (row.state == WORKING and row.seconds + row.age >= patience):

@@ -86,7 +86,7 @@ def sum_seconds(ranks: Ranks, size: int) -> float:
     for _ in range(count):
         until = time.perf_counter() + COMPUTING
         while time.perf_counter() < until:
-            factor @ factor
+            np.matmul(factor, factor)
         began = time.perf_counter()
         ranks.sum(array)
         seconds.append(time.perf_counter() - began)
@@ -185,7 +185,7 @@ def _show(
 ) -> None:
     console = make_console()
     places = ", ".join(f"{count} on {host}" for host, count in Counter(hosts).items())
-    carrier = "gloo" if launch.runtime == "torch" else "MPI"
+    carrier = "shared memory and gloo" if launch.runtime == "torch" else "MPI"
     console.print(f"{launch.size} ranks of {launch.launcher}, by {carrier}: {places}", markup=False, soft_wrap=True)
     table = new_table(console)
     for column in ("a sum of", "takes", "each rank sends", "the model says"):
