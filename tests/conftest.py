@@ -18,6 +18,11 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 
+# Products are small here. The threads of a library would spin between them, beside those of the other worker, and take
+# more of the processor than the products. Torch's learners still use as many as they are given.
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
 import gymnasium
 import hypothesis
 import numpy as np

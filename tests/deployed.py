@@ -54,8 +54,11 @@ AGENTS = {
     "values": lambda: velocirl.DQN("CartPole-v1", hidden=(24,), activation="leaky_relu", dueling=True, **HERE),
     "quantiles": lambda: velocirl.QRDQN("CartPole-v1", hidden=(24,), activation="gelu", quantiles=7, **HERE),
     "multi-discrete": lambda: velocirl.PPO(
-        lambda: Spaces(MultiBinary(5), MultiDiscrete([3, 2, 4], start=[0, 5, -1])), activation="silu", **HERE
-    ),
+        lambda: Spaces(MultiBinary(5), MultiDiscrete([3, 2, 4], start=[0, 5, -1])),
+        activation="silu",
+        layer_norm=False,
+        **HERE,
+    ),  # fmt: skip
     "parts": lambda: velocirl.PPO(noting, hidden=(8,), activation="sigmoid", **HERE),
     "masked parts": lambda: velocirl.PPO(forbidding, **HERE),
     "masked codes": lambda: velocirl.PPO("TicTacToe-v1", hidden=(16,), **HERE),

@@ -46,6 +46,7 @@ def test_squared():
     assert learnt("Squared-v0", 300_000, **config) >= 0.8
 
 
+@pytest.mark.slow
 def test_tic_tac_toe_with_masks():
     """Perfect 0.96, random 0. Without its mask it would lose by illegal moves."""
     config = {"num_envs": 64, "horizon": 32, "minibatch_size": 512, "learning_rate": 2e-3}

@@ -207,6 +207,7 @@ def test_what_is_impossible_is_refused(environment, config, message):
         QRDQN(environment, **config)
 
 
+@pytest.mark.slow
 def test_it_begins_to_balance():
     """Random about 22, solved 475; the preset, seed 0, in 10,000 steps."""
     agent = QRDQN("CartPole-v1", seed=0, device="cpu", threads=1).learn(10_000)

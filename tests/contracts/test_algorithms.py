@@ -53,7 +53,7 @@ SPECIAL = {
     "q-lambda": {"storage": "sparse"},
 }
 # In Python an iteration is shorter, and so is training.
-SHORT = {"horizon": 16, "batch_size": 8, "buffer_size": 128, "learning_starts": 64}
+SHORT = {"num_envs": 4, "horizon": 16, "minibatch_size": 32, "batch_size": 8, "buffer_size": 64, "learning_starts": 32}
 TABLES = {name for name, kind in ALGORITHMS.items() if issubclass(kind, TabularAgent)}
 DEEP = sorted(ALGORITHMS.keys() - TABLES)
 OFFLINE = {name for name, kind in ALGORITHMS.items() if issubclass(kind, OfflineAgent)}
@@ -83,6 +83,25 @@ def cases():
 
 
 every_algorithm = pytest.mark.parametrize("case", list(cases()))
+# What hears signals is the same for all of them; memories are those of off-policy algorithms.
+every_signal = pytest.mark.parametrize(
+    ("case", "number"),
+    [
+        pytest.param(*one.values, number, id=f"{one.id}-{number.name}", marks=one.marks)
+        for one in cases()
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if number == signal.SIGINT or one.values[0][0] in ("ppo", "q-learning")
+    ],
+)
+every_file = pytest.mark.parametrize(
+    ("case", "large"),
+    [
+        pytest.param(*one.values, large, id=f"{one.id}-{files}", marks=one.marks)
+        for one in cases()
+        for files, large in (("segments", 1), ("one file", 2**40))
+        if large == 1 or issubclass(ALGORITHMS[one.values[0][0]], OffPolicyAgent)
+    ],
+)
 every_one_that_steps = pytest.mark.parametrize("case", [one for one in cases() if one.values[0][0] not in OFFLINE])
 in_python = pytest.mark.parametrize("name", [name for name in DEEP if name not in OFFLINE])
 
@@ -100,7 +119,7 @@ def total_of(case):
     name, device = case
     if name in OFFLINE and device == "python":
         return 16
-    return 65_536 if name in TABLES else 256 if device == "python" else 4096
+    return 65_536 if name in TABLES else 128 if device == "python" else 4096
 
 
 def some_of(case):
@@ -207,8 +226,7 @@ def test_going_on_from_a_file_is_going_on(case, whole, tmp_path):
     assert_same(again.learn(), whole(case))
 
 
-@every_algorithm
-@pytest.mark.parametrize("large", [1, 2**40], ids=["segments", "one file"])
+@every_file
 def test_going_on_from_a_checkpoint_is_going_on(case, whole, tmp_path, monkeypatch, large):
     monkeypatch.setattr(memory_files, "LARGE", large)
     every = total_of(case) // 16
@@ -297,8 +315,7 @@ def test_what_is_no_number_stops_it_and_leaves_the_last_checkpoint(case, tmp_pat
             assert array[field].dtype.kind != "f" or np.isfinite(array[field]).all(), f"{key} {field}"
 
 
-@every_algorithm
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@every_signal
 def test_a_signal_saves_and_ends_and_training_can_go_on(case, whole, tmp_path, number):
     agent = made(case)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import slow_but
 from tank import tank
 from toys.batch_mean import CentredValues
 from toys.constrained import Constrained
@@ -48,7 +49,7 @@ def test_two_threads_learn(toy):
     assert np.isfinite(trained(toy, "cpu", threads=2).parameters).all()
 
 
-@toys
+@pytest.mark.parametrize("toy", slow_but({SoftMaximum, Constrained}, TOYS), ids=lambda toy: toy.name)
 def test_torch_learns(toy):
     pytest.importorskip("torch")
     agent = trained(toy, "cpu", network="mlp(8, 8)")

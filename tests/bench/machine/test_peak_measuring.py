@@ -95,7 +95,8 @@ def test_the_peak_of_a_gpu():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux binds processes to cores")
-def test_a_peer_keeps_to_its_cores():
+def test_a_peer_keeps_to_its_cores(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with closing(Peer("numpy_matmul", "product", 16, needs="numpy", cores=1)) as peer:
         assert len(os.sched_getaffinity(peer._process.pid)) == 1
         assert b"OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{peer._process.pid}/environ").read_bytes()

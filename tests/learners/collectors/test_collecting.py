@@ -405,7 +405,8 @@ def test_more_collectors_than_memory_allows_are_refused():
         agent.learn(64, progress=False)
 
 
-def test_collectors_of_native_networks_import_no_torch(tmp_path):
+def test_collectors_of_native_networks_import_no_torch(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     agent = trained(partial(Importing, str(tmp_path / "modules")), collectors=1, **THREADS)
     assert agent.steps == 64
     modules = (tmp_path / "modules").read_text().split()

@@ -39,7 +39,7 @@ def test_what_is_drawn_is_what_was_seen(source, how, device, monkeypatch):
     store(monkeypatch, FRAMES)
     watch_memory(monkeypatch)
     agent = remembering(SOURCES[source], 36, **DEVICES[device], **HOW[how])
-    met = set().union(*(check_what_is_drawn(agent, steps) for steps in (36, 84, 96, 420)))
+    met = set().union(*(check_what_is_drawn(agent, steps) for steps in (36, 84, 96, 240)))
     both = {False, True} if HOW[how]["n_step"] > 1 else {False}
     ends = {(ended, later) for ended in (GOES_ON, TERMINATED, TRUNCATED) for later in both}
     assert {one[:2] for one in met} == ends
@@ -53,7 +53,7 @@ def test_a_memory_of_frames_learns_the_same(source, how, device, monkeypatch):
     learnt = []
     for frames in (None, FRAMES):
         store(monkeypatch, frames)
-        learnt.append(DQN(SOURCES[source], **{**OFF, **DEVICES[device], **HOW[how]}).learn(400))
+        learnt.append(DQN(SOURCES[source], **{**OFF, **DEVICES[device], **HOW[how]}).learn(200))
     expected, found = (one.learner.networks.state() for one in learnt)
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
@@ -67,7 +67,7 @@ def test_a_rollout_of_frames_learns_the_same(source, device, monkeypatch):
     learnt = []
     for frames in (None, FRAMES):
         store(monkeypatch, frames)
-        learnt.append(PPO(SOURCES[source], **{**ON, **DEVICES[device]}).learn(480))
+        learnt.append(PPO(SOURCES[source], **{**ON, **DEVICES[device]}).learn(240))
     expected, found = (one.learner.networks.state() for one in learnt)
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
