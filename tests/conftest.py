@@ -30,8 +30,9 @@ import pytest
 
 import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
-from velocirl.engine import directories, registry
+from velocirl.engine import registry
 from velocirl.engine.compiler import units
+from velocirl.engine.disk import directories
 
 hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
 hypothesis.settings.load_profile("velocirl")
@@ -50,7 +51,7 @@ LONGEST = (
     "learners/batch/pictures/test_frames.py",
     "vector/host/test_workers.py",
     "training/test_preprocessing.py",
-    "engine/compiler/test_cache.py",
+    "engine/compiler/caching/test_cache.py",
     "cli/test_record.py",
     "learners/test_python_equals_block.py",
     "bench/test_ppo_suite.py",

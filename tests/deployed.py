@@ -58,7 +58,7 @@ AGENTS = {
         activation="silu",
         layer_norm=False,
         **HERE,
-    ),  # fmt: skip
+    ),
     "parts": lambda: velocirl.PPO(noting, hidden=(8,), activation="sigmoid", **HERE),
     "masked parts": lambda: velocirl.PPO(forbidding, **HERE),
     "masked codes": lambda: velocirl.PPO("TicTacToe-v1", hidden=(16,), **HERE),

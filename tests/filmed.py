@@ -16,7 +16,7 @@ from velocirl.buffers.frames import frame_of
 from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, Frames
 from velocirl.buffers.replay import FILLED, PLACE
 from velocirl.learners.batch.pictures.frames import FrameMemory
-from velocirl.learners.frames import find_drawn
+from velocirl.learners.rows.frames import find_drawn
 from velocirl.training.agent import Goal
 from velocirl.training.source import Source
 

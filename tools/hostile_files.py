@@ -36,8 +36,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads would be missing in a chi
 from small_agents import small_agents
 
 import velocirl
-from velocirl.engine.safetensors_layout import tensor_bytes
-from velocirl.engine.writing import strict_json
+from velocirl.engine.disk.safetensors_layout import tensor_bytes
+from velocirl.engine.disk.writing import strict_json
 from velocirl.learners.faults import NumericalError
 from velocirl.runs import state_file
 from velocirl.runs.state_file import State, write_state

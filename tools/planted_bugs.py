@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds; a bug that makes a test hang is found too
 OUTDATED = ("AttributeError", "ImportError", "NameError")  # what a bug fails with that is written for older sources
 
-BUFFERS, RECORDING = "tests/buffers/test_returns.py", "tests/learners/test_recording.py"
+BUFFERS, RECORDING = "tests/buffers/test_returns.py", "tests/learners/rows/test_recording.py"
 PPO, DQN, SAC, QUANTILES, DISCRETE = (
     f"tests/algorithms/test_{name}.py" for name in ("ppo", "dqn", "sac", "qr_dqn", "discrete_sac")
 )
@@ -58,28 +58,28 @@ class Bug(NamedTuple):
 BUGS = (
     Bug(
         "truncation as termination",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "        ended = TRUNCATED\n",
         "        ended = TERMINATED\n",
         (FLEET,),
     ),
     Bug(
         "bootstrapping where both flags are set",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "    if terminated:\n        ended = TERMINATED\n    elif truncated:\n        ended = TRUNCATED\n",
         "    if truncated:\n        ended = TRUNCATED\n    elif terminated:\n        ended = TERMINATED\n",
         (FLEET,),
     ),
     Bug(
         "bootstrapping from the reset observation",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "if encode(sight.final[i], sight.table,",
         "if encode(sight.observation[i], sight.table,",
         (FLEET,),
     ),
     Bug(
         "final value of an earlier rollout",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "    for k in range(rollout.finals.shape[2]):\n        rollout.finals[i, t, k] = 0.0\n",
         "",
         (FLEET,),
@@ -122,7 +122,7 @@ BUGS = (
     ),
     Bug(
         "final observations not normalised",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "        if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, cuts.inputs[place]) != 0:\n"
         "            tell(log, FAULT_IN_OBSERVATION, i, t)\n",
         "        for j in range(cuts.inputs.shape[1]):\n            cuts.inputs[place, j] = sight.final[i][j]\n",
@@ -145,7 +145,7 @@ BUGS = (
     ),
     Bug(
         "scale of rewards across episodes",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "rollout.discounted[i] = 0.0 if row.ended != GOES_ON else discounted",
         "rollout.discounted[i] = discounted",
         (f"{RECORDING}::test_discounted_returns_for_the_scale_of_rewards",),
@@ -201,7 +201,7 @@ BUGS = (
     ),
     Bug(
         "action stored after clipping",
-        "learners/commands.py",
+        "learners/rows/commands.py",
         "        held = min(max(row.action[k], bounds[LOW, k]), bounds[HIGH, k])\n",
         "        held = min(max(row.action[k], bounds[LOW, k]), bounds[HIGH, k])\n        row.action[k] = held\n",
         (f"{RECORDING}::test_what_is_drawn_is_stored_before_it_is_clipped",),
@@ -215,7 +215,7 @@ BUGS = (
     ),
     Bug(
         "masks not stored",
-        "learners/acting.py",
+        "learners/rows/acting.py",
         "        row.mask[k] = mask[k]\n",
         "        row.mask[k] = 1\n",
         (f"{RECORDING}::test_masks_are_stored_and_kept_to",),
@@ -313,7 +313,7 @@ BUGS = (
     ),
     Bug(
         "nan in a reward not seen",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "    if row.reward * 0 != 0:\n        tell(log, FAULT_IN_REWARD, i, t)\n",
         "    if row.reward * 0 == 1:\n        tell(log, FAULT_IN_REWARD, i, t)\n",
         (f"{FAULTS}::test_in_a_reward[python-1-nan]",),
@@ -348,7 +348,7 @@ BUGS = (
     ),
     Bug(
         "memory kept beyond the end of an episode",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "            rollout.state[i, k] = 0.0\n",
         "            rollout.state[i, k] *= 1.0\n",
         (f"{RECURRENT}::test_the_state_is_zero_after_an_end_and_nowhere_else[lstm]",),
@@ -376,7 +376,7 @@ BUGS = (
     ),
     Bug(
         "cut episodes valued without their memory",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "        cuts.state[place, k] = rollout.state[i, k]\n",
         "        cuts.state[place, k] = 0.0\n",
         (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[lstm]",),
@@ -467,28 +467,28 @@ BUGS = (
     ),
     Bug(
         "truncation as termination in a memory",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "        ended = TRUNCATED\n",
         "        ended = TERMINATED\n",
         (f"{LEARNING}::test_what_is_remembered[truncated-none]",),
     ),
     Bug(
         "both flags as truncation in a memory",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "    if terminated:\n        ended = TERMINATED\n    elif truncated:\n        ended = TRUNCATED\n",
         "    if truncated:\n        ended = TRUNCATED\n    elif terminated:\n        ended = TERMINATED\n",
         (f"{MEMORIES}::test_an_episode_that_ends_in_its_last_step_is_over[python]",),
     ),
     Bug(
         "reset observation remembered as the next one",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "seen = sight.final[i] if ring.rows[place].ended != GOES_ON else sight.observation[i]",
         "seen = sight.observation[i]",
         (f"{LEARNING}::test_what_is_remembered[terminated-none]",),
     ),
     Bug(
         "mask of the next episode remembered",
-        "learners/recording.py",
+        "learners/rows/recording.py",
         "row.next_mask[k] = 0 if over else ring.mask[i, k]",
         "row.next_mask[k] = ring.mask[i, k]",
         (f"{LEARNING}::test_masks_are_those_of_their_observations",),
@@ -723,10 +723,10 @@ BUGS = (
     ),
     Bug(
         "compiled products drift from plain ones",
-        "engine/compiler/products.py",
+        "engine/compiler/arithmetic/products.py",
         "                done = blocks\n",
         "                done = emit.whole(0)\n",
-        ("tests/engine/compiler/test_products.py::test_any_product[compiled]",),
+        ("tests/engine/compiler/arithmetic/test_products.py::test_any_product[compiled]",),
     ),
 )
 

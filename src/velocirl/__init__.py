@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from velocirl.algorithms import algorithm_modules
 from velocirl.engine import random
-from velocirl.engine.compiler.clearing import clear
+from velocirl.engine.compiler.arithmetic.clearing import clear
 from velocirl.engine.constraints import Constraint
 from velocirl.engine.drawing import log_uniform, uniform
 from velocirl.engine.environment import Environment

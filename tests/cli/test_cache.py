@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from velocirl.cli.main import main
-from velocirl.engine.compiler.cache import find_code, keep_code
-from velocirl.engine.directories import cache_directory
+from velocirl.engine.compiler.caching.cache import find_code, keep_code
+from velocirl.engine.disk.directories import cache_directory
 
 KEPT = {"one.unit": 3000, "two.unit": 1000, "three.ltoir": 500}
 HELD = {name: size + 32 for name, size in KEPT.items()}  # with their digests

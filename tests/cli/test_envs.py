@@ -5,9 +5,9 @@ import json
 from hybrid import aiming, noting
 
 import velocirl
-from velocirl.cli.environment_files import choose
 from velocirl.cli.envs import _say_preset, describe_space
 from velocirl.cli.main import main
+from velocirl.cli.named.environment_files import choose
 from velocirl.engine import registry
 from velocirl.monitor import console
 

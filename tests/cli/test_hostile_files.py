@@ -13,8 +13,8 @@ from rich.text import Text
 
 from velocirl.bench.reading import DamagedReportError, read_report
 from velocirl.cli.main import main
-from velocirl.engine.directories import data_directory
-from velocirl.engine.files import NotPlainFileError
+from velocirl.engine.disk.directories import data_directory
+from velocirl.engine.disk.files import NotPlainFileError
 from velocirl.monitor.console import ShowingConsole
 from velocirl.monitor.heartbeat_file import NAME as HEARTBEAT
 from velocirl.monitor.heartbeat_file import HeartbeatState, write_heartbeat

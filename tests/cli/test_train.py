@@ -12,8 +12,8 @@ import pytest
 from same_runs import assert_same as assert_same_runs
 
 from velocirl import A2C, PPO, load
-from velocirl.cli.environment_files import choose
 from velocirl.cli.main import main
+from velocirl.cli.named.environment_files import choose
 from velocirl.cli.parsing import whole_number
 from velocirl.cli.settings import descriptions, read_request
 from velocirl.cli.train.command import build, plan_of

@@ -6,8 +6,8 @@ from choosing import on_cuda
 from pictures import KINDS, LEARNERS, define, stacks_of
 
 import velocirl
+from velocirl.engine.disk.saved import within
 from velocirl.engine.fleets.lifecycle import ARRAYS
-from velocirl.engine.saved import within
 
 pytestmark = on_cuda()
 

@@ -32,7 +32,7 @@ def test_the_format_is_that_of_the_ending_or_the_one_that_is_said(tmp_path, monk
 def test_a_file_that_could_not_be_written_leaves_what_was_there(tmp_path, monkeypatch):
     agent, path = AGENTS["linear"](), tmp_path / "controller.c"
     path.write_text("before")
-    monkeypatch.setattr("velocirl.engine.writing.os.fsync", no_space)
+    monkeypatch.setattr("velocirl.engine.disk.writing.os.fsync", no_space)
     with pytest.raises(OSError, match="could not be written"):
         velocirl.export(agent, path)
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("controller.c", "before")]

@@ -10,7 +10,7 @@ from deployed import assert_same as assert_same_actions
 
 import velocirl
 from velocirl.deployment.reading import read_controller
-from velocirl.engine.files import parse_json
+from velocirl.engine.disk.files import parse_json
 
 ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),

@@ -10,10 +10,10 @@ from scipy.stats import kstest
 import velocirl
 from velocirl import Box, Discrete, Environment, between, bool_, float32, int32, int64, log_uniform, record, uniform
 from velocirl.engine.checking.rehearsal import rehearse
+from velocirl.engine.disk.saved import StateError
 from velocirl.engine.drawing import Draw, as_draw, with_draws
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.lifecycle import lifecycle
-from velocirl.engine.saved import StateError
 
 COPIES = 4000
 

@@ -8,7 +8,7 @@ from pictures import COLOURED, HEIGHT, KINDS, WIDTH, define, observe, observe_ro
 
 import velocirl
 from velocirl import Box, DefinitionError, Discrete, uniform
-from velocirl.engine.compiler.fingerprint import fingerprint
+from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.drawing import with_draws
 from velocirl.engine.fleets.lifecycle import ARRAYS, lifecycle
 from velocirl.engine.fleets.loops import advance_loop

@@ -8,7 +8,7 @@ import pytest
 from fragile import fleet_of, fragile, spoil
 
 from velocirl import PPO, Checkpoint, NumericalError
-from velocirl.engine.allowance import AllowanceError
+from velocirl.engine.disk.allowance import AllowanceError
 from velocirl.learners.faults import DeviceMemoryError, tells_of_memory
 from velocirl.runs.checkpoints import Checkpoints
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from velocirl import PPO
-from velocirl.engine.files import parse_json
+from velocirl.engine.disk.files import parse_json
 from velocirl.monitor import heartbeat as module
 from velocirl.monitor.gauges import gauges_of
 from velocirl.monitor.heartbeat import Heartbeat

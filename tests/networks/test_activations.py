@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from velocirl.engine.compiler import compiling
-from velocirl.engine.compiler.cache import NoCache
+from velocirl.engine.compiler.caching.cache import NoCache
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.networks.activations import ACTIVATIONS, activation_from
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from velocirl.engine.compiler.arithmetic.products import PANEL
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
-from velocirl.engine.compiler.products import PANEL
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, Chain, Segment
 from velocirl.networks.native import add_passes

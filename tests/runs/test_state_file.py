@@ -18,9 +18,9 @@ import safetensors
 import safetensors.numpy
 
 import velocirl
-from velocirl.engine.files import parse_json
-from velocirl.engine.safetensors_layout import MOST_HEADER_BYTES
-from velocirl.engine.writing import remove_unfinished, strict_json, write_whole
+from velocirl.engine.disk.files import parse_json
+from velocirl.engine.disk.safetensors_layout import MOST_HEADER_BYTES
+from velocirl.engine.disk.writing import remove_unfinished, strict_json, write_whole
 from velocirl.runs import state_file
 from velocirl.runs.state_file import DamagedStateError, read_state, write_state
 

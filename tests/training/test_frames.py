@@ -6,7 +6,7 @@ from pictures import HEIGHT, KINDS, LEARNERS, WIDTH, define, observe, stacks_of
 
 import velocirl
 from velocirl.cli.main import main
-from velocirl.engine.saved import within
+from velocirl.engine.disk.saved import within
 from velocirl.training.agent import Agent
 
 REMEMBERED = {"device": "python", "num_envs": 3, "buffer_size": 60, "learning_starts": 12, "batch_size": 4}

@@ -8,7 +8,7 @@ from pathlib import Path
 from velocirl.bench.files import require_writable, write_whole
 from velocirl.bench.reading import read_report
 from velocirl.bench.results import Report
-from velocirl.engine.directories import data_directory
+from velocirl.engine.disk.directories import data_directory
 from velocirl.engine.naming import nearest
 
 ENDING = ".json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from velocirl.engine.files import read_plain
+from velocirl.engine.disk.files import read_plain
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from velocirl.bench.results import FORMAT, Report
-from velocirl.engine.files import parse_json, read_plain
+from velocirl.engine.disk.files import parse_json, read_plain
 
 
 class DamagedReportError(ValueError):

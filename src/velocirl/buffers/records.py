@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import claim
+from velocirl.engine.disk.allowance import claim
 from velocirl.engine.errors import DefinitionError
 
 # What `ended` says of a step; of one that is lost, the frame with which its episode was cut off is no longer there.

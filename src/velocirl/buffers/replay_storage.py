@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import claim
-from velocirl.engine.files import plain_handle
+from velocirl.engine.disk.allowance import claim
+from velocirl.engine.disk.files import plain_handle
 
 HEADER_BYTES = 4096  # so that rows begin at a page
 FORMAT, VERSION = "velocirl ring", 1

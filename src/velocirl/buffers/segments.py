@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import without_gaps
 from velocirl.buffers.replay import FILLED, TOTAL
 from velocirl.buffers.replay_storage import HEADER_BYTES, header_bytes, size_of
-from velocirl.engine.files import NotPlainFileError, open_plain
-from velocirl.engine.writing import sync_directory
+from velocirl.engine.disk.files import NotPlainFileError, open_plain
+from velocirl.engine.disk.writing import sync_directory
 
 FORMAT, VERSION = "velocirl segment", 1
 BYTES = 2**24  # of a segment at most, so that old ones go in small pieces

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from velocirl.bench.reports.terminal import new_table
 from velocirl.cli.parsing import Parser
-from velocirl.engine.compiler.cache import Entry, cache_bound, clear_cache, entries
-from velocirl.engine.directories import cache_directory
+from velocirl.engine.compiler.caching.cache import Entry, cache_bound, clear_cache, entries
+from velocirl.engine.disk.directories import cache_directory
 from velocirl.monitor.console import make_console
 from velocirl.monitor.words import say_bytes, say_seconds
 

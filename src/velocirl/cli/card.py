@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from velocirl.cli.models import add_model, find_model
+from velocirl.cli.named.models import add_model, find_model
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.deployment.card import EPISODES, SEEDS, write_card
 from velocirl.runs.directory import Run, RunNotFoundError

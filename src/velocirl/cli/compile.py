@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 
 from velocirl.algorithms import load_algorithms
-from velocirl.cli.environment_files import choose
+from velocirl.cli.named.environment_files import choose
 from velocirl.cli.parsing import Parser, one_of
 from velocirl.cli.settings import DEFAULT_ALGORITHM
-from velocirl.engine.compiler.cache import entries
+from velocirl.engine.compiler.caching.cache import entries
 from velocirl.monitor.console import make_console
 from velocirl.training.agent import ALGORITHMS, algorithm_from
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from velocirl.cli.controllers import add_controller, find_controller
 from velocirl.cli.judging_data import FOR_DATA, add_data, judge_data
 from velocirl.cli.judging_safety import FOR_SAFETY, add_safety, judge_safety
-from velocirl.cli.models import add_model, add_stochastic, find_model
+from velocirl.cli.named.controllers import add_controller, find_controller
+from velocirl.cli.named.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.training.actors.playing import film_path, moments, record_video
 from velocirl.training.agent import Agent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from velocirl.cli.models import add_model, find_model
+from velocirl.cli.named.models import add_model, find_model
 from velocirl.cli.parsing import Parser, one_of
 from velocirl.deployment.exporting import WEIGHTS, WRITERS, chosen_format
 from velocirl.deployment.exporting import export as write_export

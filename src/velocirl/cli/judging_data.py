@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from velocirl.cli.named.policies import find_policy
 from velocirl.cli.parsing import Parser, whole_number
-from velocirl.cli.policies import find_policy
 from velocirl.judging.fitted import FITS, UPDATES
 from velocirl.judging.report import judge_offline
 

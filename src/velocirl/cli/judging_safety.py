@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from velocirl.cli.named.policies import find_policy
 from velocirl.cli.parsing import Parser, whole_number
-from velocirl.cli.policies import find_policy
 from velocirl.controllers import MPPI
 from velocirl.training.source import Given
 from velocirl.trajectories.policies import Policy

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from velocirl.engine.writing import strict_json
+from velocirl.engine.disk.writing import strict_json
 from velocirl.scale.launching import launch_of
 from velocirl.scale.mpi import MPIRanks
 from velocirl.scale.ranks import Ranks, ranks_of

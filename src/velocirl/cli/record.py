@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from velocirl.cli.controllers import add_controller
-from velocirl.cli.models import add_model, add_playing
+from velocirl.cli.named.controllers import add_controller
+from velocirl.cli.named.models import add_model, add_playing
+from velocirl.cli.named.policies import find_policy
 from velocirl.cli.parsing import Parser, whole_number
-from velocirl.cli.policies import find_policy
 from velocirl.training.actors.playing import FORMATS, Moment, film_path, record_video
 from velocirl.training.agent import Agent
 from velocirl.training.source import Given

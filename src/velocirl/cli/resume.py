@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from velocirl.algorithms import load_algorithms
-from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.named.environment_files import Chosen, choose
+from velocirl.cli.named.trust import add_trust, require_buffer_file
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.ranks import call_of, called, calling, follower, is_follower, several_ranks
 from velocirl.cli.train.command import build, conduct
-from velocirl.cli.trust import add_trust, require_buffer_file
 from velocirl.engine.registry import list_envs
 from velocirl.monitor.words import printable
 from velocirl.runs.checkpoints import Checkpoint, Checkpoints

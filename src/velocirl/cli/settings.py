@@ -16,10 +16,10 @@ import msgspec
 
 from velocirl.algorithms import load_algorithms
 from velocirl.buffers.data.dataset import Dataset
+from velocirl.cli.named.trust import add_trust
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.cli.setting_groups import LEARNING, grouped
-from velocirl.cli.trust import add_trust
-from velocirl.engine.files import read_plain
+from velocirl.engine.disk.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.offline import OfflineAgent

@@ -25,7 +25,7 @@ from velocirl.deployment.controller import (
 )
 from velocirl.deployment.layers import mlp_layers
 from velocirl.engine.action_parts import parts_of
-from velocirl.learners.commands import CENTRE, HIGH, LOW, REACH, bounds_of
+from velocirl.learners.rows.commands import CENTRE, HIGH, LOW, REACH, bounds_of
 from velocirl.networks.encoding import LIMIT, Encoding
 from velocirl.networks.mlp import MLP
 from velocirl.networks.observations import raw_space

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from numpy.typing import NDArray
 
-from velocirl.learners.commands import CENTRE, REACH, bounds_of
+from velocirl.learners.rows.commands import CENTRE, REACH, bounds_of
 from velocirl.networks.encoding import encode_rows, encoding_for
 from velocirl.networks.observations import leaves_of, raw_space, write_raw
 

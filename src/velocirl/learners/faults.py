@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import AllowanceError
-from velocirl.learners.recording import (
+from velocirl.engine.disk.allowance import AllowanceError
+from velocirl.learners.rows.recording import (
     FAULT_IN_OBSERVATION,
     FAULT_IN_POLICY,
     FAULT_IN_REWARD,

@@ -13,7 +13,7 @@ from itertools import compress, product
 from math import nan
 from typing import Any
 
-from velocirl.engine.compiler.fingerprint import names_reached
+from velocirl.engine.compiler.caching.fingerprint import names_reached
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.naming import nearest
 from velocirl.learners.several import flat_names, name_of

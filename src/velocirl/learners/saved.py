@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
+from velocirl.engine.disk.saved import ArraySpec, Specs, moments, named, records, streams
 from velocirl.engine.fleets.fleet_state import fleet_specs
-from velocirl.engine.saved import ArraySpec, Specs, moments, named, records, streams
 from velocirl.learners.pace import GROUP, group_in
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from

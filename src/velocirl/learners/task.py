@@ -15,8 +15,8 @@ from velocirl.learners.counting.reporting import Reported
 from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Program
-from velocirl.learners.recorded import Recorded
 from velocirl.learners.reducing import ALONE, Part, Reducer, part_of
+from velocirl.learners.rows.recorded import Recorded
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.several import flat_names
 from velocirl.networks.declared import Declared, Network, Number, TargetNetwork

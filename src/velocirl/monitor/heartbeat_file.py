@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from velocirl.engine.files import parse_json, read_plain
+from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.monitor.resource_use import Amount, Bytes, ResourceUse
 from velocirl.monitor.words import printable
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from velocirl.engine.compiler.cache import cached_files
+from velocirl.engine.compiler.caching.cache import cached_files
 from velocirl.monitor.advice import advise
 from velocirl.monitor.gauges import gauges_of
 from velocirl.monitor.heartbeat import phase_shares, trains_on_cuda

@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import claim
+from velocirl.engine.disk.allowance import claim
 from velocirl.engine.naming import nearest
 
 Initialiser = Callable[[np.random.Generator, int, int, float], NDArray[np.float32]]

@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from velocirl.engine.compiler.products import HALF
+from velocirl.engine.compiler.arithmetic.products import HALF
 
 EPSILON = 1e-5  # as torch.nn.LayerNorm has it
 _STEP = np.uint64(HALF)  # an index that is never negative needs no test for it

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import claim
-from velocirl.engine.compiler.products import PANEL, padded
+from velocirl.engine.compiler.arithmetic.products import PANEL, padded
+from velocirl.engine.disk.allowance import claim
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 

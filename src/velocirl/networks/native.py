@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.compiler.arithmetic.products import multiply
 from velocirl.engine.compiler.compiling import add_kernel, compile_loop, learning_translator
-from velocirl.engine.compiler.products import multiply
 from velocirl.engine.compiler.translating import Translator
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, ROWS

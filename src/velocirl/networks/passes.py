@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from velocirl.engine.compiler.products import PANEL, multiply, padded
+from velocirl.engine.compiler.arithmetic.products import PANEL, multiply, padded
 from velocirl.networks.activations import Activation
 from velocirl.networks.layer_norm import descend_norm, normalise
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.buffers.segments import Segment, remove_others
-from velocirl.engine.writing import remove_unfinished
+from velocirl.engine.disk.writing import remove_unfinished
 from velocirl.runs.memory_files import DIRECTORY, forget, read_checkpoint, segments_of, whole, write_checkpoint
 from velocirl.runs.state_file import DamagedStateError, State, read_state, write_state
 

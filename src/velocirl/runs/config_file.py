@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 
 if TYPE_CHECKING:
     from velocirl.runs.directory import Plan, Run

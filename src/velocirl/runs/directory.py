@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from velocirl.engine.directories import data_directory
-from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, read_plain
-from velocirl.engine.writing import remove_unfinished, strict_json, write_whole
+from velocirl.engine.disk.directories import data_directory
+from velocirl.engine.disk.files import NotPlainFileError, parse_json, plain_handle, read_plain
+from velocirl.engine.disk.writing import remove_unfinished, strict_json, write_whole
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.runs.metrics import MetricsLog, Row, read_rows
 from velocirl.runs.processor import processor

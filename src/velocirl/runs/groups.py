@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from velocirl.engine.directories import data_directory
-from velocirl.engine.files import NotPlainFileError, parse_json, read_plain
-from velocirl.engine.writing import strict_json, write_whole
+from velocirl.engine.disk.directories import data_directory
+from velocirl.engine.disk.files import NotPlainFileError, parse_json, read_plain
+from velocirl.engine.disk.writing import strict_json, write_whole
 from velocirl.runs.curves.curve import draw_seeds
 from velocirl.runs.directory import (
     DESCRIPTION,

@@ -11,8 +11,8 @@ from typing import Any, Self, SupportsFloat
 
 import numpy as np
 
-from velocirl.engine.files import NotPlainFileError, parse_json, plain_handle, read_plain
-from velocirl.engine.writing import strict_json, write_whole
+from velocirl.engine.disk.files import NotPlainFileError, parse_json, plain_handle, read_plain
+from velocirl.engine.disk.writing import strict_json, write_whole
 
 MOST_BYTES = 2**31  # some millions of rows
 # The names of figures that have a meaning here, as Stable-Baselines3 has them.

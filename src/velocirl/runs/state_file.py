@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.files import parse_json
-from velocirl.engine.safetensors_layout import (
+from velocirl.engine.disk.files import parse_json
+from velocirl.engine.disk.safetensors_layout import (
     DTYPES,
     METADATA,
     MOST_DIMENSIONS,
@@ -24,7 +24,7 @@ from velocirl.engine.safetensors_layout import (
     tensor_bytes,
     widest_first,
 )
-from velocirl.engine.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_whole
 
 FORMAT = "velocirl"
 VERSION = "1"

@@ -15,7 +15,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.saved import Specs, named, streams, within
+from velocirl.engine.disk.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.optim.schedules import schedule_from
 from velocirl.tabular.acting import Actor

@@ -29,7 +29,7 @@ from velocirl.learners.counting.counters import (
     start,
     turn,
 )  # fmt: skip
-from velocirl.learners.recording import FAULT_IN_REWARD, FAULT_IN_STATE
+from velocirl.learners.rows.recording import FAULT_IN_REWARD, FAULT_IN_STATE
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.exploring import Exploring
 from velocirl.tabular.tables.rules import Rule

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.disk.saved import ArraySpec, Specs, named, records, streams
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.fleet_state import fleet_specs
-from velocirl.engine.saved import ArraySpec, Specs, named, records, streams
 from velocirl.tabular.memory import Memory
 from velocirl.tabular.tables.value_table import ValueTable
 

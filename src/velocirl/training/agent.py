@@ -18,13 +18,13 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import loading
 from velocirl.engine.checking.checked import faults_named
 from velocirl.engine.constraints import cost_names
+from velocirl.engine.disk.allowance import loading
+from velocirl.engine.disk.saved import ArraySpec, Specs, StateError, check_arrays, within
 from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
-from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, within
 from velocirl.monitor.phases import shares
 from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback

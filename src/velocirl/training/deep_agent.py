@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import Frames
 from velocirl.engine import random
-from velocirl.engine.compiler.fingerprint import names_reached
-from velocirl.engine.saved import Specs, check_arrays, streams
+from velocirl.engine.compiler.caching.fingerprint import names_reached
+from velocirl.engine.disk.saved import Specs, check_arrays, streams
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import fields_of, reads_costs, reads_next
 from velocirl.learners.learner import Learner, Report

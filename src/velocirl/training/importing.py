@@ -9,8 +9,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
+from velocirl.engine.disk.files import read_plain
 from velocirl.engine.errors import DefinitionError
-from velocirl.engine.files import read_plain
 
 
 def import_file(path: Path, source: bytes | None = None) -> ModuleType:

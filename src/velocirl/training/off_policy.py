@@ -15,7 +15,7 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, check_group, exploration_at, free
-from velocirl.learners.recorded import Recorded
+from velocirl.learners.rows.recorded import Recorded
 from velocirl.learners.saved import TRAINED
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row

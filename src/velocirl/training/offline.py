@@ -18,7 +18,7 @@ from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import reads_costs
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace
-from velocirl.learners.recorded import Recorded
+from velocirl.learners.rows.recorded import Recorded
 from velocirl.learners.task import Task
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Row

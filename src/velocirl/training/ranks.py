@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.replay import FILLED
-from velocirl.engine.compiler.fingerprint import fingerprint
-from velocirl.engine.files import parse_json
-from velocirl.engine.writing import strict_json
+from velocirl.engine.compiler.caching.fingerprint import fingerprint
+from velocirl.engine.disk.files import parse_json
+from velocirl.engine.disk.writing import strict_json
 from velocirl.learners.pace import GROUP
 from velocirl.learners.reducing import shares_of
 from velocirl.learners.saved import COUNTS

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from velocirl.engine.compiler.crashing import said_on_crash
+from velocirl.engine.disk.files import read_plain
 from velocirl.engine.environment import Environment
-from velocirl.engine.files import read_plain
 from velocirl.engine.registry import BUILT_IN
 from velocirl.monitor.heartbeat import EVERY, Heartbeat
 from velocirl.monitor.resource_use import ResourceReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from velocirl.engine.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_whole
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 from velocirl.trajectories.page import as_page
 from velocirl.trajectories.picture import as_png
 from velocirl.trajectories.tables import as_csv, as_npz

@@ -8,7 +8,7 @@ from velocirl.bench.tuning.choosing import choose
 from velocirl.bench.tuning.document import document_of
 from velocirl.bench.tuning.evidence import goal_of
 from velocirl.bench.tuning.tuner import Plan, Tuner
-from velocirl.engine.writing import strict_json
+from velocirl.engine.disk.writing import strict_json
 
 
 def test_everything_measured_is_in_the_document_as_strict_json():

@@ -5,9 +5,9 @@ import pytest
 
 import velocirl
 from velocirl.engine import registry
+from velocirl.engine.disk.saved import StateError
 from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.records import between, int32, record
-from velocirl.engine.saved import StateError
 
 
 def saved(name, count=3):

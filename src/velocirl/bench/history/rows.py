@@ -17,7 +17,7 @@ from velocirl.bench.measuring import THOROUGH, Settings
 from velocirl.bench.results import Report
 from velocirl.bench.statistics import Estimate, estimate
 from velocirl.bench.units import Unit
-from velocirl.engine.files import parse_json
+from velocirl.engine.disk.files import parse_json
 
 Identity = tuple[str, int, int, str]  # of a machine: Machine.identity
 Setting = bool | int | float | str | None

@@ -28,7 +28,7 @@ from velocirl.bench.history.schema import DamagedHistoryError, turn
 from velocirl.bench.history.writing import append, create_file
 from velocirl.bench.machine.facts import this_machine
 from velocirl.bench.results import Report
-from velocirl.engine.directories import data_directory
+from velocirl.engine.disk.directories import data_directory
 from velocirl.engine.naming import nearest
 
 __all__ = ["DamagedHistoryError", "History", "default_path"]

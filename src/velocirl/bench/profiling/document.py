@@ -15,7 +15,7 @@ from velocirl.bench.profiling.memory import Course, Growth
 from velocirl.bench.profiling.trace import Trace
 from velocirl.bench.profiling.tree import Node
 from velocirl.bench.profiling.watching import Training
-from velocirl.engine.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_whole
 
 NAME = "profile.json"
 FORMAT = 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from velocirl.bench.profiling.flame_page import Box, flame_page
 from velocirl.bench.profiling.watching import Training
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 
 INTERVAL = 0.001  # seconds from one look at the stack to the next
 FLAME, CALLS = "flame.html", "calls.html"

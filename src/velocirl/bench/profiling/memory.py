@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import psutil
 
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
 
 EVERY = 0.05  # seconds from one sample to the next

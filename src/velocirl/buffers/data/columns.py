@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.action_parts import Part, parts_of
-from velocirl.engine.safetensors_layout import NAMES
+from velocirl.engine.disk.safetensors_layout import NAMES
 
 Array = NDArray[Any]
 OBSERVATIONS, ACTIONS = "observations", "actions"

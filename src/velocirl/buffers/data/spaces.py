@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import NDArray
 
-from velocirl.engine.safetensors_layout import NAMES
+from velocirl.engine.disk.safetensors_layout import NAMES
 
 KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
 MOST_NUMBERS = 2**24  # of one observation or action

@@ -16,7 +16,7 @@ from velocirl.buffers.data.columns import check_structure, check_values, columns
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.file import CHUNK, Stored, write_columns
 from velocirl.buffers.data.info import DatasetInfo
-from velocirl.engine.safetensors_layout import tensor_bytes
+from velocirl.engine.disk.safetensors_layout import tensor_bytes
 
 Array = NDArray[Any]
 

@@ -24,7 +24,7 @@ from velocirl.bench.results import Report
 from velocirl.bench.session import run_benchmarks
 from velocirl.cli.bench.history import bench_history
 from velocirl.cli.bench.options import bench_parser, spelled
-from velocirl.engine.directories import data_directory
+from velocirl.engine.disk.directories import data_directory
 from velocirl.monitor.console import make_console
 
 FAILED, INTERRUPTED = 1, 130

@@ -10,7 +10,7 @@ from typing import Any
 
 from velocirl.bench.history.trends import Trend
 from velocirl.cli.bench.history_words import say_commit, say_ratio
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
 
 MOST_TRENDS = 24

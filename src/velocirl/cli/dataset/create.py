@@ -9,12 +9,12 @@ from typing import Any
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.file import SUFFIX, require_directory
 from velocirl.buffers.data.info import LEVELS
-from velocirl.cli.controllers import add_controller
 from velocirl.cli.dataset.progress import quietly, showing_progress
-from velocirl.cli.environment_files import choose
-from velocirl.cli.models import add_model, add_stochastic
+from velocirl.cli.named.controllers import add_controller
+from velocirl.cli.named.environment_files import choose
+from velocirl.cli.named.models import add_model, add_stochastic
+from velocirl.cli.named.policies import find_policy
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
-from velocirl.cli.policies import find_policy
 from velocirl.datasets.levels import create_dataset
 from velocirl.datasets.record import record_dataset
 

@@ -14,7 +14,7 @@ from velocirl.cli.parsing import Parser
 from velocirl.datasets.minari.exporting import export_minari
 from velocirl.datasets.picture import dataset_png
 from velocirl.datasets.summary import summary
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

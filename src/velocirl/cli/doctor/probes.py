@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import velocirl
-from velocirl.engine.directories import cache_directory, data_directory
+from velocirl.engine.disk.directories import cache_directory, data_directory
 from velocirl.engine.targets.cpu import available_cores
 from velocirl.runs.directory import list_runs
 from velocirl.runs.groups import group_paths

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from velocirl.cli.models import add_model, add_playing, find_model
+from velocirl.cli.named.models import add_model, add_playing, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.cli.play.tic_tac_toe import ME, TABLE, play_games
 from velocirl.cli.table.board import GAME

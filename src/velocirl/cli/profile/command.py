@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from velocirl.bench.profiling.showing import Screen
-from velocirl.cli.environment_files import choose
+from velocirl.cli.named.environment_files import choose
 from velocirl.cli.parsing import Parser
 from velocirl.cli.profile.session import SECONDS, ProfileSession
 from velocirl.cli.ranks import several_ranks

@@ -20,10 +20,10 @@ from velocirl.bench.profiling.trace import on_gpu, trace_gpu, trace_missing
 from velocirl.bench.profiling.tree import build_tree
 from velocirl.bench.profiling.trials import try_advice, worth_trying
 from velocirl.bench.profiling.watching import Training, watch_training
-from velocirl.cli.environment_files import Chosen
+from velocirl.cli.named.environment_files import Chosen
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
-from velocirl.engine.compiler.cache import cached_files
+from velocirl.engine.compiler.caching.cache import cached_files
 from velocirl.engine.targets.threads import available_cores
 from velocirl.runs.callback import Callback
 from velocirl.runs.processor import processor

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from velocirl.cli.models import add_model, find_table
+from velocirl.cli.named.models import add_model, find_table
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.table import board as table_board
 from velocirl.cli.table import states as table_states

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.cli.table.grid import CLIFF, GOAL, HOLE, PLAIN, WALL, Grid
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

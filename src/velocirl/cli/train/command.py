@@ -9,10 +9,10 @@ from typing import Any
 
 import gymnasium
 
-from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.named.environment_files import Chosen, choose
+from velocirl.cli.named.trust import require_buffer_file
 from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import Request, read_request
-from velocirl.cli.trust import require_buffer_file
 from velocirl.runs.callback import Callback
 from velocirl.runs.directory import Plan, Run
 from velocirl.runs.metrics import RETURN, Row

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from velocirl.cli.environment_files import Chosen, choose, vouch
+from velocirl.cli.named.environment_files import Chosen, choose, vouch
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses

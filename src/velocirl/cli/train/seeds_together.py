@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from velocirl.cli.environment_files import Chosen
+from velocirl.cli.named.environment_files import Chosen
 from velocirl.cli.train.command import JSONEnds, build, row_printer
 from velocirl.cli.train.seed_processes import SeedProcess
 from velocirl.monitor.heartbeat import EVERY

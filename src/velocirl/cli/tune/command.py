@@ -14,13 +14,13 @@ from velocirl.bench.machine.facts import this_machine
 from velocirl.bench.reports.terminal import show_machine
 from velocirl.bench.tuning.document import document_of
 from velocirl.bench.tuning.tuner import Plan, Tuner
-from velocirl.cli.environment_files import Chosen, choose
+from velocirl.cli.named.environment_files import Chosen, choose
 from velocirl.cli.parsing import Parser, number, whole_number
 from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train.command import build
 from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_hardware, show_table
-from velocirl.engine.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_whole
 from velocirl.monitor.console import make_console
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.settings.config import require

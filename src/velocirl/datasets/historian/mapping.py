@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from velocirl.engine.files import parse_json, read_plain
+from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.engine.naming import nearest
 
 REFUSE = "refuse"

@@ -15,7 +15,7 @@ import numpy as np
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.datasets.minari.layout import COST, COSTS, DATA, DESCRIPTION, FILE, OWN, VERSION, hdf5, space_text
-from velocirl.engine.writing import UNFINISHED, strict_json, sync_directory
+from velocirl.engine.disk.writing import UNFINISHED, strict_json, sync_directory
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]+-v\d+")
 

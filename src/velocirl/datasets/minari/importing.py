@@ -18,7 +18,7 @@ from velocirl.buffers.data.episodes import Episode, columns_from
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.buffers.data.writer import DatasetWriter, Growing, InMemory
 from velocirl.datasets.minari.layout import COST, COSTS, DESCRIPTION, FILE, OWN, data_directory, hdf5, space_from_text
-from velocirl.engine.files import open_plain, parse_json, read_plain
+from velocirl.engine.disk.files import open_plain, parse_json, read_plain
 
 TOGETHER = 2**16  # steps that are taken over at once
 DENSEST = 1100  # bytes that a compressed one can stand for

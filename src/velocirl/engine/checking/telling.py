@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from velocirl.engine.action_parts import action_type, has_parts
 from velocirl.engine.checking.patience import TookTooLong
 from velocirl.engine.checking.syntax import STATE, array_as_number, number_as_array
-from velocirl.engine.compiler.fingerprint import functions_reached
+from velocirl.engine.compiler.caching.fingerprint import functions_reached
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import Record
 

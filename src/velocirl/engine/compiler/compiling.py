@@ -17,11 +17,12 @@ from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from velocirl.engine.compiler import clearing, clock, columns, elementary, products, registers
-from velocirl.engine.compiler.cache import open_cache
-from velocirl.engine.compiler.fingerprint import fingerprint
+from velocirl.engine.compiler import clock, columns, registers
+from velocirl.engine.compiler.arithmetic import clearing, elementary, products
+from velocirl.engine.compiler.arithmetic.precision import single_precision
+from velocirl.engine.compiler.caching.cache import open_cache
+from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.compiler.linking import arguments_uncounted, linked_once, untimed
-from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.printing import no_interpreter
 from velocirl.engine.compiler.translating import Shared, Translator
 

@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
+from velocirl.engine.compiler.caching.fingerprint import names_reached, names_written
 from velocirl.engine.compiler.columns import (
     NUMBERS,
     Shared,
@@ -29,7 +30,6 @@ from velocirl.engine.compiler.columns import (
     rows_at,
     with_width,
 )
-from velocirl.engine.compiler.fingerprint import names_reached, names_written
 
 LANES = 32  # rows of a strip: a whole number of vectors on any processor
 LINE = 64  # bytes, at a multiple of which the lanes of a number begin

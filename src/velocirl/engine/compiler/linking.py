@@ -16,7 +16,7 @@ from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime.context import NRTContext
 
-from velocirl.engine.compiler.vectors import widen
+from velocirl.engine.compiler.arithmetic.vectors import widen
 
 _WRAPPER = "_ZN7cpython"  # how the names of wrappers for Python begin
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from velocirl.engine.compiler.fingerprint import attributes_used, fingerprint, functions_reached, names_used
-from velocirl.engine.compiler.precision import single
+from velocirl.engine.compiler.arithmetic.precision import single
+from velocirl.engine.compiler.caching.fingerprint import attributes_used, fingerprint, functions_reached, names_used
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import FieldType
 

@@ -24,8 +24,10 @@ from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from velocirl.engine.compiler.cache import find_code, keep_code
-from velocirl.engine.compiler.claiming import claimed, wait_for
+from velocirl.engine.compiler.caching.cache import find_code, keep_code
+from velocirl.engine.compiler.caching.claiming import claimed, wait_for
+from velocirl.engine.compiler.caching.fingerprint import fingerprint, names_reached
+from velocirl.engine.compiler.caching.forking import share_out
 from velocirl.engine.compiler.compiling import (
     OPTIONS,
     UNCOUNTED,
@@ -35,8 +37,6 @@ from velocirl.engine.compiler.compiling import (
     named,
 )
 from velocirl.engine.compiler.entering import unit_entry
-from velocirl.engine.compiler.fingerprint import fingerprint, names_reached
-from velocirl.engine.compiler.forking import share_out
 from velocirl.engine.compiler.frames import Frame, reader, type_of
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import debugging

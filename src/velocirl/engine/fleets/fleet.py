@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.action_parts import action_type, has_parts
-from velocirl.engine.allowance import claim
+from velocirl.engine.disk.allowance import claim
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.lifecycle import Copies
 

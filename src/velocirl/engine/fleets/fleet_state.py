@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import counts_of
 from velocirl.engine.checking.rehearsal import try_state
+from velocirl.engine.disk.saved import ArraySpec, Specs, StateError, check_arrays, records, streams
 from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.fleet import observed, time_limit
-from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays, records, streams
 
 SECONDS = 0.25  # for trying copies in plain Python
 

@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from velocirl.engine.compiler.cache import CodeFile
-from velocirl.engine.directories import cache_path
-from velocirl.engine.files import UnsafePathError
+from velocirl.engine.compiler.caching.cache import CodeFile
+from velocirl.engine.disk.directories import cache_path
+from velocirl.engine.disk.files import UnsafePathError
 
 try:
     numba_cuda: Any = importlib.import_module("numba_cuda")

@@ -12,9 +12,9 @@ import numpy as np
 
 from velocirl.engine import random
 from velocirl.engine.compiler import registers
-from velocirl.engine.compiler.clearing import clear, clear_by_words
-from velocirl.engine.compiler.fingerprint import fingerprint
-from velocirl.engine.compiler.precision import single_precision
+from velocirl.engine.compiler.arithmetic.clearing import clear, clear_by_words
+from velocirl.engine.compiler.arithmetic.precision import single_precision
+from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.targets.cuda_cache import CUDAContentCache

@@ -14,11 +14,11 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from velocirl.engine.compiler.cache import find_code, keep_code
+from velocirl.engine.compiler.arithmetic.precision import single_precision
+from velocirl.engine.compiler.caching.cache import find_code, keep_code
+from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.compiler.columns import compiled_keep_row, compiled_rows_at, keep_row, rows_at
-from velocirl.engine.compiler.fingerprint import fingerprint
 from velocirl.engine.compiler.frames import packed_reader, packed_words_of, type_of
-from velocirl.engine.compiler.precision import single_precision
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.targets.cuda_kernels import arrays, cuda, cuda_translator, intrinsic, types

@@ -17,7 +17,7 @@ from velocirl.learners.collectors.content import to_bytes
 from velocirl.learners.collectors.free import FreeRun, Memory
 from velocirl.learners.counting.episodes import add_logged
 from velocirl.learners.pace import Pace, group_of, saved_group
-from velocirl.learners.recording import Log
+from velocirl.learners.rows.recording import Log
 from velocirl.learners.task import Task
 
 

@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side, without_gaps
 from velocirl.engine import random
-from velocirl.engine.allowance import claim
 from velocirl.engine.compiler.columns import Shared, Timed
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.allowance import claim
+from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.batch.pictures.film import Filming, make_film
 from velocirl.learners.collectors.columns import Columns, columns_of
-from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, settling
-from velocirl.learners.experience import Experience
-from velocirl.learners.frames import Shown
-from velocirl.learners.host import HostExperience
-from velocirl.learners.recording import (
+from velocirl.learners.rows.acting import check_output, keep_mask
+from velocirl.learners.rows.commands import command_for
+from velocirl.learners.rows.experience import Experience
+from velocirl.learners.rows.frames import Shown
+from velocirl.learners.rows.host import HostExperience
+from velocirl.learners.rows.recording import (
     Cuts,
     Log,
     Rollout,

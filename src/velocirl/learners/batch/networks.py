@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.saved import within
+from velocirl.engine.disk.saved import within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.task import Task
 from velocirl.optim.clipping import clip_value, norm_scale

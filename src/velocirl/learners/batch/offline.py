@@ -15,8 +15,8 @@ from velocirl.learners.batch.reports import Pending, Reports
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.learners.counting.phases import add
 from velocirl.learners.pace import ANY_PACE, Pace
-from velocirl.learners.recording import Log
 from velocirl.learners.reducing import Share
+from velocirl.learners.rows.recording import Log
 from velocirl.learners.sharing import Sharing, even_shares, sharing_of_data
 from velocirl.learners.task import Task
 

@@ -39,9 +39,9 @@ from velocirl.learners.batch.networks import (
     BatchNetworks,
 )  # fmt: skip
 from velocirl.learners.batch.sequence import Sequence
-from velocirl.learners.frames import Stacks, load_strip, strips_of
 from velocirl.learners.program import GRADIENT, SLOPE, Call, Meeting, Pass, Program, mean_metrics
 from velocirl.learners.reducing import ALONE
+from velocirl.learners.rows.frames import Stacks, load_strip, strips_of
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop
 
 SINGLE, DOUBLE = np.float32, np.float64

@@ -20,7 +20,7 @@ from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.counting.phases import add
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import ANY_PACE, Pace, group_of, updates_due
-from velocirl.learners.recorded import Recorded
+from velocirl.learners.rows.recorded import Recorded
 from velocirl.learners.saved import SUMS
 from velocirl.learners.sharing import Sharing, sharing_of_memory
 from velocirl.learners.task import Task

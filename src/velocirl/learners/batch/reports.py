@@ -14,8 +14,8 @@ from velocirl.learners.batch.networks import COUNTS, FAULT, MINIBATCHES, BatchNe
 from velocirl.learners.batch.program import BatchProgram
 from velocirl.learners.faults import check_update, fault_of_rollout
 from velocirl.learners.learner import Report, explained_variance
-from velocirl.learners.recording import FAULT_KINDS, Log
 from velocirl.learners.reducing import ALONE, shares_of
+from velocirl.learners.rows.recording import FAULT_KINDS, Log
 
 NO_FAULT = 2**62
 SPREAD = 4  # sums from which the explained variance follows

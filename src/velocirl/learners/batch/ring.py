@@ -19,16 +19,16 @@ from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED, drawn_type, narro
 from velocirl.buffers.replay import FILLED, MOST_ROWS, PLACE, TOTAL
 from velocirl.buffers.sum_tree import CHILDREN, allocate_tree, find, leaf_of, sum_up, total_of
 from velocirl.engine import random
-from velocirl.engine.allowance import claim
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.allowance import claim
+from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.networks import FAULT, RUN_STEP, STEP, Clock
 from velocirl.learners.batch.pictures.collected import frames_of
 from velocirl.learners.batch.pictures.stored_rows import StoredRows
 from velocirl.learners.faults import DeviceMemoryError, lacks_memory
-from velocirl.learners.frames import room_of
 from velocirl.learners.pace import PACE, beta_at, exploration_at, group_of
 from velocirl.learners.reducing import Share
+from velocirl.learners.rows.frames import room_of
 from velocirl.learners.task import Task
 
 EPSILON = 1e-6  # is added to every priority, so that nothing is never drawn

@@ -30,9 +30,9 @@ from velocirl.learners.batch.reports import SPREAD, Pending, Reports
 from velocirl.learners.collectors.collected_rollouts import CollectedRollouts
 from velocirl.learners.counting.episodes import add_episodes
 from velocirl.learners.counting.phases import add
-from velocirl.learners.frames import find_sample
 from velocirl.learners.learner import Report
 from velocirl.learners.normalising import REWARD_LIMIT, take_in, take_in_rewards
+from velocirl.learners.rows.frames import find_sample
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.sharing import Sharing, sharing_of_rollouts

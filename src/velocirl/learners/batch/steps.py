@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import narrow
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Ringed, Shared
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.batch.collected_steps import CollectedSteps
 from velocirl.learners.batch.ring import BatchRing
-from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, remembering
-from velocirl.learners.experience import Experience
-from velocirl.learners.frames import Steps, remember_frame
-from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import Pace, exploration_at
-from velocirl.learners.recording import Log, Ring, Sight, look, look_ahead, note, note_mask, remember
+from velocirl.learners.rows.acting import check_output, random_action
+from velocirl.learners.rows.commands import command_for
+from velocirl.learners.rows.experience import Experience
+from velocirl.learners.rows.frames import Steps, remember_frame
+from velocirl.learners.rows.host import HostExperience
+from velocirl.learners.rows.recording import Log, Ring, Sight, look, look_ahead, note, note_mask, remember
 from velocirl.learners.task import Task
 
 

@@ -11,9 +11,9 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode
 
-from velocirl.learners.experience import Experience
-from velocirl.learners.host import without_costs
-from velocirl.learners.recording import Outcome
+from velocirl.learners.rows.experience import Experience
+from velocirl.learners.rows.host import without_costs
+from velocirl.learners.rows.recording import Outcome
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
 from velocirl.vector.given_vector import GivenVectorEnv, told_costs

@@ -18,21 +18,21 @@ from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.columns import Local, Shared, Timed, read_only
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.threads import run_together
-from velocirl.learners.acting import check_output, keep_mask
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.collectors.columns import Columns, columns_of
-from velocirl.learners.commands import command_for
 from velocirl.learners.counting.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
 from velocirl.learners.counting.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
 from velocirl.learners.counting.reporting import Endings, settling
-from velocirl.learners.experience import of_fleet
-from velocirl.learners.host import HostExperience
-from velocirl.learners.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
 from velocirl.learners.reducing import part_of
+from velocirl.learners.rows.acting import check_output, keep_mask
+from velocirl.learners.rows.commands import command_for
+from velocirl.learners.rows.experience import of_fleet
+from velocirl.learners.rows.host import HostExperience
+from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.vector.native import FleetVectorEnv

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import aligned_records
-from velocirl.engine.saved import named
+from velocirl.engine.disk.saved import named
 from velocirl.learners.batch.overlap.collecting_thread import CollectingThread
 from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.rollout import BlockRollout

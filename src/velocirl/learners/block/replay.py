@@ -21,7 +21,7 @@ from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.saved import named, within
 from velocirl.learners.block.decisions import Decisions, decision_units
 from velocirl.learners.block.memory import BlockMemory, bind_driver
 from velocirl.learners.block.stepping import ADVANCE, Stepping, decide_only, record_only, run_fleet
@@ -40,14 +40,14 @@ from velocirl.learners.counting.phases import (
     add_parts,
 )  # fmt: skip
 from velocirl.learners.counting.reporting import latest_of_all
-from velocirl.learners.experience import of_fleet
 from velocirl.learners.faults import check_faults
-from velocirl.learners.frames import room_of
-from velocirl.learners.host import HostExperience
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace, group_of, updates_due
-from velocirl.learners.recorded import Recorded
-from velocirl.learners.recording import Log
+from velocirl.learners.rows.experience import of_fleet
+from velocirl.learners.rows.frames import room_of
+from velocirl.learners.rows.host import HostExperience
+from velocirl.learners.rows.recorded import Recorded
+from velocirl.learners.rows.recording import Log
 from velocirl.learners.saved import SUMS
 from velocirl.learners.sharing import sharing_of_memory
 from velocirl.learners.task import Task

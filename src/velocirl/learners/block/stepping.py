@@ -28,7 +28,7 @@ from velocirl.learners.counting.phases import (
     WAITING,
 )  # fmt: skip
 from velocirl.learners.pace import beta_at, exploration_at, updates_due
-from velocirl.learners.recording import STEP
+from velocirl.learners.rows.recording import STEP
 from velocirl.networks.mlp import ROWS
 
 # The units of a step and of a batch, by their places.

@@ -11,13 +11,13 @@ from velocirl.buffers.records import narrow
 from velocirl.engine.compiler.columns import Local, Ringed, Shared
 from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.targets.indexing import index_loop, row_loop
-from velocirl.learners.acting import check_output, random_action
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.block.stepping import ACT, CHECK, COMMAND, FORWARD, LOOK, RANDOM, REMEMBER
-from velocirl.learners.commands import command_for
 from velocirl.learners.counting.reporting import Endings, remembering
-from velocirl.learners.experience import Experience
-from velocirl.learners.recording import Log, Ring, Sight, look
+from velocirl.learners.rows.acting import check_output, random_action
+from velocirl.learners.rows.commands import command_for
+from velocirl.learners.rows.experience import Experience
+from velocirl.learners.rows.recording import Log, Ring, Sight, look
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 

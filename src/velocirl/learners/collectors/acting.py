@@ -15,8 +15,8 @@ from velocirl.learners.block.stepping import ENTER, UNITS, Stepping, decide_only
 from velocirl.learners.block.steps import Course, step_units
 from velocirl.learners.collectors.acting_in_rollouts import in_batches, in_blocks
 from velocirl.learners.collectors.ring import Ring
-from velocirl.learners.host import HostExperience
 from velocirl.learners.pace import PACE
+from velocirl.learners.rows.host import HostExperience
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import MLP
 from velocirl.optim.optimisers import optimiser_from

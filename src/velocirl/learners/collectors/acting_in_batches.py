@@ -14,7 +14,7 @@ from velocirl.learners.collectors.content import from_bytes
 from velocirl.learners.collectors.footage import AFTER, BEFORE
 from velocirl.learners.collectors.ring import Ring
 from velocirl.learners.pace import PACE, Pace
-from velocirl.learners.recording import Log
+from velocirl.learners.rows.recording import Log
 from velocirl.learners.task import Task
 
 

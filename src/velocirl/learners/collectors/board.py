@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import claim
+from velocirl.engine.disk.allowance import claim
 from velocirl.learners.collectors.cell import Cell
 from velocirl.learners.collectors.ring import Ring, Shape
 from velocirl.learners.collectors.weights import Weights

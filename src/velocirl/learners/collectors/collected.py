@@ -16,7 +16,7 @@ from velocirl.learners.collectors.patience import wait_for
 from velocirl.learners.collectors.ring import GIVEN, LEAST_SLOTS, Shape
 from velocirl.learners.faults import fault_of_rollout
 from velocirl.learners.pace import Pace
-from velocirl.learners.recording import FAULT_KINDS, Log
+from velocirl.learners.rows.recording import FAULT_KINDS, Log
 from velocirl.learners.task import Task
 
 PUBLISH_EVERY = {"paced": 1, "free": 32}  # updates, where nobody says otherwise

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import rollout_type
-from velocirl.learners.recording import Log
+from velocirl.learners.rows.recording import Log
 from velocirl.learners.task import Task
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import GOES_ON, TRUNCATED
 from velocirl.learners.collectors.footage import Footage
 from velocirl.learners.collectors.ring import Ring
-from velocirl.learners.recording import Log
+from velocirl.learners.rows.recording import Log
 
 LEAST = 1000  # transitions of a batch, unless they take too long to come
 LONGEST = 0.25  # seconds until a batch is handed over as it is,

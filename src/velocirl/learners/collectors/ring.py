@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import Frames
-from velocirl.learners.recording import Log
+from velocirl.learners.rows.recording import Log
 from velocirl.vector.host.copies import Carver
 
 # What a producer counts. Rounds: given, dropped because the ring was full, and stepped, which is its sign of life;

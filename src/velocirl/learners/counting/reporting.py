@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.replay import PLACE
 from velocirl.learners.counting.episodes import add_episode
-from velocirl.learners.recording import STEP, keep_costs, remember, settle
 from velocirl.learners.reducing import Reducer
+from velocirl.learners.rows.recording import STEP, keep_costs, remember, settle
 
 
 class Reported(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from velocirl.engine.writing import write_whole
+from velocirl.engine.disk.writing import write_whole
 from velocirl.runs.curves.characters import NOTHING, say_tick
 from velocirl.runs.metrics import DEVIATION, EVALUATION, RETURN, STEP, Row
 

@@ -19,7 +19,7 @@ from velocirl.engine.fleets.lifecycle import Lifecycle
 from velocirl.engine.targets.cuda import CUDATarget
 from velocirl.engine.targets.cuda_kernels import Kernel, cuda
 from velocirl.learners.faults import fault_of_rollout
-from velocirl.learners.recording import FAULT_IN_REWARD
+from velocirl.learners.rows.recording import FAULT_IN_REWARD
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import SAVED, Outcome, TableLearner, TabularTask, typed
 from velocirl.tabular.loop import (

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.allowance import claim
 from velocirl.engine.compiler.compiling import compile_loop, cpu_translator
-from velocirl.engine.saved import ArraySpec, Specs, StateError, check_arrays
+from velocirl.engine.disk.allowance import claim
+from velocirl.engine.disk.saved import ArraySpec, Specs, StateError, check_arrays
 from velocirl.tabular.tables.table import (
     FIRST_ROWS,
     FULLEST,

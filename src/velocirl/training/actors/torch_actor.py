@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import learning_translator
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.saved import named, within
 from velocirl.networks.torch.building import TorchBuilt
 from velocirl.networks.torch.network import TorchNetwork
 from velocirl.training.actors.acting import Acting, compiled_by

@@ -24,8 +24,8 @@ from velocirl import DQN, PPO, Box, Discrete
 from velocirl.buffers.frames import room_for
 from velocirl.buffers.frames_converted import to_frames, to_observations
 from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, TRUNCATED, Act, Frames, transition_type
-from velocirl.engine import allowance
-from velocirl.engine.saved import within
+from velocirl.engine.disk import allowance
+from velocirl.engine.disk.saved import within
 from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.runs import memory_files

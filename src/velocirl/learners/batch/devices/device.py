@@ -17,8 +17,8 @@ from velocirl.engine.fleets.loops import stepping
 from velocirl.engine.records import with_attributes
 from velocirl.engine.targets.launching import Launcher, PythonLauncher, Work
 from velocirl.learners.batch.overlap.background import Background, ThreadBackground
-from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.reducing import Reducer
+from velocirl.learners.rows.experience import Experience, of_fleet
 from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.numpy_mlp import NumpyMLP

@@ -24,8 +24,8 @@ from velocirl.learners.batch.devices.device_array import TYPES, DeviceArray
 from velocirl.learners.batch.overlap.background import Background, ThreadBackground
 from velocirl.learners.batch.overlap.torch_background import StreamBackground
 from velocirl.learners.batch.torch_experience import TensorExperience, stays_on
-from velocirl.learners.experience import Experience, of_fleet
 from velocirl.learners.reducing import ALONE, Reducer
+from velocirl.learners.rows.experience import Experience, of_fleet
 from velocirl.learners.several import numbers_type
 from velocirl.networks.mlp import MLP
 from velocirl.networks.torch.mlp import TorchMLP

@@ -20,8 +20,8 @@ from velocirl.buffers.replay import TOTAL
 from velocirl.learners.batch.pictures.frames import FrameMemory
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.collectors.footage import AFTER, BEFORE
-from velocirl.learners.frames import NONE
 from velocirl.learners.pace import free
+from velocirl.learners.rows.frames import NONE
 from velocirl.learners.task import Task
 
 NOWHERE = (-1, -1)

@@ -11,7 +11,7 @@ from velocirl.buffers.frames import frame_of
 from velocirl.buffers.records import Frames
 from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.pictures.frames import make_stacks
-from velocirl.learners.frames import (
+from velocirl.learners.rows.frames import (
     Film,
     Shown,
     begin_age,
@@ -23,7 +23,7 @@ from velocirl.learners.frames import (
     see_next_frame,
     strips_of,
 )  # fmt: skip
-from velocirl.learners.recording import Cuts, Rollout
+from velocirl.learners.rows.recording import Cuts, Rollout
 from velocirl.learners.task import Task
 
 

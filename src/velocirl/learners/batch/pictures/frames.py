@@ -12,9 +12,9 @@ from velocirl.buffers.frames import final_at, frame_at, step_at
 from velocirl.buffers.frames_converted import edge_places, final_places, to_frames
 from velocirl.buffers.records import GOES_ON, LOST, TRUNCATED, Frames
 from velocirl.buffers.replay import FILLED, PLACE
-from velocirl.engine.saved import named, within
+from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.launching import Work
-from velocirl.learners.frames import (
+from velocirl.learners.rows.frames import (
     NONE,
     Shown,
     Stacks,
