@@ -19,7 +19,7 @@ from velocirl.training.agent import Goal
 
 SMALL = {
     "num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (16, 16), "shared": True, "threads": 1,
-    "seed": 3, "learning_rate": 0.01, "overlap": True, "estimator": "vtrace", "workers": 0,
+    "seed": 3, "learning_rate": 0.01, "overlap": True, "estimator": "vtrace", "workers": 0, "layer_norm": False,
 }  # fmt: skip
 BATCH = 32
 

@@ -18,7 +18,10 @@ from velocirl.learners.rows.recording import EPISODE
 
 LENGTHS, LIMIT = (3, 9, 6, 1), 6
 HORIZON = 25
-SMALL = {"horizon": HORIZON, "minibatch_size": 64, "seed": 3, "hidden": (16, 16), "shared": True, "activation": "tanh"}
+SMALL = {
+    "horizon": HORIZON, "minibatch_size": 64, "seed": 3, "hidden": (16, 16), "shared": True, "activation": "tanh",
+    "layer_norm": False,
+}  # fmt: skip
 
 
 @record
