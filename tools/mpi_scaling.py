@@ -22,14 +22,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rank_scaling import MARK, job_environment, mpirun
 
 from velocirl import Discrete, Environment, int32, random, record
 from velocirl.bench.files import with_section, write_whole
@@ -59,7 +58,7 @@ def measure_rank() -> None:
     if comm.size == 1:
         found["large_step"] = measure_large_step()
     if comm.rank == 0:
-        print(json.dumps(found))
+        print(MARK + json.dumps(found), flush=True)
 
 
 def measure_game(comm: Any) -> dict[str, Any]:
@@ -245,21 +244,14 @@ def measure_large_step() -> float:
 
 def measure() -> list[dict[str, Any]]:
     """One job after another."""
-    return [json.loads(launch(ranks, "--rank").splitlines()[-1]) for ranks in RANKS]
+    return [json.JSONDecoder().raw_decode(launch(ranks, "--rank").split(MARK)[1])[0] for ranks in RANKS]
 
 
 def launch(ranks: int, *words: str) -> str:
     """What a job of so many ranks prints."""
-    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpirun is None:
-        raise SystemExit('there is no mpirun: pip install "velocirl[mpi]"')
-    settings = {}
-    if os.geteuid() == 0:
-        settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    shared = ["--oversubscribe"] if ranks > available_cores() else []  # else each rank keeps to a core
-    command = [mpirun, *shared, "-n", str(ranks), sys.executable, __file__, *words]
+    command = [*mpirun(ranks, shared=ranks > available_cores()), __file__, *words]
     job = subprocess.run(  # noqa: S603
-        command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, check=True, timeout=600
+        command, env=job_environment(), stdout=subprocess.PIPE, text=True, check=True, timeout=600
     )
     return job.stdout
 

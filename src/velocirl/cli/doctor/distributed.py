@@ -27,8 +27,8 @@ from velocirl.training.settings.config import as_plain
 
 SIZES = (8, 10_000, 100_000, 1_000_000, 10_000_000)  # bytes
 SECONDS = 0.5  # of measuring, for each size and each workload
-FEWEST, MOST = 5, 300  # sums of a size
-COMPUTING, WIDTH = 2e-3, 128  # seconds before each of them, by products of matrices so wide
+FEWEST, MOST = 5, 100  # sums of a size
+COMPUTING, WIDTH = 5e-3, 128  # seconds before each of them, about what PPO takes; products of matrices so wide
 NODES = (16, 256)
 AGREEING = 56  # bytes of the sum in which ranks agree, before each iteration, to go on
 LAUNCHING = (
