@@ -278,6 +278,20 @@ def test_what_cannot_be_used_is_told_in_a_sentence(kind):
         trained(make(), **config)
 
 
+def test_copies_are_made_singly_of_a_vector_that_cannot_begin_one_episode_alone():
+    """As Gymnasium's own vector of CartPoles cannot: its reset begins all of them."""
+    envs = gymnasium.make_vec("CartPole-v1", 3, sutton_barto_reward=True)
+    with pytest.warns(UserWarning, match="CartPoleVectorEnv begins .*NEXT_STEP.* in 3 copies instead"):
+        agent = PPO(envs, seed=1)
+    assert (agent.config.num_envs, agent.source.id) == (3, "given:CartPoleVectorEnv")
+    agent.learn(400)
+    assert evaluate(agent, episodes=4, seed=1).mean_return == -1  # the arguments went along: by default it is 1 a step
+
+    # Of one with a wrapper around it, copies made so would lack that.
+    with pytest.raises(RuntimeError, match="or give what makes its copies"):
+        PPO(gymnasium.wrappers.vector.ClipReward(envs, -1.0, 1.0))
+
+
 def test_a_vector_must_say_its_mode():
     class Silent(VectorEnv):
         num_envs, render_mode = 2, None

@@ -28,7 +28,7 @@ from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.warning import warn_caller
 from velocirl.training.settings.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep
-from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of
+from velocirl.vector.given import GIVEN, Making, makers_of, name_of, native_of, single_makers
 from velocirl.vector.given_vector import GivenVectorEnv
 from velocirl.vector.host.copies import Source as Makers
 from velocirl.vector.host.interface import HostInterface, copy_seeds, find_source, frame_of
@@ -259,9 +259,27 @@ class Source:
             self.makers, self.params, self.preprocess = envs.source or "", dict(envs.arguments), envs.preprocess
         elif envs.unwrapped is envs:  # no wrapper around it that copies would lack
             self.makers = list(getattr(envs, "env_fns", ()))
-        self.ready = _same_step(envs)
+        ready = _same_step(envs)
+        if isinstance(ready, GivenVectorEnv) and not ready.begins_singly():
+            self._take_singly(envs, ready)
+            return
+        self.ready = ready
         self.id, self.num_envs = GIVEN + self.ready.name, envs.num_envs
         self._look(self.ready, close=False)
+
+    def _take_singly(self, envs: VectorEnv, ready: GivenVectorEnv) -> None:
+        """Copies like those that are there, where these cannot begin an episode while others go on."""
+        makers = single_makers(envs)
+        if not makers:
+            raise ready.disturbed()
+        self._take(makers)
+        self.id = GIVEN + ready.name
+        if (self.observation_space, self.action_space) != (envs.single_observation_space, envs.single_action_space):
+            raise ready.disturbed()
+        warn_caller(
+            f"{ready.name} begins new episodes in mode {ready.mode.name}, and none while others go on; agents act in"
+            f" {envs.num_envs} copies instead that gymnasium.make makes"
+        )
 
     def _worthwhile_workers(self, num_envs: int) -> int:
         """How many processes to share out copies that nobody gave any: none where a step is too short for that.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
+from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from velocirl.engine.warning import warn_caller
@@ -15,6 +17,7 @@ from velocirl.vector.single import SingleEnv
 GIVEN = "given:"  # how the name of an environment begins that no id can find again
 # What Gymnasium wraps around each environment that it makes; a compiled fleet does the same by itself.
 STANDARD = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
+OF_VECTORS = ("num_envs", "vectorization_mode")  # what make_vec notes beside an environment's own arguments
 Making = Callable[..., gymnasium.Env]
 
 
@@ -35,6 +38,14 @@ def copies_of(environment: gymnasium.Env) -> Making:
     make_copy.__module__ = type(environment.unwrapped).__module__  # what a worker must be able to import
     make_copy.__qualname__ = name_of(environment)
     return make_copy
+
+
+def single_makers(envs: VectorEnv) -> list[Making]:
+    """What makes the copies of a vector environment of Gymnasium's make_vec one by one; nothing where it cannot."""
+    if envs.unwrapped is not envs or envs.spec is None or {"vector_kwargs", "wrappers"} & set(envs.spec.kwargs):
+        return []
+    arguments = {name: value for name, value in envs.spec.kwargs.items() if name not in OF_VECTORS}
+    return [functools.partial(gymnasium.make, envs.spec.id, **arguments)] * envs.num_envs
 
 
 def name_of(environment: Any) -> str:

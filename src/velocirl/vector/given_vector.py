@@ -60,11 +60,22 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         """How that begins new episodes."""
         return self._mode
 
+    def begins_singly(self) -> bool:
+        """Whether an episode can begin while others go on; where a mask has to say which, this is tried."""
+        if self._mode == AutoresetMode.SAME_STEP or self.num_envs == 1:
+            return True
+        self.reset(seed=0)
+        others = np.arange(self.num_envs) > 0
+        envs: Any = self._envs
+        observations, _ = envs.reset(options={"reset_mask": ~others})
+        return same_rows(self._arrays.observations, observations, others)
+
     def disturbed(self) -> RuntimeError:
         """The error of an environment that resets others than it was told to."""
         return RuntimeError(
             f"{self.name} begins new episodes in mode {self._mode.name}, and its reset(options={{'reset_mask':"
-            " ...}) changed copies that were not named: use AutoresetMode.SAME_STEP"
+            " ...}) changed copies that were not named: use AutoresetMode.SAME_STEP, or give what makes its copies in a"
+            " list"
         )
 
     def without_an_end(self) -> RuntimeError:
