@@ -1,4 +1,4 @@
-"""Constrained algorithms on a GPU against the same in plain Python: multipliers, parameters, resumed runs."""
+"""Constrained algorithms on a GPU against the same elsewhere: multipliers, parameters, resumed runs."""
 
 import numpy as np
 import pytest
@@ -24,25 +24,29 @@ CASES = {
 each = pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.name)
 
 
-def trained(kind, device):
+def trained(kind, **where):
     config, steps = CASES[kind]
-    agent = kind(tank(), seed=1, device=device, precision="float32", **LIMITS, **config)
+    agent = kind(tank(), seed=1, precision="float32", **where, **LIMITS, **config)
     return agent.learn(steps)
 
 
 @each
-def test_multipliers_and_parameters_are_those_of_plain_python(kind):
-    """Those that learn from rollouts shuffle otherwise than Python does; what limits decide comes out nearly alike."""
-    gpu, plain = trained(kind, "cuda"), trained(kind, "python")
-    found, expected = (agent.arrays()["numbers.values"] for agent in (gpu, plain))
-    np.testing.assert_allclose(found, expected, atol=0.02)
+def test_multipliers_and_parameters_are_those_of_the_cpu(kind):
+    """Those that learn from rollouts shuffle otherwise than Python does, and what limits decide comes out nearly alike.
+
+    From a memory, torch draws the same transitions on a GPU as on the CPU, and others than native networks do.
+    """
+    elsewhere = {"device": "cpu", "network": "mlp(8, 8)"} if kind is SACLagrangian else {"device": "python"}
+    gpu, other = trained(kind, device="cuda"), trained(kind, **elsewhere)
+    found, expected = (agent.arrays()["numbers.values"] for agent in (gpu, other))
+    np.testing.assert_allclose(found, expected, atol=1e-4 if kind is SACLagrangian else 0.02)
     assert (found[1:3] if kind is SACLagrangian else found[:2]).max() > 0.0
     assert np.isfinite(gpu.parameters).all()
 
 
 @each
 def test_resuming_is_exact(kind, tmp_path):
-    steps, agent = CASES[kind][1], trained(kind, "cuda")
+    steps, agent = CASES[kind][1], trained(kind, device="cuda")
     again = velocirl.load(agent.save(tmp_path / "agent"))
     for one in (agent, again):
         one.learn(steps)
