@@ -17,7 +17,7 @@ def agent_at(steps=0, total=100_000, **metrics):
         counted="steps",
         device_reason="",
         config=SimpleNamespace(seed=7),
-        recent_returns=deque(maxlen=100),
+        recent=SimpleNamespace(returns=deque(maxlen=100)),
     )
 
 

@@ -94,7 +94,7 @@ def test_the_cliff():
         returns = []
         for _ in range(20):
             agent.learn(16_384)
-            returns.append(np.mean(agent.recent_returns))
+            returns.append(np.mean(agent.recent.returns))
         earned.append(np.mean(returns))
     assert earned[1] > earned[0] + 10
     greedy = [velocirl.evaluate(agent, episodes=3, seed=1, deterministic=True).mean_return for agent in agents]

@@ -340,7 +340,7 @@ def test_compiled_it_does_what_it_does_in_python(name):
     python, compiled = (made((name, device), **changes).learn(steps) for device in ("python", "cpu"))
     assert np.abs(python.parameters - made((name, "python")).parameters).max() > 1e-3
     np.testing.assert_allclose(compiled.parameters, python.parameters, rtol=1e-3, atol=1e-5)
-    assert list(compiled.recent_lengths) == list(python.recent_lengths)
+    assert list(compiled.recent.lengths) == list(python.recent.lengths)
 
 
 @pytest.mark.parametrize("name", slow_but({"ppo"}, DEEP))

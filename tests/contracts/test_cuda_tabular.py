@@ -144,7 +144,7 @@ def test_physics_is_drawn_and_set_on_the_way_and_reported(tmp_path):
     assert agent.metrics["episode/at"] == agent.metrics["rollout/ep_len_mean"] == 3
     agent.set_params(reward=2.0)
     agent.learn(100_000)
-    assert agent.recent_returns[-1] == 6.0
+    assert agent.recent.returns[-1] == 6.0
     again = Agent.load(agent.save(tmp_path / "agent"), CORRIDOR)
     assert again.arrays()["fleet.params"].tobytes() == agent.arrays()["fleet.params"].tobytes()
 

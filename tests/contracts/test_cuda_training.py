@@ -245,7 +245,7 @@ def test_one_number_for_each_copy_and_reports_are_those_of_the_cpu(define_counti
     for agent in agents:
         np.testing.assert_array_equal(agent.arrays()["fleet.params"]["length"], params["length"])
         assert agent.metrics["episode/count"] == agent.metrics["rollout/ep_len_mean"]
-    assert list(agents[0].recent_reported["count"]) == list(agents[1].recent_reported["count"])
+    assert list(agents[0].recent.reported["count"]) == list(agents[1].recent.reported["count"])
 
 
 def test_a_run_moves_from_one_device_to_the_other(tmp_path):
@@ -298,7 +298,7 @@ def test_metrics_come_late_but_all_of_them():
     assert ahead == [BATCH] * 9 + [0]
     expected: list[dict] = []
     cpu = build("mlp", "cpu", **WHOLE).learn(10 * BATCH, lambda agent: expected.append(dict(agent.metrics)))
-    assert list(agent.recent_lengths) == list(cpu.recent_lengths)
+    assert list(agent.recent.lengths) == list(cpu.recent.lengths)
     for row, other in zip(rows[:3], expected[:3], strict=True):
         for name in ("rollout/ep_rew_mean", "train/loss", "train/value_loss", "train/entropy_loss",
                      "train/learning_rate", "train/explained_variance", "train/gradient_norm"):  # fmt: skip

@@ -136,5 +136,5 @@ def test_preset_learns_from_pixels(name, threshold):
 @pytest.mark.parametrize("seed", range(10))
 def test_cartpole_is_solved_whatever_the_seed(seed):
     agent = trained("CartPole-v1", seed)
-    assert sum(agent.recent_returns) / len(agent.recent_returns) >= 475.0
+    assert sum(agent.recent.returns) / len(agent.recent.returns) >= 475.0
     assert mean_return(agent) == 500.0

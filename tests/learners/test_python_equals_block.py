@@ -66,7 +66,7 @@ def test_compiled_code_does_what_plain_python_does(name):
     compiled, plain = trained(name, "cpu"), trained(name, "python")
     np.testing.assert_allclose(plain.parameters, compiled.parameters, atol=1e-5)
     assert shown(plain) == pytest.approx(shown(compiled), rel=1e-3, abs=1e-5, nan_ok=True)
-    assert list(plain.recent_lengths) == list(compiled.recent_lengths)
+    assert list(plain.recent.lengths) == list(compiled.recent.lengths)
     expected, found = compiled.arrays(), plain.arrays()
     assert found.keys() == expected.keys()
     for key, array in expected.items():

@@ -54,7 +54,7 @@ def clock(monkeypatch):
 def agent_at(steps=0, total=100_000, learner=None, **metrics):
     return SimpleNamespace(
         steps=steps, goal=Goal(0, total), metrics=metrics, _learner=learner, config=SimpleNamespace(device="cpu"),
-        recent_returns=deque(maxlen=100),
+        recent=SimpleNamespace(returns=deque(maxlen=100)),
     )  # fmt: skip
 
 

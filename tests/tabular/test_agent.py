@@ -124,7 +124,7 @@ def test_metrics_of_an_iteration():
     assert [row["rollout/exploration_rate"] for row in rows] == pytest.approx([0.7625, 0.525, 0.2875, 0.05])
     assert [row["train/learning_rate"] for row in rows] == pytest.approx([0.075, 0.05, 0.025, 0.0], abs=1e-9)
     assert {row["train/states"] for row in rows} == {3**9}
-    assert rows[-1]["rollout/ep_rew_mean"] == np.mean(agent.recent_returns) > 0.3
+    assert rows[-1]["rollout/ep_rew_mean"] == np.mean(agent.recent.returns) > 0.3
     assert 3 <= rows[-1]["rollout/ep_len_mean"] <= 5
     assert all(0 < row["train/td_error"] < 1 for row in rows)
 

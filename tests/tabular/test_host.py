@@ -74,7 +74,7 @@ def test_episodes_are_reported():
         if terminated or truncated:
             totals.append(rewards[number % 2])
             rewards[number % 2] = 0.0
-    assert list(agent.recent_returns) == totals[-100:]
+    assert list(agent.recent.returns) == totals[-100:]
 
 
 def test_actions_are_those_of_the_space():

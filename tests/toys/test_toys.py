@@ -92,10 +92,10 @@ def test_violations_are_counted_in_all_steps_and_go_on_where_a_run_does(device, 
     again = Constrained.load(whole.save(tmp_path / "agent"))
     for agent in (whole, again):
         agent.learn(32)
-        episodes = sum(agent.recent_reported["cost"])
+        episodes = sum(agent.recent.reported["cost"])
         under_way = agent.learner.fleet.get_state()["cost_total"].sum()
         assert agent.metrics["rollout/violations"] == agent.violations == episodes + under_way > 0
-        parts = sum(sum(agent.recent_reported[f"cost/{name}"]) for name in ("level", "inflow", "weight"))
+        parts = sum(sum(agent.recent.reported[f"cost/{name}"]) for name in ("level", "inflow", "weight"))
         assert parts == episodes
     assert {name: value for name, value in again.metrics.items() if not name.startswith("time/")} == {
         name: value for name, value in whole.metrics.items() if not name.startswith("time/")

@@ -154,8 +154,8 @@ def test_metrics_of_an_iteration():
     assert [row["time/iterations"] for row in rows] == [1, 2, 3, 4, 5]
     assert rows[0]["rollout/ep_rew_mean"] == rows[-1]["rollout/ep_rew_mean"] == 45
     assert rows[-1]["rollout/ep_len_mean"] == 10
-    assert agent.recent_returns.maxlen == 100
-    assert len(agent.recent_returns) == 6 * 8  # 80 steps of each copy
+    assert agent.recent.returns.maxlen == 100
+    assert len(agent.recent.returns) == 6 * 8  # 80 steps of each copy
     assert sum(rows[-1][f"time/{phase}_share"] for phase in ("rollout", "estimate", "update")) == pytest.approx(1, 1e-3)
 
 
@@ -169,8 +169,8 @@ def test_the_mean_is_of_the_last_episodes_to_end():
     ends = [(t, copy) for t in range(40) for copy in range(20) if (t + 1) % lengths[copy] == 0]
     expected = [int(lengths[copy]) for _, copy in ends][-100:]
     assert len(ends) > 300
-    assert list(agent.recent_lengths) == expected
-    assert list(agent.recent_returns) == [length * (length - 1) / 2 for length in expected]
+    assert list(agent.recent.lengths) == expected
+    assert list(agent.recent.returns) == [length * (length - 1) / 2 for length in expected]
     assert agent.metrics["rollout/ep_len_mean"] == pytest.approx(np.mean(expected))
 
 
@@ -219,7 +219,7 @@ def test_what_was_learnt_is_saved_without_what_training_needs(tmp_path):
     agent = build("normalised continuous").learn(3 * BATCH)
     loaded = PPO.load(agent.save(tmp_path / "small", training=False))
     assert not any(name.startswith(("fleet.", "learner.", "policy.")) for name in loaded.state().arrays)
-    assert (loaded.steps, loaded.recent_returns) == (agent.steps, agent.recent_returns)
+    assert (loaded.steps, loaded.recent.returns) == (agent.steps, agent.recent.returns)
     seen = np.linspace(-1, 1, 11, dtype=np.float32)[:, None]
     np.testing.assert_array_equal(loaded.predict(seen)[0], agent.predict(seen)[0])
     before = loaded.parameters.copy()

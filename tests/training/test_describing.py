@@ -21,7 +21,7 @@ SMALL = {
 def learnt():
     agent = PPO("CartPole-v1", **SMALL)
     agent.steps, agent.goal = 12_345, Goal(0, 100_000)
-    agent.recent_returns.extend([10.0, 20.0])
+    agent.recent.returns.extend([10.0, 20.0])
     return agent
 
 

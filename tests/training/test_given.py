@@ -125,7 +125,7 @@ def refuse(*_):
 def test_vectors_of_every_mode_train_alike():
     expected = trained(SyncVectorEnv([Walk] * 3, autoreset_mode=AutoresetMode.SAME_STEP))
     assert expected.source.id == "given:SyncVectorEnv"
-    assert expected.recent_lengths
+    assert expected.recent.lengths
     for mode in AutoresetMode:
         for make in (
             lambda mode=mode: SyncVectorEnv([Walk] * 3, autoreset_mode=mode),
@@ -133,8 +133,8 @@ def test_vectors_of_every_mode_train_alike():
         ):
             agent = trained(make())
             np.testing.assert_array_equal(agent.parameters, expected.parameters, err_msg=mode.name)
-            assert list(agent.recent_lengths) == list(expected.recent_lengths)
-            np.testing.assert_allclose(list(agent.recent_returns), list(expected.recent_returns), rtol=1e-5)
+            assert list(agent.recent.lengths) == list(expected.recent.lengths)
+            np.testing.assert_allclose(list(agent.recent.returns), list(expected.recent.returns), rtol=1e-5)
 
 
 class Keeping(Walk):
@@ -205,13 +205,13 @@ def test_parameters_of_single_copies_and_draws_are_kept():
 
 def test_the_time_limit_of_ours_is_kept():
     agent = trained(velocirl.make("CartPole-v1", max_episode_steps=5), num_envs=4)
-    assert max(agent.recent_lengths) == 5
+    assert max(agent.recent.lengths) == 5
 
 
 def test_wrappers_are_kept_and_the_object_stays_as_it_is():
     counted = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.TimeLimit(Walk(), 4))
     agent = trained(counted, num_envs=2)
-    assert max(agent.recent_lengths) == 4
+    assert max(agent.recent.lengths) == 4
     assert counted.unwrapped.resets == 0
 
 

@@ -71,7 +71,7 @@ def test_an_agent_is_judged_in_whole_games_by_their_own_scores(film):
     assert np.array_equal(actions, actions.round())
     assert evaluate(agent, film, episodes=3, seed=0).returns.tolist() == judged.returns.tolist()
     agent.learn(16)
-    assert set(agent.recent_lengths) == {2}
+    assert set(agent.recent.lengths) == {2}
 
 
 def test_settings_are_what_papers_have_unless_given(film):

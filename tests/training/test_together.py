@@ -52,7 +52,7 @@ def test_each_learns_what_it_would_have_learnt_alone(on_cpu):
         alone = build(agent.seed, normalise_rewards=True, learning_rate_schedule="linear")
         alone.learn(3 * BATCH, lambda agent, own=own: own.append(dict(agent.metrics)))
         assert_alike(agent, alone)
-        assert list(agent.recent_returns) == list(alone.recent_returns)
+        assert list(agent.recent.returns) == list(alone.recent.returns)
         assert len(own) == len(rows[agent.seed]) == 3
         for found, expected in zip(rows[agent.seed], own, strict=True):
             timeless = {name: value for name, value in expected.items() if not name.startswith("time/")}

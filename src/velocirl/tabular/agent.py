@@ -29,6 +29,7 @@ from velocirl.tabular.tables.rules import Rule, counted
 from velocirl.tabular.tables.states import states_of
 from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
+from velocirl.training.actors.batching import batched
 from velocirl.training.agent import Agent, Row
 from velocirl.training.settings.params import check_copies
 from velocirl.training.source import Given
@@ -161,7 +162,7 @@ class TabularAgent(Agent):
 
     def action_values(self, observation: Any) -> NDArray[Any]:
         """The values of the actions for an observation, or for a batch of them; those acting goes by."""
-        observations, _, single = self.batched(observation, None)
+        observations, _, single = batched(self.source, observation, None)
         self._settle()
         values = self.table.look_up(self._numbers(observations)).mean(axis=1)
         return values[0] if single else values
@@ -179,7 +180,7 @@ class TabularAgent(Agent):
         The best one where it has to be deterministic (the first of equal ones), else as training would choose at its
         end.
         """
-        observations, masks, single = self.batched(observation, action_masks)
+        observations, masks, single = batched(self.source, observation, action_masks)
         if self._actor is None:
             self._actor = Actor(self.task, self._acting)
         self._settle()
@@ -237,9 +238,7 @@ class TabularAgent(Agent):
         """Count what came of some rounds; their metrics."""
         self.steps += outcome.steps
         self.iterations += 1
-        self.recent_returns.extend(outcome.returns)
-        self.recent_lengths.extend(outcome.lengths)
-        self.note_reported(outcome.reported)
+        self.recent.take(outcome.returns, outcome.lengths, outcome.reported)
         return {**self.time_metrics(self.steps), **self.row(outcome)}
 
     def pace(self) -> Pace:

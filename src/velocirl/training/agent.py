@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +13,16 @@ from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
-from gymnasium import Space
-from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from velocirl.engine.checking.checked import faults_named
-from velocirl.engine.constraints import cost_names
 from velocirl.engine.disk.allowance import loading
-from velocirl.engine.disk.saved import ArraySpec, Specs, StateError, check_arrays, within
+from velocirl.engine.disk.saved import Specs, StateError, check_arrays, within
 from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
+from velocirl.learners.counting.recent import RecentEpisodes
 from velocirl.monitor.phases import shares
-from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
 from velocirl.runs.callback import Callback
 from velocirl.runs.memory_files import ROWS, forget, whole
 from velocirl.runs.models import find_model, model_of
@@ -47,7 +43,6 @@ from velocirl.training.source import Given, Source
 from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.preprocessing.switches import text_of
 
-RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-Baselines3 does
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
 ROOM = "velocirl.algorithms"  # which can import all of them
 Row = dict[str, float | int | None]
@@ -69,15 +64,6 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     best: dict[str, Any] | None = None  # what a best model was judged by
     ranks: Total = 1  # processes that trained it together
     spaces: dict[str, Any] | None = None  # of an agent of data that is of no known environment
-
-
-# The last episodes: the arrays of a saved agent that are the same for all algorithms.
-RECENT_SPECS: Specs = {
-    "recent.returns": ArraySpec(np.float64, (None,)),
-    "recent.lengths": ArraySpec(np.int64, (None,), 0, 2**62),
-    "recent.violations": ArraySpec(np.int64, (1,), 0, 2**62, optional=True),
-}
-REPORTED_SPEC = ArraySpec(np.float64, (None,), finite=False, optional=True)  # of a field that is reported
 
 
 @dataclass(frozen=True)
@@ -135,11 +121,7 @@ class Agent(Changing, metaclass=Documented):
         self.metrics: Row = {}  # of the last iteration
         self.goal: Goal | None = None
         self.stopping: str | None = None  # why training should end now, where a callback said so
-        self.recent_returns: deque[float] = deque(maxlen=RECENT)
-        self.recent_lengths: deque[int] = deque(maxlen=RECENT)
-        names = (*self.report, *cost_names(self.constraints))
-        self.recent_reported: dict[str, deque[float]] = {name: deque(maxlen=RECENT) for name in names}
-        self.violations = 0  # of constraints, in all steps of training
+        self.recent = RecentEpisodes(self.report, self.constraints, native=self.source.native is not None)
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
@@ -362,12 +344,6 @@ class Agent(Changing, metaclass=Documented):
         With `live`, the rows of a memory may be those of the memory itself, for who is done with them before training
         goes on: a checkpoint takes only the new ones of millions.
         """
-        recent = {
-            "recent.returns": np.array(self.recent_returns, np.float64),
-            "recent.lengths": np.array(self.recent_lengths, np.int64),
-            **{f"reported.{name}": np.array(values, np.float64) for name, values in self.recent_reported.items()},
-            **({"recent.violations": np.array([self.violations], np.int64)} if self.constraints else {}),
-        }
         document = {
             "algorithm": self.name,
             "environment": self.source.id,
@@ -380,7 +356,7 @@ class Agent(Changing, metaclass=Documented):
         }
         if isinstance(self.source, DataSource):
             document["spaces"] = self.source.spaces
-        arrays: dict[str, Any] = {**self.arrays(), **recent}
+        arrays: dict[str, Any] = {**self.arrays(), **self.recent.arrays()}
         if not live and ROWS in arrays and getattr(arrays[ROWS], "base", arrays) is not None:  # not a copy already
             arrays[ROWS] = np.array(arrays[ROWS][:])
         return State(arrays, document)
@@ -461,8 +437,7 @@ class Agent(Changing, metaclass=Documented):
             saved = {key: getattr(document, key) for key in agent.source.signature()}
             if saved != agent.source.signature():
                 raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
-            reported = {f"reported.{name}": REPORTED_SPEC for name in agent.recent_reported}
-            check_arrays(state.arrays, {**RECENT_SPECS, **reported, **agent.specs(state.arrays)}, allow_nan=allow_nan)
+            check_arrays(state.arrays, {**agent.recent.specs(), **agent.specs(state.arrays)}, allow_nan=allow_nan)
             if agent.source.native is not None and "fleet.state" in state.arrays:
                 try_copies(agent.source.native, within("fleet", state.arrays))
             agent.steps, agent.iterations = document.steps, document.iterations
@@ -470,11 +445,7 @@ class Agent(Changing, metaclass=Documented):
             agent.goal = None if document.goal is None else Goal(*document.goal)
             if agent.goal is not None and agent.goal.start > agent.steps:
                 raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")
-            agent.recent_returns.extend(state.arrays["recent.returns"].tolist())
-            agent.recent_lengths.extend(state.arrays["recent.lengths"].tolist())
-            agent.violations = int(state.arrays.get("recent.violations", np.zeros(1))[0])
-            for name, values in agent.recent_reported.items():
-                values.extend(state.arrays.get(f"reported.{name}", np.zeros(0)).tolist())
+            agent.recent.load(state.arrays)
             agent.load_arrays(state.arrays)
             if later:
                 params = later.get("params", agent.source.own_params)
@@ -497,59 +468,11 @@ class Agent(Changing, metaclass=Documented):
             "time/iterations": self.iterations,
             "time/time_elapsed": round(elapsed, 4),
             "time/fps": round((steps - self._started_at) / elapsed, 1),
-            "rollout/ep_rew_mean": float(np.mean(self.recent_returns)) if self.recent_returns else None,
-            "rollout/ep_len_mean": float(np.mean(self.recent_lengths)) if self.recent_lengths else None,
+            **self.recent.metrics(),
         }
-        costs = cost_names(self.constraints) if self._tells_costs else ()
-        for name in (*self.report, *costs):
-            values = self.recent_reported[name]
-            mean = float(np.mean(values)) if values else np.nan
-            row[f"episode/{name}"] = mean if np.isfinite(mean) else None
-        if costs:
-            row["rollout/violations"] = self.violations
         for phase, share in shares(self.phases).items():
             row[f"time/{phase}_share"] = round(share, 4)
         return row
-
-    @property
-    def _tells_costs(self) -> bool:
-        """Whether steps have costs: constraints say so, or, in Gymnasium's environments, infos."""
-        return self.source.native is not None or self.violations > 0 or bool(self.recent_reported.get("cost"))
-
-    def note_reported(self, reported: Mapping[str, Sequence[float]]) -> None:
-        """Take in what the environment reports of episodes that ended, by field."""
-        costs = () if self.source.native is not None else cost_names(self.constraints)
-        for name, values in reported.items():
-            told = [value for value in values if not np.isnan(value)] if name in costs else values
-            self.recent_reported[name].extend(told)
-
-    def batched(self, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
-        """Observations with a leading dimension, their masks, and whether there was only one."""
-        space = self.source.observation_space
-        if is_structured(space):
-            count = batch_size(space, observation)
-            single = count is None
-            shape, dtype = raw_space(space)
-            array = np.empty((count or 1, *shape), dtype)
-            several = concatenate(space, [observation], create_empty_array(space)) if single else observation
-            write_raw(space, several, array)
-        else:
-            array, single = self._batched_array(np.asarray(observation), space)
-        if masks is not None:
-            masks = np.asarray(masks)
-            masks = masks[None] if single and masks.ndim == 1 else masks
-        return array, masks, single
-
-    def _batched_array(self, array: NDArray[Any], space: Space[Any]) -> tuple[NDArray[Any], bool]:
-        shape = space.shape or ()
-        single = array.shape == shape
-        if not single and array.shape[1:] != shape:
-            raise ValueError(f"an observation of {self.source.id} has shape {shape}, got {array.shape}")
-        if array.dtype != space.dtype and not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
-            raise ValueError(f"an observation of {self.source.id} is {space.dtype}, got {array.dtype}")
-        if single:
-            array = array[None]
-        return (array if shape else array[:, None]), single
 
 
 def _environment_of(document: Document, name: str) -> Any:

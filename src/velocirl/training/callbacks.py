@@ -180,7 +180,7 @@ class StopOnReward(Callback):
     def step(self, agent: Agent) -> bool | None:
         """Stop where it is reached; a mean over fewer than 100 episodes does not count."""
         value = _metric(agent, self.metric)
-        if self.metric.startswith("rollout/") and len(agent.recent_returns) < (agent.recent_returns.maxlen or 0):
+        if self.metric.startswith("rollout/") and len(agent.recent.returns) < (agent.recent.returns.maxlen or 0):
             return None
         if value is not None and value >= self.threshold:
             agent.stopping = f"{self.metric} reached {value:.4g}"

@@ -44,6 +44,7 @@ from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
 from velocirl.training.actors.actor import NativePolicy
+from velocirl.training.actors.batching import batched
 from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE, is_own_module
@@ -239,7 +240,7 @@ class DeepAgent(Agent):
         if self._actor.stale:
             self._settle()
             self._actor.look_through(self.observation_moments)
-        observations, masks, single = self.batched(observation, action_masks)
+        observations, masks, single = batched(self.source, observation, action_masks)
         actions, state = self._actor.choose(observations, masks, state, episode_start, deterministic)
         if single:
             actions = actions[0] if isinstance(actions, np.ndarray) else read_row(actions, 0)
@@ -345,7 +346,7 @@ class DeepAgent(Agent):
             settings=self.settings([act, *program.functions]),
             number_starts={name: start for some in starts for name, start in some.items()},
             observation_moments=self.observation_moments,
-            recent=self.recent_returns.maxlen or 0,
+            recent=self.recent.returns.maxlen or 0,
             phases=self.phases,
             frames=self.frames,
             constraints=self.constraints,
@@ -561,10 +562,7 @@ class DeepAgent(Agent):
         return np.random.default_rng([self.seeds.initial, place] if place else self.seeds.initial)
 
     def _told(self, report: Report) -> Row:
-        self.recent_returns.extend(report.returns)
-        self.recent_lengths.extend(report.lengths)
-        self.note_reported(report.reported)
-        self.violations += report.violations
+        self.recent.take(report.returns, report.lengths, report.reported, report.violations)
         row = {**self.time_metrics(report.steps), **self.row(report)}
         gauges = learner_gauges(self)
         row |= self._throughput.figures(row["time/time_elapsed"] or 0.0, report.optimiser_steps, gauges)

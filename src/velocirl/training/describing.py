@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def facts_of(agent: Agent) -> dict[str, str]:
     """What there is to say of an agent, by name."""
-    goal, returns = agent.goal, agent.recent_returns
+    goal, returns = agent.goal, agent.recent.returns
     steps = f"{agent.steps:,}" if goal is None else f"{agent.steps:,} of {goal.stop:,}"
     facts = {
         "environment": agent.source.id,

@@ -25,7 +25,7 @@ def outcome(agent: Agent, target: float | None) -> str:
         return "stopped"
     mean = agent.metrics.get(RETURN)
     wanted = solved_at(agent.source.id) if target is None else target
-    full = len(agent.recent_returns) == agent.recent_returns.maxlen
+    full = len(agent.recent.returns) == agent.recent.returns.maxlen
     return "solved" if wanted is not None and mean is not None and full and mean >= wanted else "finished"
 
 
@@ -48,7 +48,7 @@ def ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
     first = Text.assemble(
         (word, COLORS[word]),
         f" after {agent.steps:,} {agent.counted}, {say_seconds(seconds)}, {say_count(rate)} {agent.counted}/s",
-        "" if mean is None else f"; return {say_figure(mean)}, the mean of {len(agent.recent_returns)} episodes",
+        "" if mean is None else f"; return {say_figure(mean)}, the mean of {len(agent.recent.returns)} episodes",
     )
     after = "resume" if word == "stopped" else "evaluate"
     return [

@@ -89,8 +89,8 @@ def test_tensors_are_learnt_from_as_arrays_are(name):
     host, own = (make(kind(continuous=continuous)).learn(400) for kind in (HostWalks, Walks))
     assert own.learner.device.steps_itself(own.source)
     np.testing.assert_array_equal(own.parameters, host.parameters)
-    assert list(own.recent_lengths) == list(host.recent_lengths) != []
-    np.testing.assert_allclose(list(own.recent_returns), list(host.recent_returns), rtol=1e-5)
+    assert list(own.recent.lengths) == list(host.recent.lengths) != []
+    np.testing.assert_allclose(list(own.recent.returns), list(host.recent.returns), rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -156,8 +156,8 @@ def test_on_a_gpu(name):
     assert (agent.config.device, agent.device_reason) == ("cuda", "cuda: the observations of given:Walks are there")
     assert agent.learner.device.steps_itself(agent.source)
     assert all(one.is_cuda for one in agent.learner.envs.given.given)  # the actions
-    assert 0 < max(agent.recent_lengths) <= LIMIT
+    assert 0 < max(agent.recent.lengths) <= LIMIT
     assert np.isfinite(agent.parameters).all()
     host = make(HostWalks(continuous=continuous), device="cuda").learn(400)
-    assert abs(np.mean(agent.recent_returns) - np.mean(host.recent_returns)) < 5.0
+    assert abs(np.mean(agent.recent.returns) - np.mean(host.recent.returns)) < 5.0
     np.testing.assert_allclose(agent.parameters, host.parameters, atol=0.1)

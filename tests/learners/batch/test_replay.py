@@ -72,8 +72,8 @@ def test_what_is_remembered_is_what_the_native_learner_remembers(name, device):
     assert expected["ended"].any()
     for field in expected.dtype.names:
         np.testing.assert_array_equal(found[field], expected[field], err_msg=field)
-    assert list(batched.recent_returns) == list(native.recent_returns)
-    assert list(batched.recent_lengths) == list(native.recent_lengths)
+    assert list(batched.recent.returns) == list(native.recent.returns)
+    assert list(batched.recent.lengths) == list(native.recent.lengths)
 
 
 DELAYED = {"target_every": 1, "noise": 0.1, "noise_correlation": 0.5}

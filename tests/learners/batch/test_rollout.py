@@ -124,8 +124,8 @@ def test_the_first_rollout_is_that_of_the_native_learner(name, short_pole):
     for metric in ("rollout/ep_rew_mean", "rollout/ep_len_mean", "train/explained_variance", "train/loss",
                    "train/value_loss", "train/entropy_loss", "train/gradient_norm", "train/minibatches"):  # fmt: skip
         assert rows[1][metric] == pytest.approx(rows[0][metric], rel=1e-4, abs=1e-5, nan_ok=True), metric
-    assert list(torched.recent_returns) == list(native.recent_returns)
-    assert list(torched.recent_lengths) == list(native.recent_lengths)
+    assert list(torched.recent.returns) == list(native.recent.returns)
+    assert list(torched.recent.lengths) == list(native.recent.lengths)
 
 
 @pytest.mark.parametrize("name", slow_but((), ENVIRONMENTS))
@@ -328,8 +328,8 @@ def test_the_last_episodes_to_end_are_told():
     agent.iterate()
     ends = [int(lengths[copy]) for t in range(40) for copy in range(20) if (t + 1) % lengths[copy] == 0]
     assert len(ends) > 300
-    assert list(agent.recent_lengths) == ends[-100:]
-    assert list(agent.recent_returns) == [length * (length - 1) / 2 for length in ends[-100:]]
+    assert list(agent.recent.lengths) == ends[-100:]
+    assert list(agent.recent.returns) == [length * (length - 1) / 2 for length in ends[-100:]]
 
 
 def assert_stops(agent, message, directory, saved=(BATCH,)):

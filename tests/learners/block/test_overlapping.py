@@ -194,8 +194,8 @@ def test_a_saved_rollout_is_learnt_from_after_a_resume(tmp_path):
     scale = float(agent.reward_moments.inverse_deviation[0])
     np.testing.assert_allclose(records["reward"][:, :-1], np.clip(saved["reward"][:, :-1] * scale, -10, 10), rtol=1e-6)
     assert loaded.parameters.tobytes() == agent.parameters.tobytes()
-    assert loaded.recent_returns == agent.recent_returns
-    assert len(loaded.recent_returns) == 4 * 6  # of each copy, every fifth of 32 steps was an end
+    assert loaded.recent.returns == agent.recent.returns
+    assert len(loaded.recent.returns) == 4 * 6  # of each copy, every fifth of 32 steps was an end
     for name in ("observation.moments", "reward.moments"):
         np.testing.assert_array_equal(loaded.arrays()[name], agent.arrays()[name])
         assert loaded.arrays()[name][0, 0] == 4 * BATCH  # the rollout that waits does not count yet

@@ -35,7 +35,7 @@ def check_same(mine, theirs):
     assert first.keys() == second.keys()
     for name, array in first.items():
         assert np.array_equal(np.asarray(array), np.asarray(second[name])), name
-    assert list(mine.recent_returns) == list(theirs.recent_returns)
+    assert list(mine.recent.returns) == list(theirs.recent.returns)
 
 
 def check_counting(agent):
@@ -74,7 +74,7 @@ def test_a_collector_that_is_a_rollout_ahead_computes_what_overlapping_does():
     overlapped = trained(overlap=True, workers=0, **PYTHON)
     ahead = trained(collectors=1, collect_ahead=1, **PYTHON)
     assert (overlapped.parameters == ahead.parameters).all()
-    assert list(overlapped.recent_returns) == list(ahead.recent_returns)
+    assert list(overlapped.recent.returns) == list(ahead.recent.returns)
     assert ahead.learner.gauges()["collector/age_of_weights"] == 4  # the updates of an iteration
 
 
@@ -100,7 +100,7 @@ def test_free_collectors_never_wait_and_what_they_bring_is_consistent():
     assert gauges["learner/processed"] == agent.steps == 5 * ROLLOUT
     assert gauges["collector/waiting_seconds"] == 0
     assert gauges["collector/dropped"] > 0
-    assert set(agent.recent_returns) <= {45.0, 21.0}
+    assert set(agent.recent.returns) <= {45.0, 21.0}
     time.sleep(0.3)
     resting = agent.learner.gauges()
     time.sleep(0.2)

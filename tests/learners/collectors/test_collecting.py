@@ -91,7 +91,7 @@ def test_one_paced_collector_computes_what_none_does(case):
     assert mine.keys() == theirs.keys()
     for name, array in mine.items():
         assert np.array_equal(array[:], theirs[name][:]), name
-    assert list(alone.recent_returns) == list(collected.recent_returns)
+    assert list(alone.recent.returns) == list(collected.recent.returns)
     assert alone.metrics["train/n_updates"] == collected.metrics["train/n_updates"] > 0
 
 
@@ -116,7 +116,7 @@ def test_what_free_collectors_bring_is_consistent(device):
     assert agent.steps == (3000 if device == "cpu" else 300)
     gauges = collected_of(agent).gauges()
     assert gauges["collector/waiting_seconds"] == 0
-    assert set(agent.recent_returns) <= {45.0, 21.0}
+    assert set(agent.recent.returns) <= {45.0, 21.0}
     stepped = gauges["collector/given"] + gauges["collector/dropped"]
     time.sleep(0.3)
     before = collected_of(agent).gauges()

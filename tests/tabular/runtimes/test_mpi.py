@@ -83,7 +83,7 @@ if rank == 0:
         one.save(directory / name)
 tell(digest=digest(agent), once=once, again=again, other=other, double=digest(double), lake=digest(lake),
      heard=heard, steps=agent.steps, visits=visits, same=same, sums=len(sums), met=len(met),
-     returns=len(agent.recent_returns), n_step=steps, traces=traces, runtime=left_open.config.runtime)
+     returns=len(agent.recent.returns), n_step=steps, traces=traces, runtime=left_open.config.runtime)
 """
 
 
@@ -120,7 +120,7 @@ if rank == 0:
     agent.save(directory / "q")
     double.save(directory / "double")
 tell(digest=digest(agent), double=digest(double), steps=agent.steps, heard=heard,
-     visits=int(agent.table.arrays.rows["visits"].sum()), returns=len(agent.recent_returns))
+     visits=int(agent.table.arrays.rows["visits"].sum()), returns=len(agent.recent.returns))
 """
 
 

@@ -89,7 +89,7 @@ def test_one_worker_learns_what_no_worker_would(storage):
     alone = QLearning("gym:Wanderer-v0", seed=3, gamma=0.9, num_envs=2, storage=storage).learn(600)
     served = wander(1, num_envs=2, storage=storage).learn(600)
     assert served.steps == alone.steps
-    assert list(served.recent_returns) == list(alone.recent_returns)
+    assert list(served.recent.returns) == list(alone.recent.returns)
     np.testing.assert_array_equal(served.table.keys, alone.table.keys)
     np.testing.assert_array_equal(served.table.values, alone.table.values)
 
@@ -98,7 +98,7 @@ def test_two_workers_solve_a_lake(tmp_path):
     agent = QLearning("gym:FrozenLake-v1", seed=0, runtime="processes", workers=2, params={"is_slippery": 0.0})
     agent.learn(20_000)
     assert agent.steps == 20_000
-    assert max(agent.recent_returns) == 1.0
+    assert max(agent.recent.returns) == 1.0
     assert evaluate(agent, episodes=5, seed=1).returns.tolist() == [1.0] * 5
     loaded = QLearning.load(agent.save(tmp_path / "agent"), runtime="serial", workers=None)
     assert loaded.num_envs == 2

@@ -279,7 +279,7 @@ def test_reported_fields_are_those_of_the_episodes_that_ended(algorithm, setting
     assert agent.metrics["episode/length"] == pytest.approx(length)
     assert agent.metrics["episode/weight"] == pytest.approx(length + 0.5)
     again = velocirl.load(agent.save(tmp_path / "agent"), environment)
-    assert {name: list(values) for name, values in again.recent_reported.items()} == {
-        "length": list(map(float, agent.recent_lengths)),
-        "weight": [one + 0.5 for one in agent.recent_lengths],
+    assert {name: list(values) for name, values in again.recent.reported.items()} == {
+        "length": list(map(float, agent.recent.lengths)),
+        "weight": [one + 0.5 for one in agent.recent.lengths],
     }

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.learners.counting.recent import RECENT
 from velocirl.tabular.learner import Outcome
 from velocirl.tabular.tables.merging import Changes, Replica
-from velocirl.training.agent import RECENT
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

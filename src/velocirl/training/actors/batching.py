@@ -1,0 +1,43 @@
+"""Observations that somebody asks an agent about, one or several, as a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+from velocirl.networks.observations import batch_size, is_structured, raw_space, write_raw
+from velocirl.training.source import Source
+
+
+def batched(source: Source, observation: Any, masks: Any) -> tuple[NDArray[Any], NDArray[Any] | None, bool]:
+    """Observations with a leading dimension, their masks, and whether there was only one."""
+    space = source.observation_space
+    if is_structured(space):
+        count = batch_size(space, observation)
+        single = count is None
+        shape, dtype = raw_space(space)
+        array = np.empty((count or 1, *shape), dtype)
+        several = concatenate(space, [observation], create_empty_array(space)) if single else observation
+        write_raw(space, several, array)
+    else:
+        array, single = _batched_array(np.asarray(observation), space, source.id)
+    if masks is not None:
+        masks = np.asarray(masks)
+        masks = masks[None] if single and masks.ndim == 1 else masks
+    return array, masks, single
+
+
+def _batched_array(array: NDArray[Any], space: Space[Any], name: str) -> tuple[NDArray[Any], bool]:
+    shape = space.shape or ()
+    single = array.shape == shape
+    if not single and array.shape[1:] != shape:
+        raise ValueError(f"an observation of {name} has shape {shape}, got {array.shape}")
+    if array.dtype != space.dtype and not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
+        raise ValueError(f"an observation of {name} is {space.dtype}, got {array.dtype}")
+    if single:
+        array = array[None]
+    return (array if shape else array[:, None]), single
