@@ -18,7 +18,7 @@ RECENT = 100  # episodes over which returns and lengths are averaged, as Stable-
 class RecentEpisodes:
     """The last hundred episodes, and how often constraints were violated in all steps of training."""
 
-    def __init__(self, report: Sequence[str], constraints: Sequence[str], *, native: bool) -> None:
+    def __init__(self, report: tuple[str, ...], constraints: tuple[str, ...], *, native: bool) -> None:
         """Of the fields that an environment reports and of its constraints; those of ours tell costs at every step."""
         self._report, self._costs, self._native = report, cost_names(constraints), native
         self.returns: deque[float] = deque(maxlen=RECENT)
