@@ -34,20 +34,20 @@ from velocirl.learners.several import Several, flat_names
 from velocirl.learners.task import Task
 from velocirl.monitor.gauges import ROOMS, learner_gauges
 from velocirl.monitor.throughput import WAITED, Throughput
-from velocirl.networks.declared import Declared, Network, Number, native_network, trained
-from velocirl.networks.encoding import Encoding, encoding_for
+from velocirl.networks.declared import Declared, Number, trained
+from velocirl.networks.encoding import encoding_for
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
-from velocirl.networks.specs import Dense, parse_network
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
 from velocirl.training.actors.actor import NativePolicy
 from velocirl.training.actors.batching import batched
+from velocirl.training.actors.building import build, generator_of, norms_described
 from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
-from velocirl.training.settings.config import MODULES, OWN_MODULE, is_own_module
+from velocirl.training.settings.config import MODULES, OWN_MODULE
 from velocirl.training.settings.rank_devices import task_of_rank
 from velocirl.training.source import Given
 from velocirl.vector.host.copies import read_row
@@ -89,7 +89,7 @@ class DeepAgent(Agent):
             getattr(self.config, "normalise_observations", False),
             scale=getattr(self.config, "scale_observations", False),
         )
-        self.built = {name: self._build(name, one) for name, one in trained(self.networks).items()}
+        self.built = {name: build(self, name, one) for name, one in trained(self.networks).items()}
         self.policy: Any = self._make_policy()
         self.config, self.device_reason = self.resolve()
         self.observation_moments = RunningMoments(self.encoding.inputs)
@@ -121,7 +121,7 @@ class DeepAgent(Agent):
             described = ", ".join(f"{name}: {one}" for name, one in described.items())
         elif described is None:
             described = f"{'x'.join(map(str, config.hidden))} {config.activation}" if config.hidden else "linear"
-        described += self._norms_described()
+        described += norms_described(self)
         threads = f", {config.threads} threads" if config.device == "cpu" and (config.threads or 1) > 1 else ""
         return {
             "network": f"{described}, {self.num_parameters:,} parameters",
@@ -320,7 +320,7 @@ class DeepAgent(Agent):
     def task(self) -> Task:
         """What a learner is given to train this agent."""
         parameters = {
-            name: self.policy.parameters if name == self.acting else built.initial_parameters(self._generator(name))
+            name: self.policy.parameters if name == self.acting else built.initial_parameters(generator_of(self, name))
             for name, built in self.built.items()
         }
         fields = fields_of(self.Scratch, self.head, self.config, len(self.constraints))
@@ -459,80 +459,6 @@ class DeepAgent(Agent):
                 found[name] = shown
         return found
 
-    def _build(self, name: str, network: Network) -> Any:
-        """A network that learns: native, or torch's where a setting says so."""
-        config, groups = self.config, network.gives(self)
-        described, module = getattr(config, network.setting, None), self.modules.get(network.setting)
-        if network.setting != "network" and described is None:  # as the one that acts
-            described, module = config.network, self.modules.get("network")
-            if module is not None:
-                raise ValueError(
-                    f"a network of your own needs {network.setting}s too: give {network.setting}, a description such as"
-                    f" 'mlp(64, 64)' or a module whose forward({', '.join(network.reads)}) gives"
-                    f" {sum(one.size for group in groups for one in group)} values, to {self.name.upper()}"
-                )
-        extra = sum(self.width_of(field) for field in network.reads[1:])
-        layer_norm, own_stages = self._layer_norm(network), described is not None
-        if described is None and config.compile:  # torch's compiler needs a module
-            described = f"mlp({', '.join([*map(str, config.hidden), *['norm=layer'] * layer_norm])})"
-        widths = config.hidden if described is None else layers_alone(described, self.encoding)
-        widths = None if config.compile else widths
-        together = network.together is not None and (described is not None or getattr(config, network.together))
-        style = {"activation": config.activation, "initialiser": config.initialiser}
-        if widths is not None:
-            return native_network(
-                self.encoding.inputs + extra, groups, widths, together=together, layer_norm=layer_norm, **style
-            )
-        if own_stages and getattr(config, network.norm_setting, None):
-            raise ValueError(
-                f"{network.norm_setting}=True is for layers that are described by hidden or as mlp(64, 64): in"
-                f" {network.setting}={described!r} say where, as in mlp(64, norm=layer) or by a torch.nn.LayerNorm"
-            )
-        from velocirl.networks.torch import building as torch_building  # needs torch
-
-        more = {"extra": extra, "compiled": config.compile}
-        if module is not None:
-            if getattr(module, "state_size", 0):
-                self._refuse_memory(f"{type(module).__qualname__} has a state_size")
-            return torch_building.own_module(module, self.encoding, groups, setting=network.setting, **more)
-        if is_own_module(described):
-            kind = str(described).removeprefix(OWN_MODULE)
-            raise ValueError(
-                f"this agent's {network.setting} is a module of your own, {kind}, which no file holds: give"
-                f" {network.setting}={kind}(...)"
-            )
-        spec = parse_network(described or "")
-        if spec.recurrent is not None:
-            self._refuse_memory(f"the network has {spec.recurrent.kind}")
-        return torch_building.describe_module(
-            spec, self.encoding, groups, name="the network", together=network.together is not None,
-            generator=self._generator(name), **more, **style,
-        )  # fmt: skip
-
-    def _layer_norm(self, network: Network) -> bool:
-        """Whether the hidden layers of a network are normalised: by its setting, its declaration, or as the actor's."""
-        wishes = getattr(self.config, network.norm_setting, None), network.layer_norm, self.config.layer_norm
-        return next((wish for wish in wishes if wish is not None), False)
-
-    def _norms_described(self) -> str:
-        """Which networks have layer norms that no description of their stages tells."""
-        networks = trained(self.networks)
-        named = [
-            name
-            for name, network in networks.items()
-            if self._layer_norm(network) and (isinstance(self.built[name], MLP) or self.config.network is None)
-        ]
-        if not named or not self.config.hidden:
-            return ""
-        return ", layer norm" if len(named) == len(networks) else f", layer norm in {', '.join(named)}"
-
-    def _refuse_memory(self, reason: str) -> None:
-        if not self.remembers:
-            raise ValueError(
-                f"{reason}, but {self.name.upper()} draws single steps from its memory, so that a network cannot"
-                " remember: leave that out, or use PPO"
-            )
-
     def width_of(self, field: str) -> int:
         """How many numbers a network reads of a field."""
         if field in ("observation", "next_observation"):
@@ -551,15 +477,10 @@ class DeepAgent(Agent):
     def _make_policy(self) -> Any:
         built = self.built[self.acting]
         if isinstance(built, MLP):
-            return NativePolicy(built, self._generator(self.acting))
+            return NativePolicy(built, generator_of(self, self.acting))
         from velocirl.training.actors.torch_actor import TorchPolicy  # needs torch
 
         return TorchPolicy(built)
-
-    def _generator(self, name: str) -> np.random.Generator:
-        """What draws the first parameters of a network: others than those of another, from the same seed."""
-        place = list(trained(self.networks)).index(name)
-        return np.random.default_rng([self.seeds.initial, place] if place else self.seeds.initial)
 
     def _told(self, report: Report) -> Row:
         self.recent.take(report.returns, report.lengths, report.reported, report.violations)
@@ -583,15 +504,3 @@ class DeepAgent(Agent):
 def static(kind: type, name: str) -> Any:
     """A function that a class declares, as it was written."""
     return inspect.getattr_static(kind, name)
-
-
-def layers_alone(network: str | dict[str, str] | None, encoding: Encoding) -> tuple[int, ...] | None:
-    """The widths of the layers that a description such as mlp(64, 64) amounts to; None where there is more to it."""
-    if network is None or is_own_module(network):
-        return None
-    spec = parse_network(network)
-    spec.check(encoding.parts)
-    layers = [stage for stage in spec.stages if isinstance(stage, Dense) and stage.norm is None]
-    if spec.encoders or len(layers) < len(spec.stages):
-        return None
-    return tuple(width for stage in layers for width in stage.widths)

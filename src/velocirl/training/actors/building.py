@@ -1,0 +1,112 @@
+"""The networks of an agent, built as its settings describe them: native, or torch's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from velocirl.networks.declared import Network, native_network, trained
+from velocirl.networks.encoding import Encoding
+from velocirl.networks.mlp import MLP
+from velocirl.networks.specs import Dense, parse_network
+from velocirl.training.settings.config import OWN_MODULE, is_own_module
+
+if TYPE_CHECKING:
+    from velocirl.training.deep_agent import DeepAgent
+
+
+def build(agent: DeepAgent, name: str, network: Network) -> Any:
+    """A network that learns: native, or torch's where a setting says so."""
+    config, groups = agent.config, network.gives(agent)
+    described, module = getattr(config, network.setting, None), agent.modules.get(network.setting)
+    if network.setting != "network" and described is None:  # as the one that acts
+        described, module = config.network, agent.modules.get("network")
+        if module is not None:
+            raise ValueError(
+                f"a network of your own needs {network.setting}s too: give {network.setting}, a description such as"
+                f" 'mlp(64, 64)' or a module whose forward({', '.join(network.reads)}) gives"
+                f" {sum(one.size for group in groups for one in group)} values, to {agent.name.upper()}"
+            )
+    extra = sum(agent.width_of(field) for field in network.reads[1:])
+    layer_norm, own_stages = _has_layer_norm(agent, network), described is not None
+    if described is None and config.compile:  # torch's compiler needs a module
+        described = f"mlp({', '.join([*map(str, config.hidden), *['norm=layer'] * layer_norm])})"
+    widths = config.hidden if described is None else _layers_alone(described, agent.encoding)
+    widths = None if config.compile else widths
+    together = network.together is not None and (described is not None or getattr(config, network.together))
+    style = {"activation": config.activation, "initialiser": config.initialiser}
+    if widths is not None:
+        return native_network(
+            agent.encoding.inputs + extra, groups, widths, together=together, layer_norm=layer_norm, **style
+        )
+    if own_stages and getattr(config, network.norm_setting, None):
+        raise ValueError(
+            f"{network.norm_setting}=True is for layers that are described by hidden or as mlp(64, 64): in"
+            f" {network.setting}={described!r} say where, as in mlp(64, norm=layer) or by a torch.nn.LayerNorm"
+        )
+    from velocirl.networks.torch import building as torch_building  # needs torch
+
+    more = {"extra": extra, "compiled": config.compile}
+    if module is not None:
+        if getattr(module, "state_size", 0):
+            _refuse_memory(agent, f"{type(module).__qualname__} has a state_size")
+        return torch_building.own_module(module, agent.encoding, groups, setting=network.setting, **more)
+    if is_own_module(described):
+        kind = str(described).removeprefix(OWN_MODULE)
+        raise ValueError(
+            f"this agent's {network.setting} is a module of your own, {kind}, which no file holds: give"
+            f" {network.setting}={kind}(...)"
+        )
+    spec = parse_network(described or "")
+    if spec.recurrent is not None:
+        _refuse_memory(agent, f"the network has {spec.recurrent.kind}")
+    return torch_building.describe_module(
+        spec, agent.encoding, groups, name="the network", together=network.together is not None,
+        generator=generator_of(agent, name), **more, **style,
+    )  # fmt: skip
+
+
+def generator_of(agent: DeepAgent, name: str) -> np.random.Generator:
+    """What draws the first parameters of a network: others than those of another, from the same seed."""
+    place = list(trained(agent.networks)).index(name)
+    return np.random.default_rng([agent.seeds.initial, place] if place else agent.seeds.initial)
+
+
+def norms_described(agent: DeepAgent) -> str:
+    """Which networks have layer norms that no description of their stages tells."""
+    networks = trained(agent.networks)
+    named = [
+        name
+        for name, network in networks.items()
+        if _has_layer_norm(agent, network) and (isinstance(agent.built[name], MLP) or agent.config.network is None)
+    ]
+    if not named or not agent.config.hidden:
+        return ""
+    return ", layer norm" if len(named) == len(networks) else f", layer norm in {', '.join(named)}"
+
+
+def _has_layer_norm(agent: DeepAgent, network: Network) -> bool:
+    """Whether the hidden layers of a network are normalised: by its setting, its declaration, or as the actor's."""
+    wishes = getattr(agent.config, network.norm_setting, None), network.layer_norm, agent.config.layer_norm
+    return next((wish for wish in wishes if wish is not None), False)
+
+
+def _refuse_memory(agent: DeepAgent, reason: str) -> None:
+    if not agent.remembers:
+        raise ValueError(
+            f"{reason}, but {agent.name.upper()} draws single steps from its memory, so that a network cannot"
+            " remember: leave that out, or use PPO"
+        )
+
+
+def _layers_alone(network: str | dict[str, str] | None, encoding: Encoding) -> tuple[int, ...] | None:
+    """The widths of the layers that a description such as mlp(64, 64) amounts to; None where there is more to it."""
+    if network is None or is_own_module(network):
+        return None
+    spec = parse_network(network)
+    spec.check(encoding.parts)
+    layers = [stage for stage in spec.stages if isinstance(stage, Dense) and stage.norm is None]
+    if spec.encoders or len(layers) < len(spec.stages):
+        return None
+    return tuple(width for stage in layers for width in stage.widths)
