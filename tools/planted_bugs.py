@@ -131,8 +131,8 @@ BUGS = (
     Bug(
         "normaliser changed by acting",
         "training/deep_agent.py",
-        "        observations, masks, single = self.batched(observation, action_masks)\n",
-        "        observations, masks, single = self.batched(observation, action_masks)\n"
+        "        observations, masks, single = batched(self.source, observation, action_masks)\n",
+        "        observations, masks, single = batched(self.source, observation, action_masks)\n"
         "        self.observation_moments.add(observations.sum(0), (observations**2).sum(0), len(observations))\n",
         (f"{NORMALISING}::test_looking_changes_nothing",),
     ),
