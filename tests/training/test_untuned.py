@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from velocirl import A2C, DQN, PPO, TD3
+from velocirl import A2C, DQN, PPO, SAC, TD3
 from velocirl.networks.observations import bounded_by_design
 
 
@@ -50,6 +50,10 @@ def test_defaults_give_way_to_what_is_said():
     assert A2C(env).config.horizon == A2C.Config().horizon
     with pytest.raises(ValueError, match="num_envs"):
         PPO(env, num_envs="8")
+
+    moved = env_of(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1.0, 1.0, (1,)))
+    assert (SAC(moved).config.batch_size, SAC(moved).config.gradient_steps) == (128, 2)
+    assert (SAC(moved, batch_size=256, gradient_steps=1).config.batch_size, SAC.Config().gradient_steps) == (256, 1)
 
 
 def test_norms_are_for_layers_that_nobody_described():
