@@ -18,7 +18,7 @@ def widen(agent: PPO):
     if standing is not None and standing > 400 and widths:
         width = widths.pop(0)
         agent.set_params(half_length=lengths(width))
-        agent.recent_returns.clear()  # those of the easier range
+        agent.recent.returns.clear()  # those of the easier range
         print(f"{agent.steps:,} steps: poles {width:g} times as long or as short")
 
 
