@@ -111,3 +111,11 @@ def test_the_packages_of_known_namespaces_are_named(name, module, told, monkeypa
 def test_games_of_ales_need_no_name_of_their_module():
     assert find_spec("ALE/Pong-v5").entry_point == "ale_py.env:AtariEnv"
     assert find_spec("ale_py:ALE/Pong-v5") is find_spec("ALE/Pong-v5")
+
+
+def test_what_installs_an_environment_of_gymnasiums_own_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio", None)  # where mujoco itself is there
+    for module in [name for name in sys.modules if name.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(ValueError, match=r'gym:Swimmer-v5 needs more than .*; pip install "gymnasium\[mujoco\]"$'):
+        PPO("gym:Swimmer-v5")

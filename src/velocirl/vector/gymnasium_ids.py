@@ -63,7 +63,10 @@ def _explain(name: str, error: Exception) -> str:
     (module, _, own), said = name.rpartition(":"), " ".join(str(error).split())
     near = nearest_id(own, (one for one in gymnasium.registry if not one.startswith(OURS)))
     if isinstance(error, (DependencyNotInstalled, ModuleNotFoundError)):
-        return f"gym:{name} needs more than is installed: {said}"
+        extra = _extra_of(own) if isinstance(error, ModuleNotFoundError) else None
+        return f"gym:{name} needs more than is installed: {said}" + (
+            f'; pip install "gymnasium[{extra}]"' if extra else ""
+        )
     if isinstance(error, ImportError):
         newer = own in gymnasium.registry and near not in (None, own)
         return f"gym:{name} cannot be made: {said.rstrip('.')}" + (f"; use 'gym:{near}'" if newer else "")
@@ -74,3 +77,10 @@ def _explain(name: str, error: Exception) -> str:
     if module:
         return f"Gymnasium has no environment {own!r}: {module} registers none of that name"
     return f"Gymnasium has no environment {own!r}: install what defines it, and name its module: gym:MODULE:{own}"
+
+
+def _extra_of(name: str) -> str | None:
+    """The extra of Gymnasium that installs what one of its own environments needs, by the folder of that."""
+    spec = gymnasium.registry.get(name)
+    found = re.match(r"gymnasium\.envs\.(box2d|mujoco|toy_text|classic_control)\b", str(spec and spec.entry_point))
+    return None if found is None else found[1].replace("_", "-")
