@@ -91,7 +91,7 @@ def test_training_keeps_the_limit_and_earns_what_it_allows(kind):
         costs += infos["cost"]
     assert costs.mean() == pytest.approx(LIMIT, abs=0.7)
     assert returns.mean() == pytest.approx(5.1, abs=0.8)
-    assert agent.violations > 0
+    assert agent.recent.violations > 0
 
 
 def test_the_cost_of_each_limit_has_its_own_gae():
@@ -139,7 +139,7 @@ def test_multipliers_are_saved_and_go_on_and_are_shown(kind, tmp_path):
         **{name: agent.metrics[name] for name in agent.metrics if "time/" in name},
     }
     assert agent.metrics["train/multiplier/heat"] > 0.0
-    assert agent.metrics["rollout/violations"] == agent.violations > 0
+    assert agent.metrics["rollout/violations"] == agent.recent.violations > 0
     assert 0.0 < agent.metrics["episode/cost/heat"] == agent.metrics["episode/cost"] <= STEPS
 
 

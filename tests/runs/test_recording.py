@@ -28,7 +28,7 @@ class FakeAgent:
         self.steps, self.iterations = steps, steps // per_iteration
         self.metrics = {}
         self.stopping = None
-        self.recent.returns = deque(maxlen=100)
+        self.recent = SimpleNamespace(returns=deque(maxlen=100))
 
     @property
     def finished(self):

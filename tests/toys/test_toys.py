@@ -94,7 +94,7 @@ def test_violations_are_counted_in_all_steps_and_go_on_where_a_run_does(device, 
         agent.learn(32)
         episodes = sum(agent.recent.reported["cost"])
         under_way = agent.learner.fleet.get_state()["cost_total"].sum()
-        assert agent.metrics["rollout/violations"] == agent.violations == episodes + under_way > 0
+        assert agent.metrics["rollout/violations"] == agent.recent.violations == episodes + under_way > 0
         parts = sum(sum(agent.recent.reported[f"cost/{name}"]) for name in ("level", "inflow", "weight"))
         assert parts == episodes
     assert {name: value for name, value in again.metrics.items() if not name.startswith("time/")} == {
