@@ -108,8 +108,8 @@ class SAC(OffPolicyAgent):
 
     name = "sac"
     Config = SACConfig
-    # Two updates of half the batch for each step, and torch's epsilon. In 30,000 steps by one to three other seeds:
-    # Hopper 2656 (331 with the defaults), HalfCheetah 2686 (716), Walker2d 696 (328).
+    # Two updates of half the batch for each step, and torch's epsilon: in 30,000 steps Hopper comes to 433, HalfCheetah to
+    # 2250, Walker2d to 465 (five seeds; Stable-Baselines3's defaults 330, 1135, 552). BENCHMARKS.md has what was tried.
     untuned = {
         "learning_rate": 7e-4, "learning_starts": 100, "batch_size": 128, "gradient_steps": 2,
         "optimiser": "adam(epsilon=1e-8)",
