@@ -13,7 +13,7 @@ env = gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1"), lambda r
 
 # Words of Stable-Baselines3 are understood; print(model) says what they are called here.
 model = PPO("MlpPolicy", env, n_envs=8, n_steps=128, ent_coef=0.0, seed=0)
-model.learn(total_timesteps=20_000, progress_bar=True)
+model.learn(total_timesteps=40_000, progress_bar=True)
 print(model)
 
 with tempfile.TemporaryDirectory() as directory:
