@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 
 COMMON = {"device": "cpu", "seed": 0}
 SETTINGS: dict[str, dict[str, Any]] = {

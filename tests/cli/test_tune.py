@@ -12,7 +12,7 @@ from velocirl import PPO
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.cli.main import main
 from velocirl.cli.settings import read_request
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 from velocirl.runs.directory import open_run
 
 GRID = ["GridWorld-v0", "--algorithm", "q-learning"]

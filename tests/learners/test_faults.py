@@ -12,8 +12,8 @@ from velocirl.engine.disk.allowance import AllowanceError
 from velocirl.learners.faults import DeviceMemoryError, tells_of_memory
 from velocirl.runs.checkpoints import Checkpoints
 
-SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
-         "shared": True, "activation": "tanh"}  # fmt: skip
+SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "shares": 2,
+         "seed": 1, "shared": True, "activation": "tanh"}  # fmt: skip
 BATCH = 96
 
 

@@ -10,8 +10,8 @@ import velocirl
 from velocirl import PPO
 from velocirl.learners.normalising import RunningMoments
 
-SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
-         "shared": True, "activation": "tanh"}  # fmt: skip
+SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "shares": 2,
+         "seed": 1, "shared": True, "activation": "tanh"}  # fmt: skip
 BATCH = 96
 
 

@@ -77,7 +77,7 @@ def test_episodes_that_decide_are_those_of_all():
 
 def train(threads, reducer=ALONE):
     """What an agent, its reports and its learner are after some iterations."""
-    agent = PPO("Pendulum-v1", **SETTINGS, threads=threads)
+    agent = PPO("Pendulum-v1", **SETTINGS, threads=threads, shares=threads)
     agent.goal = Goal(0, 10_000)
     task = dataclasses.replace(agent.task(), reducer=reducer)
     learner = BlockRollout(task)

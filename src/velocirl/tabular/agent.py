@@ -347,7 +347,7 @@ class TabularAgent(Agent):
         seed = seed_or_drawn(config.seed)
         workers = config.workers
         if config.runtime in ("threads", "processes") and workers is None:
-            from velocirl.engine.targets.threads import available_cores
+            from velocirl.engine.targets.cores import available_cores
 
             workers = available_cores()
         kind = "threads" if config.runtime == "threads" else self.device

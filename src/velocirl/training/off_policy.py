@@ -294,13 +294,12 @@ class OffPolicyAgent(TransitionAgent):
         self.check_workers()
         check_collectors(config, self.source)
         check_rings(config)
-        threads = self.threads_for(self.num_parameters * config.effective_batch_size)
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native
         )
         self._refuse_overlap(device)
         precision = self.resolved_precision(device)
-        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+        return dataclasses.replace(config, **self.parallelism(), device=device, precision=precision), reason
 
     def one_rank_only(self) -> str | None:
         """Ranks are CPU threads of several processes, each with copies and a memory of its own."""

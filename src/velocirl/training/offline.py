@@ -207,13 +207,12 @@ class OfflineAgent(TransitionAgent):
     def resolve(self) -> tuple[Any, str]:
         """Threads, device and precision."""
         config = self.config
-        threads = self.threads_for(self.num_parameters * config.effective_batch_size)
         device, reason = choose_device(
             config.device, self.source, self.num_parameters, config.effective_batch_size, native=self.is_native,
             steps=False,
         )  # fmt: skip
         precision = self.resolved_precision(device)
-        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+        return dataclasses.replace(config, **self.parallelism(), device=device, precision=precision), reason
 
     @property
     def frames(self) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.engine.targets.threads import available_cores
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call
@@ -26,6 +25,7 @@ from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.settings.collecting import CollectorsConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
+from velocirl.training.settings.parallelism import shares_for, threads_for
 from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
@@ -147,10 +147,11 @@ class OnPolicyAgent(DeepAgent):
         self.check_workers()
         check_collectors(config, self.source)
         self._refuse_collectors()
-        launch = launch_of(config.runtime)
-        copies = -(-config.num_envs // launch.size)  # of a process
-        threads = min(config.threads or max(available_cores() // launch.local_size, 1), copies)
-        threads = len(shares_of(copies, threads))  # each gets a share of the copies
+        size = launch_of(config.runtime).size
+        copies = -(-config.num_envs // size)  # of a process
+        rows = config.batch // size // config.num_minibatches
+        shares = len(shares_of(copies, config.shares or shares_for(rows, self.num_parameters)))
+        threads = min(config.threads or threads_for(config.runtime, config.collectors or 0), copies)
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
         )
@@ -160,7 +161,7 @@ class OnPolicyAgent(DeepAgent):
                 " collecting and learning already use every core"
             )
         precision = self.resolved_precision(device)
-        return dataclasses.replace(config, threads=threads, device=device, precision=precision), reason
+        return dataclasses.replace(config, shares=shares, threads=threads, device=device, precision=precision), reason
 
     def one_rank_only(self) -> str | None:
         """Ranks are processes, each with copies of its own, on CPU threads or a GPU."""

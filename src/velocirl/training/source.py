@@ -24,7 +24,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.fleet import NO_LIMIT
 from velocirl.engine.framing import FRAMES, with_frames
 from velocirl.engine.operating import params_in
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.warning import warn_caller
 from velocirl.training.settings.params import Params, changed_params, keyword_arguments, known_params, of_copies, spread
 from velocirl.vector.autoreset import Disabled, NextStep

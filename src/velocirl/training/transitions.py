@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from gymnasium.spaces import Box, Discrete
 
-from velocirl.engine.targets.threads import available_cores
 from velocirl.scale.launching import launch_of
 from velocirl.training.deep_agent import DeepAgent
-
-WORK_OF_A_THREAD = 250_000  # rows of a batch times parameters: with less, its meetings cost more than a thread saves
+from velocirl.training.settings.parallelism import shares_for, threads_for
 
 
 class TransitionAgent(DeepAgent):
@@ -20,11 +18,13 @@ class TransitionAgent(DeepAgent):
     for_choices: ClassVar[str] = "PPO, or DQN for a single choice"
     for_numbers: ClassVar[str] = "SAC, TD3 or PPO"
 
-    def threads_for(self, work: int) -> int:
-        """The threads of each rank for updates of so many rows times parameters, unless the settings say."""
-        launch = launch_of(self.config.runtime)
-        cores = max(available_cores() // launch.local_size, 1)
-        return self.config.threads or min(cores, max(work // launch.size // WORK_OF_A_THREAD, 1))
+    def parallelism(self) -> dict[str, int]:
+        """The shares of an update, and the threads that may work on them, unless the settings say."""
+        config = self.config
+        rows = config.effective_batch_size // launch_of(config.runtime).size
+        shares = config.shares or shares_for(rows, self.num_parameters)
+        threads = config.threads or min(threads_for(config.runtime, getattr(config, "collectors", None) or 0), shares)
+        return {"shares": shares, "threads": threads}
 
     def shared_out(self) -> dict[str, int]:
         """Each rank draws its share of a batch."""

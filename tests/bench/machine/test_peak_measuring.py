@@ -13,7 +13,7 @@ from velocirl.bench.comparison import UnavailableError
 from velocirl.bench.machine import peak_measuring
 from velocirl.bench.machine.peak_measuring import measure_peaks
 from velocirl.bench.peers.process import Peer
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 from velocirl.runs.processor import output_of
 
 

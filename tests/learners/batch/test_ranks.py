@@ -70,7 +70,7 @@ def assert_stopped(expected, minibatches):
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_interpreter_learns_on_ranks_as_threads_do(size):
     """Of 7 copies; with clipping, an early stop, and normalisers of observations and rewards."""
-    expected = train(make=BlockRollout, device="cpu", threads=size)
+    expected = train(make=BlockRollout, device="cpu", threads=size, shares=size)
     assert_stopped(expected, 8)
     assert_alike(run_ranks(size, lambda reducer: train(reducer, device="python")), expected)
 
@@ -80,7 +80,7 @@ def test_torch_learns_on_ranks_as_threads_do(size, monkeypatch, one_torch_thread
     """In the order in which the interpreter draws."""
     devices = pytest.importorskip("velocirl.learners.batch.devices.torch_device")
     monkeypatch.setattr(devices.TorchCPUDevice, "sequential", True)
-    expected = train(make=BlockRollout, device="cpu", threads=size)
+    expected = train(make=BlockRollout, device="cpu", threads=size, shares=size)
     assert_alike(run_ranks(size, lambda reducer: train(reducer, device="cpu")), expected)
 
 

@@ -119,12 +119,12 @@ class Oracle:
 
 CASES = {
     "sac": (SAC, {}),
-    "sac on two threads": (SAC, {"threads": 2}),
+    "sac on two threads": (SAC, {"threads": 2, "shares": 2}),
     "sac with a fixed temperature": (SAC, {"temperature": 0.2}),
     "sac, rare moves, three steps": (SAC, {"actor_every": 3, "target_every": 2, "n_step": 3}),
-    "sac with priorities": (SAC, {"priority": "proportional", "threads": 2}),
+    "sac with priorities": (SAC, {"priority": "proportional", "threads": 2, "shares": 2}),
     "td3": (TD3, {}),
-    "td3 on two threads": (TD3, {"threads": 2, "target_every": 2}),
+    "td3 on two threads": (TD3, {"threads": 2, "shares": 2, "target_every": 2}),
 }
 
 
@@ -157,7 +157,7 @@ def test_updates_are_those_of_torch(case):
 def test_the_number_of_threads_changes_no_more_than_the_order_of_sums():
     results = {}
     for threads in (1, 2):
-        agent = SAC("Pendulum-v1", **{**SMALL, "threads": threads})
+        agent = SAC("Pendulum-v1", **{**SMALL, "threads": threads, "shares": threads})
         agent.learn(SMALL["learning_starts"] + 5)
         results[threads] = agent.parameters.copy()
     assert np.allclose(results[1], results[2], atol=1e-4)
@@ -171,7 +171,7 @@ def test_metrics_are_means_over_what_critics_and_actor_saw():
     means = program.means
 
     def watch():
-        seen.append(program._seen.sum(0))
+        seen.append(program.sums.seen.sum(0))
         return means()
 
     program.means = watch

@@ -81,7 +81,7 @@ def test_ranks_with_a_memory_learn_as_one_process_from_the_same_batches(monkeypa
     kind, environment, settings = LEARNERS[name]
 
     def train(threads, reducer=ALONE):
-        agent = kind(environment, **COMMON, **settings, threads=threads)
+        agent = kind(environment, **COMMON, **settings, threads=threads, shares=threads)
         return run(lambda task: BlockReplay(task, 20), agent, 3, 20, reducer)
 
     kind(environment, **COMMON, **settings).prepare()  # compiled by one
@@ -133,7 +133,7 @@ def test_ranks_with_data_learn_as_one_process_from_the_same_batches(monkeypatch,
     data = made_up("Pendulum-v1")
 
     def train(threads, reducer=ALONE):
-        agent = TD3BC(data=data, batch_size=10, **COMMON, threads=threads)
+        agent = TD3BC(data=data, batch_size=10, **COMMON, threads=threads, shares=threads)
         agent.goal = Goal(0, 2000)
         learner = BlockOffline(dataclasses.replace(agent.task(), reducer=reducer))
         pace = SAC("Pendulum-v1", **COMMON)

@@ -67,7 +67,7 @@ class Reference:
 
 
 def trained(threads, **config):
-    agent = DQN("CartPole-v1", **{**SETTINGS, "threads": threads, "n_step": 2, **config})
+    agent = DQN("CartPole-v1", **{**SETTINGS, "threads": threads, "shares": threads, "n_step": 2, **config})
     agent.goal = Goal(0, 10_000)
     agent.prepare()
     return agent
@@ -100,7 +100,7 @@ def test_ten_updates_against_torch(threads, config):
 
 def test_threads_change_nothing_but_the_rounding_and_repeat_themselves():
     def parameters(threads):
-        return DQN("CartPole-v1", **{**SETTINGS, "threads": threads}).learn(400).parameters.copy()
+        return DQN("CartPole-v1", **{**SETTINGS, "threads": threads, "shares": threads}).learn(400).parameters.copy()
 
     one, two = parameters(1), parameters(2)
     np.testing.assert_allclose(one, two, rtol=1e-2, atol=1e-3)

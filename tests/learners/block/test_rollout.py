@@ -12,6 +12,7 @@ from velocirl.training.agent import Goal
 
 SETTINGS = {
     "num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 3, "seed": 5, "hidden": (16, 16), "threads": 2,
+    "shares": 2,
     "learning_rate": 3e-3, "gamma": 0.9, "shared": True, "activation": "tanh",
 }  # fmt: skip
 WHOLE = {"minibatch_size": 10**9, "epochs": 1}  # one minibatch of everything
@@ -118,7 +119,7 @@ def minibatches(parts, streams, config):
 @pytest.mark.parametrize("environment", ["Counter-v0", "IdentityContinuous-v0", "TicTacToe-v1"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gradient_of_a_minibatch(environment, threads):
-    agent = prepared(environment, threads=threads, max_grad_norm=0.0, **WHOLE)
+    agent = prepared(environment, threads=threads, shares=threads, max_grad_norm=0.0, **WHOLE)
     before = agent.parameters.copy()
     metrics = agent.iterate()
     samples = np.concatenate(samples_of(agent))
@@ -138,10 +139,10 @@ def test_gradient_of_a_minibatch(environment, threads):
     ("environment", "changes"),
     [
         ("Counter-v0", {"threads": 1}),
-        ("Counter-v0", {"threads": 2}),
-        ("Counter-v0", {"threads": 3, "num_envs": 7}),
-        ("Counter-v0", {"threads": 2, "minibatches": "environments", "minibatch_size": 48}),
-        ("Counter-v0", {"threads": 2, "normalise_advantages": False, "max_grad_norm": 0.0}),
+        ("Counter-v0", {"threads": 2, "shares": 2}),
+        ("Counter-v0", {"threads": 3, "shares": 3, "num_envs": 7}),
+        ("Counter-v0", {"threads": 2, "shares": 2, "minibatches": "environments", "minibatch_size": 48}),
+        ("Counter-v0", {"threads": 2, "shares": 2, "normalise_advantages": False, "max_grad_norm": 0.0}),
         ("IdentityContinuous-v0", {}),
         ("TicTacToe-v1", {}),
     ],
@@ -177,7 +178,7 @@ def test_ten_updates_by_torch(environment, changes):
 def test_the_gradient_does_not_depend_on_the_number_of_threads():
     gradients = []
     for threads in (1, 2, 3):
-        agent = prepared(threads=threads, num_envs=7, max_grad_norm=0.0, **WHOLE)
+        agent = prepared(threads=threads, shares=threads, num_envs=7, max_grad_norm=0.0, **WHOLE)
         agent.iterate()
         gradients.append(gradient_of(agent))
     assert_near(gradients[1], gradients[0], 1e-5)
@@ -205,7 +206,7 @@ def test_what_is_left_over_is_accumulated_too():
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("mode", ["samples", "environments"])
 def test_every_sample_is_drawn_once_in_an_epoch(mode, threads):
-    agent = prepared(num_envs=7, threads=threads, epochs=2, minibatches=mode, minibatch_size=20)
+    agent = prepared(num_envs=7, threads=threads, shares=threads, epochs=2, minibatches=mode, minibatch_size=20)
     metrics = agent.iterate()
     assert metrics["train/n_updates"] == metrics["train/minibatches"] >= 2 * (agent.config.num_minibatches - 1)
     for order, (first, stop) in zip(agent.learner._orders, agent.learner._shares, strict=True):
@@ -220,7 +221,7 @@ def test_every_sample_is_drawn_once_in_an_epoch(mode, threads):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_minibatch_of_one_sample(threads):
-    agent = prepared(num_envs=3, horizon=4, minibatch_size=1, epochs=2, threads=threads)
+    agent = prepared(num_envs=3, horizon=4, minibatch_size=1, epochs=2, threads=threads, shares=threads)
     for _ in range(3):
         metrics = agent.iterate()
     assert np.isfinite(agent.parameters).all()

@@ -170,8 +170,8 @@ def prepared(environment, **config):
 
 @pytest.mark.parametrize(("num_envs", "threads"), [(7, 1), (7, 2), (7, 3), (100, 1), (200, 2)])
 def test_every_transition_of_a_fleet(num_envs, threads):
-    agent = prepared(cycle, num_envs=num_envs, threads=threads)
-    assert len(agent.learner.collector.ranges) == threads
+    agent = prepared(cycle, num_envs=num_envs, threads=threads, shares=threads)
+    assert agent.learner.team.threads == threads
     assert check_rollout(agent) == [1] * num_envs  # a reset counts the episodes from 1
     check_rollout(agent, skip=HORIZON, phases=[1] * num_envs)  # the next rollout goes on where this one ended
 
@@ -186,7 +186,7 @@ def test_every_transition_of_a_fleet_in_python():
     ("cpu", 1, None), ("cpu", 1, 2), ("cpu", 2, None), ("cpu", 2, 2), ("python", 1, None),
 ])  # fmt: skip
 def test_every_transition_of_gymnasium(device, threads, workers):
-    agent = prepared("gym:HostCycle-v0", num_envs=5, device=device, threads=threads, workers=workers)
+    agent = prepared("gym:HostCycle-v0", num_envs=5, device=device, threads=threads, shares=threads, workers=workers)
     try:
         phases = check_rollout(agent)
         assert len(set(phases)) > 1  # copies have seeds of their own
@@ -209,7 +209,7 @@ def test_a_native_environment_as_one_of_gymnasium():
 
 
 def test_rollouts_do_not_depend_on_the_number_of_threads():
-    stored = [collect(prepared(cycle, num_envs=7, threads=threads))[0] for threads in (1, 2, 3)]
+    stored = [collect(prepared(cycle, num_envs=7, threads=threads, shares=threads))[0] for threads in (1, 2, 3)]
     for other in stored[1:]:
         assert other["action"].tobytes() == stored[0]["action"].tobytes()
         assert other["log_probability"].tobytes() == stored[0]["log_probability"].tobytes()
@@ -217,7 +217,7 @@ def test_rollouts_do_not_depend_on_the_number_of_threads():
 
 
 def test_no_two_streams_are_alike():
-    agent = prepared(cycle, num_envs=7, threads=2)
+    agent = prepared(cycle, num_envs=7, threads=2, shares=2)
     collector = agent.learner.collector
     streams = np.concatenate([collector.envs.copies.rng, collector._rng, agent.learner.rng, agent._acting])
     assert len(np.unique(streams, axis=0)) == 7 + 7 + 2 + 1
@@ -226,7 +226,7 @@ def test_no_two_streams_are_alike():
 
 
 def test_what_is_drawn_is_stored_before_it_is_clipped():
-    agent = prepared("IdentityContinuous-v0", num_envs=6, threads=2)
+    agent = prepared("IdentityContinuous-v0", num_envs=6, threads=2, shares=2)
     samples, _, _ = collect(agent)
     drawn, seen = samples["action"][..., 0].astype(np.float64), samples["observation"][..., 0].astype(np.float64)
     assert (np.abs(drawn) > 1).mean() > 0.2
@@ -242,7 +242,7 @@ def test_what_is_drawn_is_stored_before_it_is_clipped():
 
 
 def test_masks_are_stored_and_kept_to():
-    agent = prepared("TicTacToe-v1", num_envs=9, threads=2)
+    agent = prepared("TicTacToe-v1", num_envs=9, threads=2, shares=2)
     samples, _, _ = collect(agent)
     samples = samples.reshape(-1)
     boards = samples["observation"]
@@ -259,7 +259,7 @@ def test_masks_are_stored_and_kept_to():
 
 def test_normalised_rollouts():
     """Observations are stored as the network saw them, final ones are seen in the same way, and moments stand still."""
-    agent = prepared(cycle, num_envs=7, threads=2, normalise_observations=True)
+    agent = prepared(cycle, num_envs=7, threads=2, shares=2, normalise_observations=True)
     first, _, _ = collect(agent)
     agent.learner._add_moments()
     counts = first["observation"].astype(np.float64)  # nothing is known yet: mean 0, deviation 1
@@ -279,7 +279,7 @@ def test_normalised_rollouts():
 
 
 def test_discounted_returns_for_the_scale_of_rewards():
-    agent = prepared(cycle, num_envs=7, threads=2, gamma=0.9, normalise_rewards=True)
+    agent = prepared(cycle, num_envs=7, threads=2, shares=2, gamma=0.9, normalise_rewards=True)
     samples, _, _ = collect(agent)
     returns = []
     for column in samples:
@@ -300,7 +300,8 @@ def test_discounted_returns_for_the_scale_of_rewards():
 def test_the_policy_has_not_moved_before_the_first_step(environment):
     """In the first epoch every ratio is 1: the learner sees the policy that the collector used."""
     environment = velocirl.engine.registry.find(environment)
-    agent = PPO(environment, **{**SMALL, "minibatch_size": 10**9}, num_envs=100, threads=2, epochs=1, clip=1e-5)
+    settings = {**SMALL, "minibatch_size": 10**9, "threads": 2, "shares": 2}
+    agent = PPO(environment, **settings, num_envs=100, epochs=1, clip=1e-5)
     for _ in range(3):
         agent.learn(100 * HORIZON)
         assert agent.metrics["train/clip_fraction"] == 0

@@ -23,7 +23,7 @@ from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.disk.files import NotPlainFileError, open_plain, parse_json
 from velocirl.engine.disk.safetensors_layout import DTYPES, Header, header_text, read_header, tensor_bytes, widest_first
 from velocirl.engine.disk.writing import strict_json, written_whole
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 
 FORMAT, VERSION = "velocirl data", "1"
 SUFFIX = ".vds"

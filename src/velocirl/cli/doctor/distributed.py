@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from velocirl.algorithms.online.ppo import PPO
 from velocirl.algorithms.online.sac import SAC
 from velocirl.bench.reports.terminal import new_table
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 from velocirl.monitor.console import make_console
 from velocirl.monitor.words import say_bytes
 from velocirl.scale.launching import LIMIT, Launch, launch_of

@@ -24,7 +24,7 @@ from velocirl.cli.named.environment_files import Chosen
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
 from velocirl.engine.compiler.caching.cache import cached_files
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 from velocirl.runs.callback import Callback
 from velocirl.runs.processor import processor
 from velocirl.runs.recording import RunRecorder

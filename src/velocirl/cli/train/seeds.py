@@ -19,8 +19,8 @@ from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
+from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.engine.targets.threads import available_cores
 from velocirl.monitor.heartbeat_file import DamagedHeartbeatError, read_heartbeat
 from velocirl.monitor.words import printable
 from velocirl.runs.config_file import CONFIG, write_config

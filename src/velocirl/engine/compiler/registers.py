@@ -80,8 +80,8 @@ def relax():
     """Tell the processor that this thread is only waiting, so that its core's other work goes on at full speed."""
 
 
-def doze():
-    """Sleep for as short as a thread can: some 60 microseconds."""
+def doze(microseconds):
+    """Sleep; for some 60 microseconds at least."""
 
 
 def _copy(builder: Any, target: Any, source: Any, size: int) -> None:
@@ -184,16 +184,16 @@ def relax_compiled(typing_context: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def doze_compiled(typing_context: Any) -> Any:  # noqa: ARG001
+def doze_compiled(typing_context: Any, microseconds: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         if os.name == "posix":
-            microseconds = ir.IntType(32)
-            function = ir.FunctionType(ir.IntType(32), [microseconds])
+            word = ir.IntType(32)
+            function = ir.FunctionType(word, [word])
             usleep = cgutils.get_or_insert_function(builder.module, function, "usleep")
-            builder.call(usleep, [ir.Constant(microseconds, 1)])
+            builder.call(usleep, [builder.trunc(arguments[0], word)])
         return context.get_dummy_value()
 
-    return types.void(), generate
+    return types.void(types.int64), generate
 
 
 def compiled_shaped(intrinsic: Any, populate_array: Any) -> Any:

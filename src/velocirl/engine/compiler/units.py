@@ -40,7 +40,7 @@ from velocirl.engine.compiler.entering import unit_entry
 from velocirl.engine.compiler.frames import Frame, reader, type_of
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.errors import debugging
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 
 WORDS = (types.int64,) * 4  # frame, first, stop, place
 MOST_PROCESSES = 8  # that compile at the same time; the largest unit is a fifth of all

@@ -21,8 +21,9 @@ from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.fleets.loops import RANDOM_BLOCK, advance_loop, begin_loop, chances_of, choose_loop, show_loop
 from velocirl.engine.targets.choosing import Faster
+from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.targets.rounds import Rounds
-from velocirl.engine.targets.threads import available_cores, run_together
+from velocirl.engine.targets.threads import run_together
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment

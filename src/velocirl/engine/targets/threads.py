@@ -8,16 +8,11 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
-from velocirl.engine.compiler.registers import doze, mailbox_read, mailbox_write, relax
+from velocirl.engine.compiler.registers import doze, relax
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
-PATIENCE = 5_000  # times that a thread looks for the others before it dozes between two looks: about 0.1 ms
+SPINS = 2_500  # looks for others before a thread sleeps between two looks: about 50 us
 SPACING = 8  # whole numbers in a line of the cache, so that no two threads write to the same one
-
-
-def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Threads:
@@ -74,22 +69,12 @@ def _fault_of(tasks: Sequence[Task]) -> BaseException | None:
     return None
 
 
-def meet(meeting, thread, threads, count):
-    """Wait until every thread has come to its meeting number `count`; counting begins at 1."""
-    mailbox_write(meeting, thread * SPACING, count)
-    for other in range(threads):
-        looks = 0
-        while mailbox_read(meeting, other * SPACING) < count:
-            looks += 1
-            wait_a_moment(looks)
-
-
 def wait_a_moment(looks):
-    """What a thread does after it has looked for others so many times in vain.
+    """Spin at first, then sleep between two looks.
 
-    They come within microseconds as long as all have cores. Where other programs use the cores too, a thread that only
-    looked, or gave way to those, would use up its own time, and be away when the others come: twenty times as slow.
+    Others come within microseconds as long as all have cores. Where other programs use the cores too, a thread that
+    only spun would use up its own time, and be away when it is needed: twenty times as slow.
     """
     relax()
-    if looks > PATIENCE:
-        doze()
+    if looks > SPINS:
+        doze(1)

@@ -62,8 +62,8 @@ class CollectedReplay(BlockReplay):
     def _step_units(self) -> dict[int, BoundUnit]:
         return {}
 
-    def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
-        self._enter, self._drivers = bind_driver(enter_only, pairs[0][1]), self._learning_drivers
+    def _bind_steps(self, stepping: Stepping) -> None:
+        self._enter, self._driver = bind_driver(enter_only, stepping), self._learning_driver
 
     def _begin(self) -> None:
         acting = self.task.parameters[self.task.acting]
@@ -115,8 +115,7 @@ class CollectedReplay(BlockReplay):
     def improve(self, step: int, count: int) -> None:
         """So many updates, at which the run has taken `step` steps."""
         since = now()
-        self.program.meet_anew()
-        self.program.run(self._drivers, step, count)
+        self.program.run(self._driver, step, count)
         self._learning += now() - since
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:

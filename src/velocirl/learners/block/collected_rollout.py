@@ -78,4 +78,4 @@ class CollectedRollout(BlockRollout):
         self.collector.collected.close()
 
     def _make_collector(self) -> BlockCollected:
-        return BlockCollected(self.task, lambda: int(self._minibatches[0][1]))
+        return BlockCollected(self.task, lambda: int(self._minibatches[1]))

@@ -1,4 +1,4 @@
-"""Rollouts on CPU threads: a thread takes a block of copies through all steps before the next, in one compiled loop.
+"""Rollouts on CPU threads: a worker takes a block of copies through all steps before the next, in one compiled loop.
 
 Copies do not know each other, and the block stays in its cache. Normalisers stand still during a rollout.
 """
@@ -20,7 +20,7 @@ from velocirl.engine.compiler.columns import Local, Shared, Timed, read_only
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.indexing import index_loop, row_loop
-from velocirl.engine.targets.threads import run_together
+from velocirl.engine.targets.team import MAX_ITEMS
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.collectors.columns import Columns, columns_of
@@ -40,13 +40,16 @@ from velocirl.vector.native import FleetVectorEnv
 # The units of a rollout, by their places.
 SEE, MOMENTS, MASK, FORWARD, CHECK, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE = range(11)
 WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(11, 16)
+ITEMS_PER_WORKER = 3
+TILE, SMALLEST_ITEM = 6, 24  # rows that a product takes together, and rows of an item at least
 
 
 class Collecting(NamedTuple):
-    """What one thread needs for a rollout."""
+    """What one worker needs for a rollout."""
 
     units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
     horizon: int
+    copies: int
     counters: NDArray[np.int64]  # see `counters`
 
 
@@ -89,11 +92,12 @@ def finish(work, begin, end):
 
 
 def collect(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """A rollout of all copies of one thread."""
+    """A rollout of item number `first`, which is `stop` copies, block by block."""
     work = arguments[0]
     counters, begun = work.counters, glance(True)
-    for begin in range(first, stop, ROWS):
-        end = min(begin + ROWS, stop)
+    last = min((first + 1) * stop, work.copies)
+    for begin in range(first * stop, last, ROWS):
+        end = min(begin + ROWS, last)
         for t in range(work.horizon):
             timed = turn(counters, ROUND, EVERY_ROUND)
             since = start(counters, ROUND, timed)
@@ -108,6 +112,17 @@ def collect(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         lap(counters, LAST_VALUES, since, True)
     lap(counters, WHOLE, begun, True)
     return 0
+
+
+def item_size(copies: int, workers: int) -> int:
+    """Choose how many copies are an item of a rollout: few enough that workers end together, enough for whole tiles.
+
+    Rows do not depend on each other, so that this changes no result.
+    """
+    if copies > MAX_ITEMS * ROWS:
+        return -(-copies // (MAX_ITEMS * ROWS)) * ROWS
+    wanted = -(-copies // (ITEMS_PER_WORKER * workers * TILE)) * TILE
+    return min(max(wanted, SMALLEST_ITEM, -(-copies // MAX_ITEMS)), ROWS)
 
 
 def decide_only(arguments, first, stop, place):
@@ -162,8 +177,8 @@ class BlockRecorded:
 
     envs: Any
 
-    def __init__(self, task: Task, threads: int) -> None:
-        self.part = part_of(task.config.num_envs, threads, task.reducer)
+    def __init__(self, task: Task, workers: int) -> None:
+        self.part = part_of(task.config.num_envs, 1, task.reducer)
         self.task, self.horizon, copies = task, task.config.horizon, self.part.copies
         inputs = task.encoding.inputs
         kind = rollout_type(inputs, task.action, task.fields, task.values)
@@ -175,7 +190,7 @@ class BlockRecorded:
                        np.zeros(copies, np.int32))  # fmt: skip
         self.reported = np.zeros((task.report_rows, *ends), np.float32)
         self.centre, self.inverse_scale = np.zeros(inputs, np.float32), np.ones(inputs, np.float32)
-        self.counters = allocate(threads)
+        self.counters = allocate(workers)
 
     def columns(self) -> Columns:
         """The rollout as rings have it."""
@@ -201,13 +216,13 @@ class BlockRecorded:
 class BlockCollector(BlockRecorded):
     """Collects rollouts: of a fleet in one call for each thread, of Gymnasium's environments step by step."""
 
-    def __init__(self, task: Task, networks: BlockNetworks, threads: int, *, alone: bool = False) -> None:
+    def __init__(self, task: Task, networks: BlockNetworks, *, alone: bool = False) -> None:
         """`alone`: it works while somebody learns, by parameters of its own, which `refresh` brings up to date."""
-        super().__init__(task, threads)
+        super().__init__(task, 1 if alone else networks.team.threads)
         config, inputs, part = task.config, task.encoding.inputs, self.part
         copies = part.copies
         self.envs = task.source.make_copies(
-            copies, seed=task.seeds.environment, threads=config.threads, workers=config.workers, first=part.first
+            copies, seed=task.seeds.environment, threads=1, workers=config.workers, first=part.first
         )
         self._rng = random.streams(task.seeds.policy, copies, part.first)
         self.host: HostExperience | None = None
@@ -229,7 +244,6 @@ class BlockCollector(BlockRecorded):
             inputs=np.zeros((copies * cuts, inputs), np.float32),
             state=np.zeros((copies * cuts, 0), np.float32),
         )
-        self.ranges = part.shares
         self._packed = networks.acting_copy() if alone else None
         self._networks = networks
         self._connect(networks)
@@ -249,7 +263,8 @@ class BlockCollector(BlockRecorded):
         self.log.fault[:], self.cuts.count[:] = 0, 0
         self.reward_sums[:], self.observation_sums[:] = 0.0, 0.0
         if self.host is None:
-            run_together([[(unit, share)] for unit, share in zip(self._drivers, self.ranges, strict=True)])
+            items, size = self._items
+            self._networks.team.run(self._driver, self._tuner, items, size)
         else:
             self._collect_from(self.host)
 
@@ -289,28 +304,31 @@ class BlockCollector(BlockRecorded):
             experience = self.host.arrays
         sight = Sight(experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale)
         translator = driver_translator()
-        self._drivers: list[BoundUnit] = []
-        self._sides: list[tuple[BoundUnit, BoundUnit, BoundUnit]] = []
         self._held: list[Any] = []
-        for thread in range(len(self.ranges)):
-            units = self._units(networks, sight, experience, thread)
+        works = []
+        for worker in range(len(self.counters) if self.host is None else 1):
+            units = self._units(networks, sight, experience)
             self._held.append(units)
             table = np.zeros(UNITS, np.int64)
             for which, unit in units.items():
                 table[which] = unit.frame
-            work = (Collecting(table, self.horizon, self.counters[thread]),)
+            works.append((Collecting(table, self.horizon, self.part.copies, self.counters[worker]),))
 
-            def bind(driver: Any, work: Any = work) -> BoundUnit:
-                return bind_unit(driver, work, translator, disjoint=False)
+        def bind(driver: Any, work: Any) -> BoundUnit:
+            return bind_unit(driver, work, translator, disjoint=False)
 
-            if self.host is None:
-                self._drivers.append(bind(collect))
-            else:
-                self._sides.append((bind(decide_only), bind(record_only), bind(finish_only)))
+        if self.host is None:
+            team, copies = networks.team, self.part.copies
+            size = item_size(copies, len(works))
+            self._items = -(-copies // size), size
+            self._tuner = team.tuner(self._items[0])
+            self._driver = team.region(self._tuner, [bind(collect, work) for work in works], by_worker=True)
+        else:
+            self._sides = [bind(side, works[0]) for side in (decide_only, record_only, finish_only)]
 
-    def _units(self, networks: BlockNetworks, sight: Sight, experience: Any, thread: int) -> dict[int, BoundUnit]:
+    def _units(self, networks: BlockNetworks, sight: Sight, experience: Any) -> dict[int, BoundUnit]:
         task, rollout, cuts, log = self.task, self.rollout, self.cuts, self.log
-        work = networks.own_work(task.acting, thread)
+        work = networks.own_work(task.acting)
         if self._packed is not None:
             work = work._replace(packed=self._packed.packed)
         row = networks.input_row(task.acting)
@@ -363,11 +381,10 @@ class BlockCollector(BlockRecorded):
         begun = now()
         self._run(2, 0)
         finished, spent = now() - begun, host.take_times()
-        counters = self.counters[0]  # Python runs all threads' parts
+        counters = self.counters[0]
         counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
         counters[[LAST_VALUES, WHOLE]] += finished, sum(spent) + finished
         counters[[ROUND, ROUND + TIMED]] = 1
 
     def _run(self, side: int, t: int) -> None:
-        for units, share in zip(self._sides, self.ranges, strict=True):
-            units[side](*share, t)
+        self._sides[side](0, self.part.copies, t)

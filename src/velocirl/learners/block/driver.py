@@ -1,8 +1,9 @@
 """Drivers: compiled loops that call units by their addresses, written and compiled once for all algorithms.
 
-A block of rows goes through the units of a pass one after the other and stays in its core's cache. Where rows meet, so
-do the threads: sums are formed in the order of the threads, so that a result depends on their number, never on their
-timing. Where several processes train together, the first thread of each then adds up those of all (`Team.reduce`).
+The rows of a batch are cut into shares. A share goes block by block through the units of a pass, so that a block stays
+in its core's cache. Between two passes the calling thread alone forms sums, in the order of the shares: a result
+depends on how many shares there are, never on how many threads work on them (see `engine.targets.team`). Where several
+processes train together, their sums are then added up (`Crew.reduce`).
 """
 
 from __future__ import annotations
@@ -17,48 +18,53 @@ from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.frames import reader, type_of
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import call_unit
-from velocirl.engine.targets.threads import meet
+from velocirl.engine.targets.autotuner import tune
+from velocirl.engine.targets.team import WAITED, TeamView, begin_work, run_region
 from velocirl.learners.counting.counters import TIMING, glance, lap
 from velocirl.learners.counting.phases import OPTIMISER, WAITING
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Rule
 
 # What an instruction of a program does: a pass goes through units, the others are of one network, unit or number.
-PASS, CLEAR, MEAN, STEP, ONCE, STOP, FOLLOW = range(7)
+PASS, MEAN, STEP, ONCE, STOP, FOLLOW = range(6)
 INSTRUCTION = np.dtype(
     [
         ("kind", np.int64),
         ("first", np.int64),  # the first unit of a pass; the network of a step; the unit of anything else, or -1
+        ("body", np.int64),  # of a pass: the first unit that blocks go through; before it, gradients are cleared
+        ("after", np.int64),  # of a pass: the unit after the last of them; from here on, gradients are unpacked
         ("stop", np.int64),  # the unit after the last; of a `once`, the number that it steps, or -1
-        ("number", np.int64),  # of a pass; of a target network, how many parameters it has
-        ("period", np.int64),  # in which updates: every so many
+        ("number", np.int64),  # of a pass; of a target network, how many pieces its parameters have
+        ("period", np.int64),  # in which updates: every `period`
     ]
 )
 LEARNING = np.dtype([(name, np.float64) for name in ("learning_rate", "max_grad_norm", "max_grad_value")])
 JOB = np.dtype(
     [
         ("most", np.int64),  # rows of a block
-        ("batch", np.int64),  # rows of all threads
+        ("batch", np.int64),  # rows of all shares of all processes
         ("begins", np.int64),  # whether gradients are set to zero first, or added to
         ("weight", np.int64),  # rows whose gradients a step follows; 0 for no step
+        ("timed", np.int64),  # whether the clock is read
     ]
 )
-PARTIAL = 16  # sums that a thread forms side by side; two lines of the cache, so that no two threads share one
-LINE = 16  # numbers of a share at least, for the same reason
+PARTIAL = 16  # sums that are formed side by side
+LINE = 16  # parameters of a cache line: pieces begin with one
+PIECE = 16_384  # parameters that are worth a worker of their own
+MAX_PIECES = 32
 FAULT, STOPPED, OUTCOME = 0, 1, 16  # the places of `outcome`: a gradient was not finite; an update was stopped
 SCALE = FACTORS - 1  # the factor of an optimiser by which gradients are multiplied, for clipping; no rule uses it
 
 
 class Trained(NamedTuple):
-    """A network as one thread steps it, with the frames of the units that do so."""
+    """A network as it is stepped, with the team's offsets of the units that do so."""
 
-    size: int  # parameters
-    factors: NDArray[np.float32]  # (FACTORS,) of the optimiser, this thread's own
-    partial: NDArray[np.float64]  # (threads, PARTIAL) sums of squares of the gradient
+    pieces: int  # of its parameters
+    factors: NDArray[np.float32]  # (FACTORS,) of the optimiser
+    partial: NDArray[np.float64]  # (pieces, PARTIAL) sums of squares of the gradient
     steps: NDArray[np.int64]  # (1,) taken so far
     norms: NDArray[np.float64]  # (2,) of the gradients since they were read last, and how many
-    unpack: int
-    gather: int  # of the threads, where several processes meet
+    gather: int  # adds up the shares' gradients, where several processes meet
     reduce: int
     optimise: int
     pack: int
@@ -67,33 +73,37 @@ class Trained(NamedTuple):
 class Sums(NamedTuple):
     """What functions add to metrics: a slot for each metric of each function."""
 
-    own: NDArray[np.float64]  # (slots,) of this thread in this update
-    slots: NDArray[np.float64]  # (2, threads, slots) as others see it; of two updates in turns, as one may be ahead
+    own: NDArray[np.float64]  # (shares, slots) in this update
     metric: NDArray[np.int64]  # (slots,) to which metric it counts
     of_pass: NDArray[np.int64]  # (slots,) in which pass
-    totals: NDArray[np.float64]  # (slots,) of this thread, since they were read last
-    seen: NDArray[np.int64]  # (passes,) rows of this thread, since they were read last
-    common: NDArray[np.float64]  # (slots,) of all threads of all processes, where several meet
-    means: NDArray[np.float64]  # (metrics + 1,) of the batch so far, and last the number of its rows; of this thread
+    totals: NDArray[np.float64]  # (slots,) since they were read last
+    seen: NDArray[np.int64]  # (shares, passes) rows, since they were read last
+    common: NDArray[np.float64]  # (slots,) of all shares, and of all processes where several meet
+    means: NDArray[np.float64]  # (metrics + 1,) of the batch so far, and last the number of its rows
     single: NDArray[np.float32]  # the same
 
 
-class Team(NamedTuple):
-    """Which of the threads this is."""
+class ShareWork(NamedTuple):
+    """What one share of the rows goes through."""
 
-    thread: int
-    threads: int
-    board: NDArray[np.int64]  # where they wait for each other,
-    meetings: NDArray[np.int64]  # (1,) and how often this one has
-    reduce: int  # the frame of what adds up sums over all processes, 0 where there is one
+    program: NDArray[Any]  # INSTRUCTION
+    units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
+    rows: NDArray[np.int64]  # (2,) the share's rows: the first, and the one after the last
+    seen: NDArray[np.int64]  # (passes,) rows, since they were read last
+    job: NDArray[Any]  # (1,) JOB
+    counters: NDArray[np.int64]  # of worker 0, see `counters`
 
 
 class Crew(NamedTuple):
-    """What one thread works with in an update."""
+    """What an update works with."""
 
-    team: Team
+    team: TeamView
+    tuner: NDArray[Any]  # (1,) TUNER
+    shares: int
+    passes: int  # the team's offset of the shares' units
     program: NDArray[Any]  # INSTRUCTION
-    units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
+    units: NDArray[np.int64]  # (units, 2) as of the first share, which has those of means too
+    rows: NDArray[np.int64]  # (shares, 2) see `ShareWork`
     networks: NDArray[np.int64]  # (networks,) frames of `Trained`
     number_steps: NDArray[np.int64]  # (numbers,) taken so far,
     number_gradients: NDArray[np.float32]  # (1, numbers) their gradients,
@@ -101,41 +111,37 @@ class Crew(NamedTuple):
     number_optimiser: int  # and the frame of their optimiser
     sums: Sums
     learning: NDArray[Any]  # (1,) LEARNING
-    job: NDArray[Any]  # (1,) JOB, of this thread
+    job: NDArray[Any]  # (1,) JOB
     outcome: NDArray[np.float64]  # (OUTCOME,)
-    counters: NDArray[np.int64]  # of this thread, see `counters`
+    counters: NDArray[np.int64]  # of worker 0, see `counters`
+    reduce: int  # the frame of what adds up sums over all processes, 0 where there is one
 
 
 def _example() -> Trained:
     """A network of no size, for its types."""
     numbers = np.zeros(FACTORS, np.float32), np.zeros((1, PARTIAL)), np.zeros(1, np.int64), np.zeros(2)
-    return Trained(0, *numbers, 0, 0, 0, 0, 0)
+    return Trained(0, *numbers, 0, 0, 0, 0)
 
 
 _trained_at = reader(type_of((_example(),)))
 
 
-def together(team):
-    """Wait for the other threads."""
-    team.meetings[0] += 1
-    meet(team.board, team.thread, team.threads, team.meetings[0])
+def pieces_of(size: int) -> int:
+    """Count the pieces in which parameters are reduced, stepped and packed; it depends on nothing but their number."""
+    return min(max(size // PIECE, 1), MAX_PIECES)
 
 
-def wait(team, counters, since, timed):
-    """The same, on the clock."""
-    together(team)
-    return lap(counters, WAITING, since, timed)
-
-
-def share_of(thread, threads, size):
-    """The first place of a thread's share of some numbers, and the one after its last."""
-    share = (size // threads + LINE - 1) // LINE * LINE
-    low, high = min(thread * share, size), min((thread + 1) * share, size)
-    return low, (size if thread == threads - 1 else high)
+def piece_of(piece, pieces, size):
+    """The first place of a piece of some numbers, and the one after its last; 0 pieces mean single numbers."""
+    if pieces == 0:
+        return piece, piece + 1
+    share = (size // pieces + LINE - 1) // LINE * LINE
+    low, high = min(piece * share, size), min((piece + 1) * share, size)
+    return low, (size if piece == pieces - 1 else high)
 
 
 def reduce_share(gradients, low, high, scale, limit, squares):
-    """Add up the threads' gradients between two places, into the first row; `squares` become sums of their squares."""
+    """Add up the shares' gradients between two places, into the first row; `squares` become sums of their squares."""
     own = gradients[0, low:high]
     for other in range(1, len(gradients)):
         more = gradients[other, low:high]
@@ -163,155 +169,163 @@ def move_share(parameters, target, low, high, share):
         slow[p] = share * online[p] + rest * slow[p]
 
 
-def reduce_over_processes(team, outcome, which):
-    """Add up the gradient of a network, or (-1) what was added to metrics, over all processes; by the first thread."""
-    if team.thread == 0 and call_unit(team.reduce, which, 0, 0) != 0:
-        outcome[FAULT] = 1.0
+def reduce_over_processes(crew, which):
+    """Add up the gradient of a network, or (-1) what was added to metrics, over all processes."""
+    if call_unit(crew.reduce, which, 0, 0) != 0:
+        crew.outcome[FAULT] = 1.0
 
 
-def take_step(team, counters, learning, outcome, trained, which, weight, timed):
-    """A step of a network's optimiser, along the gradients of `weight` rows, taken by all threads together."""
-    low, high = share_of(team.thread, team.threads, trained.size)
-    number = trained.steps[0] + 1
-    since = glance(timed)
-    call_unit(trained.unpack, 0, 1, 0)
-    since = lap(counters, OPTIMISER, since, timed)
-    since = wait(team, counters, since, timed)
-    if team.reduce != 0:
-        call_unit(trained.gather, low, high, 1)
-        since = lap(counters, OPTIMISER, since, timed)
-        since = wait(team, counters, since, timed)
-        reduce_over_processes(team, outcome, which)
-        since = wait(team, counters, since, timed)
-    call_unit(trained.reduce, low, high, weight)
-    since = lap(counters, OPTIMISER, since, timed)
-    since = wait(team, counters, since, timed)
+def run_counted(crew, place, offset, count, argument, timed):
+    """Run a region over pieces; its time is counted at a place, less what was waited."""
+    since, waited = glance(timed), crew.team.board[WAITED]
+    run_region(crew.team, offset, 0, 0, count, argument)
+    waited = crew.team.board[WAITED] - waited
+    lap(crew.counters, place, since + waited, timed)
+    count_waiting(crew, waited, timed)
+
+
+def count_waiting(crew, waited, timed):
+    """Count time that the calling thread has waited for others."""
+    if timed:
+        crew.counters[WAITING] += waited
+
+
+def take_step(crew, which, weight, timed):
+    """A step of a network's optimiser, along the gradients of `weight` rows."""
+    trained = _trained_at(crew.networks[which])[0]
+    number, pieces = trained.steps[0] + 1, trained.pieces
+    if crew.reduce != 0:
+        run_counted(crew, OPTIMISER, trained.gather, pieces, 1, timed)
+        since = glance(timed)
+        reduce_over_processes(crew, which)
+        lap(crew.counters, WAITING, since, timed)
+    run_counted(crew, OPTIMISER, trained.reduce, pieces, weight, timed)
     squares = np.float64(0)
-    for other in range(team.threads):
+    for piece in range(pieces):
         for k in range(PARTIAL):
-            squares += trained.partial[other, k]
+            squares += trained.partial[piece, k]
     if squares * 0 != 0:
-        if team.thread == 0:
-            outcome[FAULT] = 1.0
-    else:
-        trained.factors[SCALE] = np.float32(norm_scale(squares, learning[0].max_grad_norm))
-        call_unit(trained.optimise, low, high, number)
-        if team.thread == 0:
-            trained.steps[0] = number
-            trained.norms[0] += sqrt(squares)
-            trained.norms[1] += 1.0
-    since = lap(counters, OPTIMISER, since, timed)
-    since = wait(team, counters, since, timed)
-    call_unit(trained.pack, 0, 1, 0)
-    since = lap(counters, OPTIMISER, since, timed)
-    wait(team, counters, since, timed)
+        crew.outcome[FAULT] = 1.0
+        return
+    trained.factors[SCALE] = np.float32(norm_scale(squares, crew.learning[0].max_grad_norm))
+    run_counted(crew, OPTIMISER, trained.optimise, pieces, number, timed)
+    trained.steps[0] = number
+    trained.norms[0] += sqrt(squares)
+    trained.norms[1] += 1.0
+    run_counted(crew, OPTIMISER, trained.pack, pieces, 0, timed)
 
 
-def update_target(team, counters, units, one, timed):
+def update_target(crew, one, timed):
     """Let a target network come closer to its network: one unit moves its parameters, the next one packs them."""
-    low, high = share_of(team.thread, team.threads, one.number)
-    since = glance(timed)
-    call_unit(units[one.first, 0], low, high, 0)
-    since = lap(counters, OPTIMISER, since, timed)
-    since = wait(team, counters, since, timed)
-    call_unit(units[one.first + 1, 0], 0, 1, 0)
-    since = lap(counters, OPTIMISER, since, timed)
-    wait(team, counters, since, timed)
+    run_counted(crew, OPTIMISER, one.first, one.number, 0, timed)
+    run_counted(crew, OPTIMISER, one.first + 1, one.number, 0, timed)
 
 
 def step_number(crew, which):
     """A step of the optimiser of a number, whose gradient is known."""
     crew.number_steps[which] += 1
     crew.number_factors[SCALE] = 1.0
-    call_unit(crew.number_optimiser, which, which + 1, crew.number_steps[which])
+    call_unit(crew.number_optimiser, which, crew.number_steps[which], 0)
 
 
-def find_means(team, counters, sums, outcome, turns, first, stop, batch, timed):
+def find_means(crew, first, stop, timed):
     """What functions have added to metrics in passes from `first` to `stop`, as means over the batch."""
-    for s in range(len(sums.own)):
-        sums.slots[turns, team.thread, s] = sums.own[s]
-    since = glance(timed)
-    since = wait(team, counters, since, timed)
-    if team.reduce != 0:
-        if team.thread == 0:
-            for s in range(len(sums.metric)):
-                sums.common[s] = sum_of_threads(team, sums, turns, s)
-        reduce_over_processes(team, outcome, -1)
-        wait(team, counters, since, timed)
+    sums = crew.sums
+    add_shares(sums)
+    if crew.reduce != 0:
+        since = glance(timed)
+        reduce_over_processes(crew, -1)
+        lap(crew.counters, WAITING, since, timed)
     for s in range(len(sums.metric)):
         if sums.of_pass[s] >= first and sums.of_pass[s] < stop:
-            total = sums.common[s] if team.reduce != 0 else sum_of_threads(team, sums, turns, s)
-            sums.means[sums.metric[s]] += total / batch
+            sums.means[sums.metric[s]] += sums.common[s] / crew.job[0].batch
 
 
-def sum_of_threads(team, sums, turns, s):
-    """What the threads have added to a metric."""
-    total = np.float64(0)
-    for other in range(team.threads):
-        total += sums.slots[turns, other, s]
-    return total
+def add_shares(sums):
+    """Add up what the shares have added to metrics."""
+    for s in range(len(sums.common)):
+        total = np.float64(0)
+        for share in range(len(sums.own)):
+            total += sums.own[share, s]
+        sums.common[s] = total
 
 
-def run_pass(units, counters, seen, one, first, stop, most, timed):
-    """Take a thread's rows block by block through the units of a pass."""
+def run_share(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """Take the rows of a share block by block through the units of instruction `stop`, a pass; as worker `place`."""
+    work = arguments[0]
+    job, one, units, counters = work.job[0], work.program[stop], work.units, work.counters
+    begin, end = work.rows[0], work.rows[1]
+    timed = job.timed != 0 and place == 0
+    if job.begins != 0:
+        for u in range(one.first, one.body):
+            call_unit(units[u, 0], 0, 1, 0)
     # Equal blocks: a small rest would load all the weights for little.
-    blocks = max((stop - first + most - 1) // most, 1)
-    size = max((stop - first + blocks - 1) // blocks, 1)
-    for begin in range(first, stop, size):
-        end = min(begin + size, stop)
+    blocks = max((end - begin + job.most - 1) // job.most, 1)
+    size = max((end - begin + blocks - 1) // blocks, 1)
+    for low in range(begin, end, size):
+        high = min(low + size, end)
         since = glance(timed)
-        for u in range(one.first, one.stop):
-            call_unit(units[u, 0], begin, end, 0)
+        for u in range(one.body, one.after):
+            call_unit(units[u, 0], low, high, 0)
             since = lap(counters, units[u, 1], since, timed)
-    seen[one.number] += stop - first
+    work.seen[one.number] += end - begin
+    if job.weight > 0:
+        since = glance(timed)
+        for u in range(one.after, one.stop):
+            call_unit(units[u, 0], 0, 1, 0)
+        lap(counters, OPTIMISER, since, timed)
+    return 0
 
 
-def update(arguments, first, stop, number):
-    """One update of the run, by all threads: rows from `first` to `stop` are this thread's part of a batch."""
+def run_pass(crew, instruction, timed):
+    """Let all shares go through a pass."""
+    waited = crew.team.board[WAITED]
+    run_region(crew.team, crew.passes, 1, 0, crew.shares, instruction)
+    count_waiting(crew, crew.team.board[WAITED] - waited, timed)
+
+
+def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
+    """One update of the run, of the rows that `crew.rows` names; `number` counts updates."""
     crew = arguments[0]
-    turns, batch = number & 1, crew.job[0].batch
-    team, counters, sums = crew.team, crew.counters, crew.sums
-    for s in range(len(sums.own)):
-        sums.own[s] = 0.0
+    team, counters, sums, tuner = crew.team, crew.counters, crew.sums, crew.tuner[0]
+    for share in range(len(sums.own)):
+        for s in range(sums.own.shape[1]):
+            sums.own[share, s] = 0.0
     for m in range(len(sums.means)):
         sums.means[m] = 0.0
-    sums.means[len(sums.means) - 1] = batch
+    sums.means[len(sums.means) - 1] = crew.job[0].batch
     timed = counters[TIMING] != 0
+    crew.job[0].timed = timed
+    began = begin_work(team, tuner)
     done, told_of = 0, 0  # passes that were run, and those whose means are known
     for k in range(len(crew.program)):
         one = crew.program[k]
         if number % one.period != 0 or crew.outcome[FAULT] != 0.0 or crew.outcome[STOPPED] != 0.0:
             continue
         if one.kind == PASS:
-            run_pass(crew.units, counters, sums.seen, one, first, stop, crew.job[0].most, timed)
+            run_pass(crew, k, timed)
             done = one.number + 1
-        elif one.kind == CLEAR:
-            if crew.job[0].begins:
-                call_unit(crew.units[one.first, 0], 0, 1, 0)
         elif one.kind == STEP:
             if crew.job[0].weight > 0:
-                trained = _trained_at(crew.networks[one.first])[0]
-                weight = crew.job[0].weight
-                take_step(team, counters, crew.learning, crew.outcome, trained, one.first, weight, timed)
+                take_step(crew, one.first, crew.job[0].weight, timed)
         elif one.kind == FOLLOW:
-            update_target(team, counters, crew.units, one, timed)
+            update_target(crew, one, timed)
         else:  # a function of means
-            find_means(team, counters, sums, crew.outcome, turns, told_of, done, batch, timed)
+            find_means(crew, told_of, done, timed)
             told_of = done
             told = 0
-            if one.first >= 0 and (one.kind != ONCE or team.thread == 0):
+            if one.first >= 0:
                 told = call_unit(crew.units[one.first, 0], 0, 1, 0)
             for m in range(len(sums.means)):
                 sums.single[m] = sums.means[m]
-            if team.thread == 0 and one.kind == ONCE and one.stop >= 0:
+            if one.kind == ONCE and one.stop >= 0:
                 step_number(crew, one.stop)
-            if team.thread == 0 and one.kind == STOP and told != 0:
+            if one.kind == STOP and told != 0:
                 crew.outcome[STOPPED] = 1.0
-            if one.kind != MEAN:  # all see what came of it before anyone goes on
-                since = glance(timed)
-                wait(team, counters, since, timed)
-    for s in range(len(sums.own)):
-        sums.totals[s] += sums.own[s]
+    add_shares(sums)
+    for s in range(len(sums.totals)):
+        sums.totals[s] += sums.common[s]
+    tune(tuner, began, 1)
     return 0
 
 
@@ -320,27 +334,30 @@ def driver_translator() -> Translator:
     return learning_translator("driver")
 
 
-def reduce_unit(arguments, low, high, weight):
-    """See `reduce_share`: of gradients that are sums over so many rows."""
-    gradients, squares, learning = arguments
+def reduce_unit(arguments, piece, weight, worker):  # noqa: ARG001 - as every unit
+    """See `reduce_share`: a piece of gradients that are sums over `weight` rows."""
+    gradients, squares, learning, pieces = arguments
+    low, high = piece_of(piece, pieces, gradients.shape[1])
     scale, limit = np.float32(1.0 / weight), np.float32(learning[0].max_grad_value)
-    reduce_share(gradients, low, high, scale, limit, squares)
+    reduce_share(gradients, low, high, scale, limit, squares[piece])
     return 0
 
 
-def follow_unit(arguments, low, high, place):  # noqa: ARG001 - as every unit
+def follow_unit(arguments, piece, argument, worker):  # noqa: ARG001
     """See `move_share`."""
-    parameters, target, share = arguments
+    parameters, target, share, pieces = arguments
+    low, high = piece_of(piece, pieces, len(parameters))
     move_share(parameters, target, low, high, np.float32(share))
     return 0
 
 
 def optimiser_unit(rule: Rule) -> Any:
-    """`step(arguments, low, high, number)`: the optimiser's step of the parameters between two places."""
+    """`step(arguments, piece, number, worker)`: the optimiser's step number `number` of a piece of the parameters."""
     prepare, apply = rule
 
-    def step(arguments, low, high, number):
-        parameters, gradients, moments, settings, factors, learning = arguments
+    def step(arguments, piece, number, worker):  # noqa: ARG001
+        parameters, gradients, moments, settings, factors, learning, pieces = arguments
+        low, high = piece_of(piece, pieces, len(parameters))
         prepare(settings, learning[0].learning_rate, number, factors)
         scale = factors[SCALE]
         for p in range(np.uint64(low), np.uint64(high)):

@@ -1,7 +1,7 @@
 """Learning from the records of a memory on CPU threads: batches are drawn and learnt from in one compiled loop.
 
-Thread 0 draws the batches; the others wait until there is one to learn from. Where several processes train together,
-each draws its share of a batch from its own memory, and the sums over all are those of the whole batch.
+The calling thread draws the batches, whose rows are cut into shares (see `driver`). Where several processes train
+together, each draws its part of a batch from its own memory, and the sums over all are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
 from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
+from velocirl.engine.targets.team import Team
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks
-from velocirl.learners.block.program import BlockProgram, Rows
+from velocirl.learners.block.program import BlockProgram, Rows, frames_for
 from velocirl.learners.block.stepping import (
     DRAW,
     ENTER,
@@ -41,7 +42,7 @@ from velocirl.learners.block.stepping import (
 )  # fmt: skip
 from velocirl.learners.faults import check_update
 from velocirl.learners.pace import PACE, Pace
-from velocirl.learners.sharing import Sharing
+from velocirl.learners.sharing import Sharing, even_shares
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
 
@@ -70,21 +71,24 @@ class BlockMemory:
         self._first, stop = sharing.streams[task.reducer.rank]
         self._rest, batch = whole - stop, stop - self._first
         self._streams = random.streams(task.seeds.learner + 1, batch, self._first)  # a stream for each row of a batch
-        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), config.threads)
+        shares = min(config.shares, batch)
+        self.team = Team(config.threads, frames_for(shares, config.threads))
+        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), shares, self.team)
         places, numbers = np.zeros((2, batch), np.int64), np.zeros((4, batch), np.float32)
         self.batch = Batch(places[0], places[1], numbers[0], numbers[1], numbers[2], numbers[3])
         self.drawn = np.zeros(batch, drawn_type(task.action, task.fields))
         self._updates, self._pace = np.zeros(1, np.int64), np.zeros(1, PACE)
         self._clock, self._exploration, self._beta = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
         rows = self._rows()
-        self.program = BlockProgram(task.program, self.networks, lambda thread: rows, config.threads)  # noqa: ARG005 - all alike
-        for job in self.program.jobs:
-            job["batch"], job["begins"], job["weight"] = whole, 1, whole
+        self.program = BlockProgram(task.program, self.networks, lambda share: rows)  # noqa: ARG005 - all alike
+        self.program.rows[:] = even_shares(batch, shares)
+        job = self.program.job[0]
+        job["batch"], job["begins"], job["weight"] = whole, 1, whole
 
     def update(self, pace: Pace, count: int, first: int = 0) -> None:
         """So many updates from what is remembered, at which the run has taken `first` steps, and no step."""
         self.begin(pace)
-        self.program.run(self._learning_drivers, first, count)
+        self.program.run(self._learning_driver, first, count)
 
     def begin(self, pace: Pace) -> None:
         """At the beginning of an iteration."""
@@ -149,8 +153,8 @@ class BlockMemory:
         found = fetch_with_next if self.task.reads_next else fetch
         return Rows(self.drawn, {**fields, **wide}, self._streams, (found, columns))
 
-    def _connect(self, units: dict[int, BoundUnit]) -> list[tuple[Any, Stepping]]:
-        """Bind the units of a batch beside those of a step; gives what each thread's driver is called with."""
+    def _connect(self, units: dict[int, BoundUnit]) -> Stepping:
+        """Bind the units of a batch beside those of a step; returns what drivers are called with, after the crew."""
         selection, book = self.buffer.selection(len(self.drawn))
         units |= self._batch_units(selection, book)
         table = np.zeros(UNITS, np.int64)
@@ -160,18 +164,9 @@ class BlockMemory:
             self.program.outside.append(leveling := PythonUnit(self._level))
             table[LEVEL] = leveling.frame
         self._held = units
-        crews = [self._stepping(table, unit) for unit in self.program.updates]
-        self._pairs = list(zip(self.program.crews, crews, strict=True))
-        return self._pairs
-
-    @cached_property
-    def _learning_drivers(self) -> list[BoundUnit]:
-        return [bind_driver(learn_only, *pair) for pair in self._pairs]
-
-    def _stepping(self, table: NDArray[np.int64], unit: BoundUnit) -> Stepping:
-        return Stepping(
+        self._stepping = Stepping(
             units=table,
-            update=unit.frame,
+            update=self.program.update.frame,
             decisions=np.array([(one.frame, stop) for one, stop in self.decisions], np.int64).reshape(-1, 2),
             counts=self.buffer.counts,
             capacity=self.buffer.capacity,
@@ -184,6 +179,11 @@ class BlockMemory:
             updates=self._updates,
             pace=self._pace,
         )
+        return self._stepping
+
+    @cached_property
+    def _learning_driver(self) -> BoundUnit:
+        return bind_driver(learn_only, self.program.crew, self._stepping)
 
     @property
     def _prioritised(self) -> PrioritisedReplayBuffer | None:

@@ -1,4 +1,4 @@
-"""The native networks of an algorithm as CPU threads use them: packed once, with room for each thread's passes."""
+"""The native networks of an algorithm as CPU threads use them: packed once, with room for each share's passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from velocirl.engine.compiler.lanes import in_lanes, lane_loop
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
-from velocirl.learners.block.driver import LEARNING, PARTIAL, Trained, follow_unit, optimiser_unit, reduce_unit
+from velocirl.engine.targets.team import Team
+from velocirl.learners.block.driver import (
+    LEARNING,
+    PARTIAL,
+    Trained,
+    follow_unit,
+    optimiser_unit,
+    pieces_of,
+    reduce_unit,
+)  # fmt: skip
 from velocirl.learners.program import Call
 from velocirl.learners.several import numbers_type
 from velocirl.learners.task import Task
@@ -50,32 +59,32 @@ def backward_unit(functions: Passes) -> Callable[..., Any]:
     return run
 
 
-def pack_unit(arguments, first, stop, place):  # noqa: ARG001
-    """A thread's part of laying parameters out for the products, with `both` also for those of backward passes."""
-    plan, parameters, packed, thread, threads, both = arguments
-    pack_part(plan, parameters, packed, thread, threads, both != 0)
+def pack_unit(arguments, piece, argument, worker):  # noqa: ARG001
+    """Lay a piece of the parameters out for the products, with `both` also for those of backward passes."""
+    plan, parameters, packed, pieces, both = arguments
+    pack_part(plan, parameters, packed, piece, pieces, both != 0)
     return 0
 
 
 def unpack_unit(arguments, first, stop, place):  # noqa: ARG001
-    """The gradient of a thread as one flat vector."""
+    """Write the gradient of a share as one flat vector."""
     plan, work, gradient = arguments
     unpack(plan, work, gradient)
     return 0
 
 
 def clear_unit(arguments, first, stop, place):  # noqa: ARG001
-    """Set the gradient of a thread to zero."""
+    """Set the gradient of a share to zero."""
     plan, work = arguments
     clear(plan, work)
     return 0
 
 
 class BlockNetworks:
-    """All networks and numbers of a task, for as many threads as there are."""
+    """All networks and numbers of a task, for the shares of its rows and the team that works on them."""
 
-    def __init__(self, task: Task, optimiser: Optimiser, threads: int) -> None:
-        self.task, self.threads, self._optimiser = task, threads, optimiser
+    def __init__(self, task: Task, optimiser: Optimiser, shares: int, team: Team) -> None:
+        self.task, self.shares, self.team, self._optimiser = task, shares, team, optimiser
         self.parameters: dict[str, NDArray[np.float32]] = dict(task.parameters)
         for target, source in task.targets.items():
             self.parameters[target] = task.parameters[source].copy()
@@ -84,13 +93,12 @@ class BlockNetworks:
         }
         self.steps = {name: np.zeros(1, np.int64) for name in task.trained}
         self.norms = {name: np.zeros(2) for name in task.trained}
-        self._gradients = {name: np.zeros((threads, len(self.parameters[name])), np.float32) for name in task.trained}
-        self._partial = {name: np.zeros((threads, PARTIAL)) for name in task.trained}
+        self._gradients = {name: np.zeros((shares, len(self.parameters[name])), np.float32) for name in task.trained}
         self._packed = {name: self.network(name).workspace().packed for name in self.parameters}
         self._works = {
-            (name, thread): self.network(name).workspace()._replace(packed=self._packed[name])
+            (name, share): self.network(name).workspace()._replace(packed=self._packed[name])
             for name in self.parameters
-            for thread in range(threads)
+            for share in range(shares)
         }
         count = max(len(task.numbers), 1)
         self.numbers = np.zeros(1, numbers_type(task.numbers, np.float32))
@@ -138,9 +146,9 @@ class BlockNetworks:
         """The passes of a network."""
         return self._passes[_kind(self.network(name))][0]
 
-    def own_work(self, name: str, thread: int) -> Workspace:
-        """A thread's room for one forward pass more; its gradients are those of the network."""
-        shared = self._works[name, thread]
+    def own_work(self, name: str, share: int = 0) -> Workspace:
+        """Room for one forward pass more; its gradients are a share's of the network."""
+        shared = self._works[name, share]
         return (
             self.network(name).workspace()._replace(packed=shared.packed, gradient=shared.gradient, fresh=shared.fresh)
         )
@@ -149,44 +157,49 @@ class BlockNetworks:
         """The network that acts, laid out once more: for who acts while its parameters change."""
         return PackedCopy(self)
 
-    def trained(self, name: str, thread: int) -> Frame:
-        """A network as a thread steps it."""
-        factors, partial = np.zeros(FACTORS, np.float32), self._partial[name]
+    def trained(self, name: str) -> Frame:
+        """A network as an update steps it."""
         parameters, gradients = self.parameters[name], self._gradients[name]
-        plan, work = self.network(name).plan, self._works[name, thread]
+        pieces, factors = pieces_of(len(parameters)), np.zeros(FACTORS, np.float32)
+        partial = np.zeros((pieces, PARTIAL))
         several = self.task.reducer.size > 1
-        summed = gradients[:1] if several else gradients  # what `reduce` finds: the sum over all processes, or threads'
+        summed = gradients[:1] if several else gradients  # what `reduce` finds: the sum over all processes, or shares'
         unclipped = np.zeros(1, LEARNING)
-        units = (
-            self.bind(unpack_unit, plan, work, gradients[thread], name=name),
-            self.bind(reduce_unit, gradients, partial[thread], unclipped) if several else None,
-            self.bind(reduce_unit, summed, partial[thread], self.learning),
-            self._bind_optimiser(parameters, gradients, self.moments[name], factors),
-            self.packing(name, work.packed, thread, self.threads),
-        )
-        self._held.append(units)
-        frames = [0 if unit is None else unit.frame for unit in units]
-        return Frame((Trained(len(parameters), factors, partial, self.steps[name], self.norms[name], *frames),))
+        units = [
+            self.bind(reduce_unit, gradients, partial, unclipped, pieces),
+            self.bind(reduce_unit, summed, partial, self.learning, pieces),
+            self._bind_optimiser(parameters, gradients, self.moments[name], factors, pieces),
+            self.packing(name, self._packed[name], pieces),
+        ]
+        first = self.team.add(units)
+        places = [first + k for k in range(len(units))]
+        return Frame((Trained(pieces, factors, partial, self.steps[name], self.norms[name], *places),))
 
     def summed_gradients(self) -> list[NDArray[np.float32]]:
-        """Where `take_step` has added up the threads' gradients of each network that learns."""
+        """Where `take_step` has added up the shares' gradients of each network that learns."""
         return [self._gradients[name][0] for name in self.task.trained]
 
-    def clearing(self, name: str, thread: int) -> BoundUnit:
-        """What sets the gradient of a thread to zero."""
-        return self.bind(clear_unit, self.network(name).plan, self._works[name, thread], name=name)
+    def clearing(self, name: str, share: int) -> BoundUnit:
+        """What sets the gradient of a share to zero."""
+        return self.bind(clear_unit, self.network(name).plan, self._works[name, share], name=name)
 
-    def following(self, target: str, share: float, thread: int) -> tuple[BoundUnit, BoundUnit]:
-        """What lets a target network come closer to its network, and packs it."""
+    def unpacking(self, name: str, share: int) -> BoundUnit:
+        """What writes the gradient of a share where `reduce` finds it."""
+        work, gradient = self._works[name, share], self._gradients[name][share]
+        return self.bind(unpack_unit, self.network(name).plan, work, gradient, name=name)
+
+    def following(self, target: str, tau: float) -> tuple[int, int]:
+        """The team's offset of what moves a target network towards its network and packs it, and how many pieces."""
         source, own = self.parameters[self.task.targets[target]], self.parameters[target]
-        pack = self.packing(target, self._packed[target], thread, self.threads, both=False)
-        return self.bind(follow_unit, source, own, float(share)), pack
+        pieces = pieces_of(len(own))
+        pack = self.packing(target, self._packed[target], pieces, both=False)
+        return self.team.add([self.bind(follow_unit, source, own, float(tau), pieces), pack]), pieces
 
     @cached_property
     def number_optimiser(self) -> BoundUnit:
         """What steps the numbers."""
         numbers = self.numbers.view(np.float32)
-        return self._bind_optimiser(numbers, self.number_gradients, self.number_moments, self.number_factors)
+        return self._bind_optimiser(numbers, self.number_gradients, self.number_moments, self.number_factors, 0)
 
     def bind(
         self, function: Callable[..., Any], *arguments: Any, name: str | None = None, disjoint: bool = True
@@ -207,12 +220,10 @@ class BlockNetworks:
         for pack in self._packing:
             pack(0, 1)
 
-    def packing(
-        self, name: str, packed: NDArray[np.float32], thread: int = 0, threads: int = 1, *, both: bool = True
-    ) -> BoundUnit:
-        """What lays a thread's part of the parameters of a network out."""
+    def packing(self, name: str, packed: NDArray[np.float32], pieces: int = 1, *, both: bool = True) -> BoundUnit:
+        """What lays a piece of the parameters of a network out."""
         plan, parameters = self.network(name).plan, self.parameters[name]
-        return self.bind(pack_unit, plan, parameters, packed, thread, threads, int(both), name=name)
+        return self.bind(pack_unit, plan, parameters, packed, pieces, int(both), name=name)
 
     @cached_property
     def _passes(self) -> dict[tuple[str, bool], tuple[Passes, Translator]]:
@@ -223,10 +234,10 @@ class BlockNetworks:
             found[activation, layer_norm] = functions, translator
         return found
 
-    def _bind_optimiser(self, parameters: Any, gradients: Any, moments: Any, factors: Any) -> BoundUnit:
+    def _bind_optimiser(self, parameters: Any, gradients: Any, moments: Any, factors: Any, pieces: int) -> BoundUnit:
         settings = self._optimiser.settings()
         unit: Any = optimiser_unit(self._optimiser.rule)
-        return self.bind(unit, parameters, gradients, moments, settings, factors, self.learning)
+        return self.bind(unit, parameters, gradients, moments, settings, factors, self.learning, pieces)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What decides the next updates, besides the parameters of the network that acts; the arrays themselves."""

@@ -75,7 +75,7 @@ class BlockOffline(BlockMemory):
         self.take()
 
     def _count(self, seconds: float) -> None:
-        """Add what thread 0 counted to the phases: it draws, the others wait for it, and all share the updates."""
+        """Add what was counted to the phases."""
         parts = read([self.program.counters[0]], UPDATE_COUNTS, LEARNING)
         clear(self.program.counters)
         add(self.phases, "update", seconds)

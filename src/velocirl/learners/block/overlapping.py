@@ -40,9 +40,8 @@ class OverlappingRollout(BlockRollout):
 
     @property
     def learning_threads(self) -> int:
-        """One core is for Python; each of the others gets a share of the copies."""
-        copies = self.task.config.num_envs
-        return -(-copies // -(-copies // max(self.task.config.threads - 1, 1)))
+        """One core is for Python."""
+        return max(self.task.config.threads - 1, 1)
 
     def drain(self) -> None:
         """Wait until nothing is under way; what a rollout raised comes with the next iteration."""
@@ -73,7 +72,7 @@ class OverlappingRollout(BlockRollout):
             self._collection.set_result(None)
 
     def _make_collector(self) -> BlockCollector:
-        return BlockCollector(self.task, self.networks, 1, alone=True)
+        return BlockCollector(self.task, self.networks, alone=True)
 
     def _learnt_records(self) -> NDArray[Any]:
         return aligned_records(self.collector.records.shape, self.collector.records.dtype)

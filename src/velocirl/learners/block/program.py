@@ -1,12 +1,13 @@
-"""A program for CPU threads: every stage a unit with its arguments, every meeting an instruction of the driver.
+"""A program for CPU threads: every stage a unit with its arguments, every reduction an instruction of the driver.
 
-The output of a forward pass is there as long as its block is. A stage after a meeting that asks for one of before it
+The output of a forward pass is there as long as its block is. A stage after a reduction that asks for one of before it
 finds it computed anew, at the beginning of its own pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,18 @@ from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, r
 from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
-from velocirl.engine.targets.threads import SPACING, run_together
 from velocirl.learners.block import driver
-from velocirl.learners.block.driver import FAULT, INSTRUCTION, JOB, OUTCOME, Crew, Sums, Team, driver_translator, update
+from velocirl.learners.block.driver import (
+    INSTRUCTION,
+    JOB,
+    OUTCOME,
+    Crew,
+    ShareWork,
+    Sums,
+    driver_translator,
+    run_share,
+    update,
+)  # fmt: skip
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
 from velocirl.learners.counting import phases
 from velocirl.learners.counting.counters import allocate
@@ -28,7 +38,6 @@ from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step
 from velocirl.networks.mlp import ROWS, Workspace
 
 SINGLE, DOUBLE = np.float32, np.float64
-ABSENT = 2**62  # the meetings of a thread that comes to no more of them: nobody waits for it
 
 
 class Rows(NamedTuple):
@@ -90,13 +99,18 @@ def load_several_unit(columns, first, stop, place):
     return 0
 
 
-class BlockProgram:
-    """A program with its units, for each thread."""
+def frames_for(shares: int, threads: int) -> int:
+    """How many units a team must have room for: some for each share and worker, some for each network."""
+    return 256 + 8 * (shares + threads)
 
-    def __init__(self, program: Program, networks: BlockNetworks, rows: Callable[[int], Rows], threads: int) -> None:
-        self.program, self.networks, self.rows_of, self.threads = program, networks, rows, threads
+
+class BlockProgram:
+    """A program with its units, for each share of the rows."""
+
+    def __init__(self, program: Program, networks: BlockNetworks, rows: Callable[[int], Rows]) -> None:
+        self.program, self.networks, self.rows_of = program, networks, rows
+        shares = networks.shares
         self.per = {name: self._per(one) for name, one in program.forwards.items()}
-        self.most = ROWS // max(self.per.values(), default=1)
         self._calls = [call for call in program.calls if call.metrics]
         names, slots = program.metrics, [(call, name) for call in self._calls for name in call.metrics]
         passes = program.passes
@@ -109,132 +123,144 @@ class BlockProgram:
                     of_pass += [number] * len(one.metrics)
         self.metrics = names
         self._slots = [(names.index(name), number) for (_, name), number in zip(slots, of_pass, strict=True)]
-        self._totals = np.zeros((threads, max(len(slots), 1)))
-        self._seen = np.zeros((threads, max(len(passes), 1)), np.int64)
-        width = -(-max(len(slots), 1) // 8) * 8
-        self._shared, self._common = np.zeros((2, threads, width)), np.zeros(max(len(slots), 1))
-        self._meeting_place = PythonUnit(self._reduce) if networks.task.reducer.size > 1 else None
-        self.outside = [] if self._meeting_place is None else [self._meeting_place]  # whatever in Python is called
-        self._metric = np.array([names.index(name) for _, name in slots], np.int64)
-        self._of_pass = np.array(of_pass, np.int64)
-        self.meeting = np.zeros(threads * SPACING, np.int64)
+        count, width = max(len(slots), 1), -(-max(len(slots), 1) // 8) * 8  # no two shares write to one cache line
+        self.sums = Sums(
+            own=np.zeros((shares, width)),
+            metric=np.array([names.index(name) for _, name in slots], np.int64),
+            of_pass=np.array(of_pass, np.int64),
+            totals=np.zeros(count),
+            seen=np.zeros((shares, max(len(passes), 1)), np.int64),
+            common=np.zeros(count),
+            means=np.zeros(len(names) + 1),
+            single=np.zeros(len(names) + 1, np.float32),
+        )
+        self._reducing = PythonUnit(self._reduce) if networks.task.reducer.size > 1 else None
+        self.outside = [] if self._reducing is None else [self._reducing]  # whatever in Python is called
         self.outcome = np.zeros(OUTCOME)
-        self.jobs = [np.zeros(1, JOB) for _ in range(threads)]
-        for job in self.jobs:
-            job["most"] = self.most
-        self.counters = allocate(threads)
+        self.job = np.zeros(1, JOB)
+        self.job["most"] = ROWS // max(self.per.values(), default=1)
+        self.rows = np.zeros((shares, 2), np.int64)  # of each share: the first, and the one after the last
+        self.counters = allocate(1)
+        self.tuner = networks.team.tuner(shares)
         self._held: list[Any] = []
-        self.crews = [self._crew(thread) for thread in range(threads)]
-        self.updates = [bind_unit(update, (crew,), driver_translator(), disjoint=False) for crew in self.crews]
+        self.crew = self._crew()
+        self.update = bind_unit(update, (self.crew,), driver_translator(), disjoint=False)
 
     def begin(self) -> None:
         """Before an iteration."""
         self.outcome[:] = 0.0
-        self.meet_anew()
 
-    def meet_anew(self) -> None:
-        """Before a driver is called."""
-        self.meeting[:] = 0
-        for crew in self.crews:
-            crew.team.meetings[:] = 0
-
-    def run(self, drivers: Sequence[BoundUnit], first: int, stop: int) -> None:
-        """Call each thread's driver; where one raises, as an environment's function may, nobody waits for it."""
-        run_together([[(self._attend, (thread, one, first, stop))] for thread, one in enumerate(drivers)])
-        for unit in self.outside:
-            unit.raise_fault()
-
-    def _attend(self, thread: int, driver: BoundUnit, first: int, stop: int) -> None:
+    def run(self, driver: BoundUnit, first: int, stop: int) -> None:
+        """Call a driver of updates with the team."""
         try:
-            driver(first, stop)
-        except BaseException:
-            self.outcome[FAULT] = 1.0  # at which the others stop learning, sooner or later,
-            raise
+            self.networks.team.run(driver, self.tuner, first, stop)
         finally:
-            if self.outcome[FAULT]:  # and so may miss each other at a meeting
-                self.meeting[thread * SPACING] = ABSENT
+            for unit in self.outside:
+                unit.raise_fault()
 
     def means(self) -> dict[str, float]:
         """The mean of each metric over all rows seen since this was asked last; NaN where none was."""
-        totals, seen = self._totals.sum(0), self._seen.sum(0)
-        self._totals[:], self._seen[:] = 0.0, 0
+        totals, seen = self.sums.totals.copy(), self.sums.seen.sum(0)
+        self.sums.totals[:], self.sums.seen[:] = 0.0, 0
         both = np.concatenate([totals, seen])
         self.networks.task.reducer.sum(both)
         return mean_metrics(self.metrics, self._slots, both[: len(totals)].tolist(), both[len(totals) :].tolist())
 
     def _reduce(self, which: int, stop: int, place: int) -> None:  # noqa: ARG002 - as every unit
         """See `driver.reduce_over_processes`."""
-        array = self._common if which < 0 else self.networks.summed_gradients()[which]
+        array = self.sums.common if which < 0 else self.networks.summed_gradients()[which]
         self.networks.task.reducer.sum(array)
 
     def _per(self, forward: Forward) -> int:
         return getattr(self.networks.task.config, forward.rows) if isinstance(forward.rows, str) else forward.rows
 
-    def _crew(self, thread: int) -> Crew:
-        build = _Building(self, thread)
-        networks, trained = self.networks, [self.networks.trained(name, thread) for name in self.networks.task.trained]
-        self._held += [build, trained]
-        optimiser, reduce = networks.number_optimiser, self._meeting_place
+    def _crew(self) -> Crew:
+        networks, trained = self.networks, [self.networks.trained(name) for name in self.networks.task.trained]
+        builds = [_Building(self, share) for share in range(networks.shares)]
+        works = [build.work() for build in builds]
+        units = [bind_unit(run_share, (work,), driver_translator(), disjoint=False) for work in works]
+        self._held += [builds, trained]
         return Crew(
-            team=Team(thread, self.threads, self.meeting, np.zeros(1, np.int64), 0 if reduce is None else reduce.frame),
-            program=build.instructions(),
-            units=np.array([(unit.frame, place) for unit, place in build.units] or [(0, 0)], np.int64),
+            team=networks.team.view,
+            tuner=self.tuner,
+            shares=networks.shares,
+            passes=networks.team.add(units),
+            program=works[0].program,
+            units=works[0].units,
+            rows=self.rows,
             networks=np.array([frame.address for frame in trained]),
             number_steps=networks.number_steps,
             number_gradients=networks.number_gradients,
             number_factors=networks.number_factors,
-            number_optimiser=optimiser.frame,
-            sums=build.sums,
+            number_optimiser=networks.number_optimiser.frame,
+            sums=self.sums,
             learning=networks.learning,
-            job=self.jobs[thread],
+            job=self.job,
             outcome=self.outcome,
-            counters=self.counters[thread],
+            counters=self.counters[0],
+            reduce=0 if self._reducing is None else self._reducing.frame,
         )
+
+    @cached_property
+    def targets(self) -> dict[str, tuple[int, int]]:
+        """See `BlockNetworks.following`, by the names of target networks."""
+        config = self.networks.task.config
+        follows = [one.stage for one in self.program.steps if not isinstance(one, Pass)]
+        return {
+            one.target: self.networks.following(one.target, getattr(config, one.share))
+            for one in follows
+            if isinstance(one, Follow)
+        }
 
 
 class _Building:
-    """What one thread's units are made from."""
+    """What the units of one share are made from."""
 
-    def __init__(self, whole: BlockProgram, thread: int) -> None:
-        self._whole, self._thread = whole, thread
+    def __init__(self, whole: BlockProgram, share: int) -> None:
+        self._whole, self._share = whole, share
         self._networks, self._task = whole.networks, whole.networks.task
-        self._rows = whole.rows_of(thread)
-        self.units: list[tuple[BoundUnit, int]] = []
-        slots = len(whole._metric)
-        count = len(whole.metrics) + 1
-        self.sums = Sums(
-            own=np.zeros(max(slots, 1)),
-            slots=whole._shared,
-            metric=whole._metric,
-            of_pass=whole._of_pass,
-            totals=whole._totals[thread],
-            seen=whole._seen[thread],
-            common=whole._common,
-            means=np.zeros(count),
-            single=np.zeros(count, np.float32),
-        )
+        self._rows, self._sums = whole.rows_of(share), whole.sums
+        self._units: list[tuple[BoundUnit | None, int]] = []
         self._works: dict[str, Workspace] = {
-            name: self._networks.own_work(one.network, thread) for name, one in whole.program.forwards.items()
+            name: self._networks.own_work(one.network, share) for name, one in whole.program.forwards.items()
         }
 
-    def instructions(self) -> NDArray[Any]:
+    def work(self) -> ShareWork:
+        """What the share goes through."""
+        program = self._instructions()
+        units = [(0 if unit is None else unit.frame, place) for unit, place in self._units]
+        whole, share = self._whole, self._share
+        return ShareWork(
+            program=program,
+            units=np.array(units or [(0, 0)], np.int64),
+            rows=whole.rows[share],
+            seen=self._sums.seen[share],
+            job=whole.job,
+            counters=whole.counters[0],
+        )
+
+    def _instructions(self) -> NDArray[Any]:
         """The program of the driver; the units are made on the way."""
         task, rows, number = self._task, [], 0
         config, begun = task.config, set()
-        for one in self._whole.program.steps:
+        steps = self._whole.program.steps
+        for place, one in enumerate(steps):
             period = 1 if one.every is None else getattr(config, one.every)
             if isinstance(one, Pass):
                 fresh = [name for name in self._with_gradients(one) if name not in begun]
                 begun.update(fresh)
+                first = len(self._units)
                 for name in fresh:
-                    rows.append((driver.CLEAR, len(self.units), 0, 0, period))
-                    self._add(self._networks.clearing(name, self._thread), phases.BACKWARD)
-                first = len(self.units)
+                    self._add(self._networks.clearing(name, self._share), phases.BACKWARD)
+                body = len(self._units)
                 fetch = self._rows.fetch
                 if number == 0 and fetch is not None:
                     self._add(self._networks.bind(row_loop(fetch[0]), *fetch[1]), phases.GATHER)
                 self._add_pass(one)
-                rows.append((driver.PASS, first, len(self.units), number, period))
+                after = len(self._units)
+                for name in self._stepped_after(one, steps[place + 1 :]):
+                    self._add(self._networks.unpacking(name, self._share), phases.OPTIMISER)
+                rows.append((driver.PASS, first, body, after, len(self._units), number, period))
                 number += 1
                 continue
             stage, unit, more, size = one.stage, -1, -1, 0
@@ -242,19 +268,22 @@ class _Building:
                 kind, unit = driver.STEP, task.trained.index(stage.network)
                 begun.discard(stage.network)
             elif isinstance(stage, Follow):
-                kind, unit, size = driver.FOLLOW, len(self.units), len(self._networks.parameters[stage.target])
-                for each in self._networks.following(stage.target, getattr(config, stage.share), self._thread):
-                    self._add(each, phases.OPTIMISER)
+                kind = driver.FOLLOW
+                unit, size = self._whole.targets[stage.target]
             else:
                 kind = {Mean: driver.MEAN, Once: driver.ONCE, Stop: driver.STOP}[type(stage)]
                 if one.call is not None:
-                    unit = len(self.units)
-                    more = -1
+                    unit = len(self._units)
                     if isinstance(stage, Once) and stage.steps is not None:
                         more = task.numbers.index(stage.steps)
                     self._add_once(one.call, stage, more)
-            rows.append((kind, unit, more, size, period))
+            rows.append((kind, unit, 0, 0, more, size, period))
         return np.array(rows, INSTRUCTION)
+
+    def _stepped_after(self, part: Pass, steps: Sequence[Any]) -> list[str]:
+        """The networks that a pass gives gradients and that are stepped later."""
+        stepped = {one.stage.network for one in steps if not isinstance(one, Pass) and isinstance(one.stage, Step)}
+        return [name for name in self._with_gradients(part) if name in stepped]
 
     def _with_gradients(self, part: Pass) -> list[str]:
         """The networks that a pass gives gradients."""
@@ -311,6 +340,9 @@ class _Building:
         self._add(unit, phases.BACKWARD)
 
     def _add_once(self, call: Call, stage: Any, number: int) -> None:
+        if self._share > 0:  # functions of means are called once, as those of the first share
+            self._units.append((None, phases.OPTIMISER))
+            return
         columns = tuple(self._once_column(name) for name in call.arguments)
         if number >= 0:
             unit: Any = gradient_unit(call.function)
@@ -320,7 +352,7 @@ class _Building:
             self._add(self._networks.bind(unit, *columns), phases.OPTIMISER)
 
     def _add(self, unit: BoundUnit, place: int) -> None:
-        self.units.append((unit, place))
+        self._units.append((unit, place))
 
     def _inputs(self, network: str, values: NDArray[Any], start: int, size: int, per: int) -> NDArray[Any]:
         """Where a network reads these inputs of a block: (rows, size), or (samples, per, size)."""
@@ -337,10 +369,10 @@ class _Building:
             return rows.rng
         if name == "metrics":
             first = self._whole._places[id(call)]
-            own = self.sums.own[first : first + len(call.metrics)]
+            own = self._sums.own[self._share, first : first + len(call.metrics)]
             return Summed(own.view(numbers_type(call.metrics, DOUBLE)))
         if name == "means":
-            return Shared(self._means(self.sums.single, SINGLE))
+            return Shared(self._means(self._sums.single, SINGLE))
         if name == "numbers":
             return Shared(self._networks.numbers)
         if name == "settings":
@@ -354,7 +386,7 @@ class _Building:
 
     def _once_column(self, name: str) -> Any:
         if name == "means":
-            return Shared(self._means(self.sums.means, DOUBLE))
+            return Shared(self._means(self._sums.means, DOUBLE))
         return Shared(self._networks.numbers if name == "numbers" else self._task.settings)
 
     def _means(self, array: NDArray[Any], kind: Any) -> NDArray[Any]:

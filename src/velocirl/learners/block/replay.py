@@ -1,6 +1,6 @@
 """Learning from a memory on CPU threads: steps, memory and updates are one compiled loop.
 
-Thread 0 steps the copies, remembers and draws the batches; the others wait until there is one to learn from.
+The calling thread steps the copies, remembers and draws the batches; a team shares the updates.
 """
 
 from __future__ import annotations
@@ -192,14 +192,13 @@ class BlockReplay(BlockMemory):
         self.program.outside.append(deciding := PythonUnit(decide))
         return [(deciding, len(sums))]
 
-    def _bind_steps(self, pairs: list[tuple[Any, Stepping]]) -> None:
+    def _bind_steps(self, stepping: Stepping) -> None:
         """Bind what an iteration calls."""
         if self._host is None:
-            self._drivers = [bind_driver(run_fleet, *pair) for pair in pairs]
+            self._driver = bind_driver(run_fleet, self.program.crew, stepping)
         else:
-            stepping = pairs[0][1]
             self._decide, self._record = bind_driver(decide_only, stepping), bind_driver(record_only, stepping)
-            self._drivers = self._learning_drivers
+            self._driver = self._learning_driver
 
     def _begin(self) -> None:
         """Let the first episodes begin; those of Gymnasium's do with the first step."""
@@ -208,12 +207,12 @@ class BlockReplay(BlockMemory):
 
     def _run(self, first: int, pace: Pace) -> None:
         if self._host is None:
-            self.program.run(self._drivers, first, pace.rounds)
+            self.program.run(self._driver, first, pace.rounds)
         else:
             self._run_host(self._host, first, pace)
 
     def _run_host(self, host: HostExperience, first: int, pace: Pace) -> None:
-        """Step by step; the threads come together where something is to be learnt."""
+        """Step by step; the team is called where something is to be learnt."""
         copies, learning = self.task.config.num_envs, 0
         host.begin()
         for t in range(pace.rounds):
@@ -221,8 +220,7 @@ class BlockReplay(BlockMemory):
             ended = host.take_turn(partial(self._decide, step, 0, t), partial(self._record, 0, 0))
             due = updates_due(step + copies, copies, pace)
             if due:
-                self.program.meet_anew()
-                self.program.run(self._drivers, step + copies, due)
+                self.program.run(self._driver, step + copies, due)
                 learning += now() - ended
         counters, spent = self.program.counters[0], host.take_times()
         counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
@@ -245,7 +243,7 @@ class BlockReplay(BlockMemory):
             self._host.begin_anew(int(self._rng[0, 0] >> np.uint64(33)))
 
     def _count(self, seconds: float) -> None:
-        """Add what thread 0 counted to the phases: it steps, the others wait for it, and all share the updates."""
+        """Add what was counted to the phases."""
         row = self.program.counters[0]
         learning = min(float(row[LEARNING]) * 1e-9, seconds)
         rollout, update = read([row], ROLLOUT_COUNTS, STEPPING), read([row], UPDATE_COUNTS, LEARNING)

@@ -1,6 +1,6 @@
-"""Learning from rollouts on CPU threads: collect, estimate, update, each one compiled call for each thread.
+"""Learning from rollouts on CPU threads: collect, estimate, update, each one compiled call.
 
-A thread draws its part of a minibatch from the copies that it stepped itself.
+The copies are cut into shares, each of which draws its own part of a minibatch (see `driver`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed, Shared
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.targets.indexing import row_loop
-from velocirl.engine.targets.threads import run_together
+from velocirl.engine.targets.team import Team, run_region
 from velocirl.learners.block.collector import BlockCollector, BlockRecorded
 from velocirl.learners.block.decisions import Decisions
-from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator, together
+from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator
 from velocirl.learners.block.networks import BlockNetworks
-from velocirl.learners.block.program import BlockProgram, Rows
+from velocirl.learners.block.program import BlockProgram, Rows, frames_for
 from velocirl.learners.counting.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
 from velocirl.learners.counting.episodes import logged_episodes
 from velocirl.learners.counting.phases import (
     ESTIMATE,
     EVERY_UPDATE,
-    LAST_WAIT,
     ROLLOUT_COUNTS,
     SHUFFLE,
     UPDATE,
@@ -51,30 +50,48 @@ from velocirl.optim.optimisers import optimiser_from
 from velocirl.vector.native import FleetVectorEnv
 
 
-class Epochs(NamedTuple):
-    """What one thread needs to go through a rollout several times."""
+class Order(NamedTuple):
+    """The order in which a share draws its samples."""
 
-    update: int  # the frame of the update,
-    before: int  # of what all rows go through before each epoch, or 0,
-    columns: NDArray[np.int64]  # (functions,) and of functions over columns in time after that
-    schedule: NDArray[Any]  # (1,) SCHEDULE
-    sizes: NDArray[np.int64]  # (threads of all processes,) how many units each thread draws from
     units: NDArray[np.int32]  # what is drawn together (single samples, or copies), in the order of the draw
     chosen: NDArray[np.int32]  # (units,) the minibatch of each
     filled: NDArray[np.int64]  # (minibatches,) how far the order of each is known
     order: NDArray[np.int32]  # (samples,) where the samples lie, one minibatch after the other
     rng: NDArray[np.uint64]  # (2,)
+    columns: NDArray[np.int64]  # (functions,) frames of functions over columns in time, before each epoch
+    schedule: NDArray[Any]  # (1,) SCHEDULE
     first_copy: int
     copies: int
     horizon: int
+
+
+class Epochs(NamedTuple):
+    """What it takes to go through a rollout several times."""
+
+    update: int  # the frame of the update,
+    before: int  # and of what all rows go through before each epoch, or 0
+    orders: int  # the team's offsets of `begin_order`, `order_rows`, `shuffle` and `find_columns` of each share
+    schedule: NDArray[Any]  # (1,) SCHEDULE
+    sizes: NDArray[np.int64]  # (shares of all processes,) how many units each share draws from
+    own: NDArray[np.int64]  # (shares,) the same of this process
     minibatches: NDArray[np.int64]  # (2,) learnt from in this update, and of the run
 
 
-def shuffle(own, unit, minibatches):
+def begin_order(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """Begin with the units as they lie."""
+    own = arguments[0]
+    for u in range(len(own.units)):
+        own.units[u] = u
+    return 0
+
+
+def shuffle(arguments, first, stop, place):  # noqa: ARG001
     """Put the units into a random order (Fisher and Yates), and cut it into minibatches.
 
     A minibatch is a sum over its samples, whose order is free: they come as they lie, which memory gives much faster.
     """
+    own = arguments[0]
+    unit, minibatches = own.schedule[0].unit, own.schedule[0].minibatches
     units = len(own.units)
     for last in range(units - 1, 0, -1):
         other = random.integer(own.rng, 0, last + 1)
@@ -90,27 +107,42 @@ def shuffle(own, unit, minibatches):
             own.order[own.filled[m]] = place_of(own, copy, t)
             own.filled[m] += 1
             sample += 1
+    return 0
 
 
-def place_of(own, copy, t):
-    """Where step t of a thread's copy lies among the rows of all copies, each of which has one row more than steps."""
-    return (own.first_copy + copy) * (own.horizon + 1) + t
-
-
-def reestimate(own, counters):
-    """Before an epoch: let all rows go through what asks for it, in the order in which they lie, then columns."""
-    since = glance(True)
+def order_rows(arguments, first, stop, place):  # noqa: ARG001
+    """Take the samples in the order in which they lie."""
+    own = arguments[0]
     for copy in range(own.copies):
         for t in range(own.horizon):
             own.order[copy * own.horizon + t] = place_of(own, copy, t)
-    call_unit(own.before, 0, len(own.order), 0)
+    return 0
+
+
+def find_columns(arguments, first, stop, place):  # noqa: ARG001
+    """Call functions over columns in time, of the copies of a share."""
+    own = arguments[0]
     for k in range(len(own.columns)):
         call_unit(own.columns[k], own.first_copy, own.first_copy + own.copies, 0)
-    lap(counters, ESTIMATE, since, True)
+    return 0
+
+
+BEGIN, IN_PLACE, SHUFFLED, COLUMNS = range(4)  # the units of a share's order
+ORDERS = begin_order, order_rows, shuffle, find_columns
+
+
+def run_orders(crew, own, which):
+    """Call a unit of each share's order."""
+    run_region(crew.team, own.orders + which * crew.shares, 1, 0, crew.shares, 0)
+
+
+def place_of(own, copy, t):
+    """Where step t of a share's copy lies among the rows of all copies, each of which has one row more than steps."""
+    return (own.first_copy + copy) * (own.horizon + 1) + t
 
 
 def batch_of(own, m, minibatches, unit):
-    """The rows of a minibatch, of all threads: each cuts its own share, and so many pieces can leave one empty."""
+    """The rows of a minibatch, of all shares: each cuts its own, and so many pieces can leave one empty."""
     batch = 0
     for other in range(len(own.sizes)):
         units = own.sizes[other]
@@ -119,26 +151,29 @@ def batch_of(own, m, minibatches, unit):
 
 
 def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """All epochs over a rollout, by one thread."""
+    """All epochs over a rollout."""
     crew, own = arguments
     schedule, counters, job, begun = own.schedule[0], crew.counters, crew.job[0], glance(True)
     unit, minibatches = schedule.unit, schedule.minibatches
     own.minibatches[0] = 0
-    for u in range(len(own.units)):
-        own.units[u] = u
+    run_orders(crew, own, BEGIN)
     for _ in range(schedule.epochs):
-        if own.before != 0:
-            reestimate(own, counters)
         since = glance(True)
-        shuffle(own, unit, minibatches)
+        if own.before != 0:
+            run_orders(crew, own, IN_PLACE)
+            call_unit(own.before, 0, 0, 0)
+            run_orders(crew, own, COLUMNS)
+            since = lap(counters, ESTIMATE, since, True)
+        run_orders(crew, own, SHUFFLED)
         lap(counters, SHUFFLE, since, True)
         gathered, weight = 0, 0
         for m in range(minibatches):
             batch = batch_of(own, m, minibatches, unit)
             if batch == 0:
                 continue
-            low = len(own.units) * m // minibatches * unit
-            high = len(own.units) * (m + 1) // minibatches * unit
+            for share in range(crew.shares):
+                crew.rows[share, 0] = own.own[share] * m // minibatches * unit
+                crew.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit
             gathered += 1
             weight += batch
             last = gathered == schedule.accumulate or m == minibatches - 1
@@ -150,19 +185,22 @@ def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             start(counters, UPDATE, timed)
             own.minibatches[0] += 1
             own.minibatches[1] += 1
-            call_unit(own.update, low, high, own.minibatches[1])
-            if not last:
-                together(crew.team)  # before anyone adds to what others may still read
+            call_unit(own.update, 0, 0, own.minibatches[1])
             if last:
                 gathered, weight = 0, 0
             if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
                 break
         if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
             break
-    since = glance(True)
-    together(crew.team)
-    lap(counters, LAST_WAIT, since, True)
     lap(counters, WHOLE, begun, True)
+    return 0
+
+
+def run_units(arguments, first, stop, place):  # noqa: ARG001
+    """Call units one after the other for share number `first` of the copies."""
+    units, shares = arguments
+    for k in range(len(units)):
+        call_unit(units[k], shares[first, 0], shares[first, 1], 0)
     return 0
 
 
@@ -173,38 +211,35 @@ class BlockRollout:
         config = task.config
         self.task, self.phases, self._recent = task, task.phases, task.recent
         self._reducer = task.reducer
-        self._part = part = part_of(config.num_envs, self.learning_threads, task.reducer)
-        self._shares, threads = part.shares, len(part.shares)
-        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), threads)
-        self._held: list[Any] = []
+        self._part = part = part_of(config.num_envs, config.shares, task.reducer)
+        self._shares = np.array(part.shares, np.int64)
+        count = len(self._shares)
+        self.team = Team(self.learning_threads, frames_for(count, self.learning_threads))
+        self.networks = BlockNetworks(task, optimiser_from(config.optimiser), count, self.team)
         self.collector = self._make_collector()
         records = self._learnt_records()
         self._flat, self.records = narrow(records).reshape(-1), records
         unit = config.horizon if config.minibatches == "environments" else 1
-        samples = [(stop - first) * config.horizon for first, stop in self._shares]
+        samples = [int(stop - first) * config.horizon for first, stop in self._shares]
         self._orders = [np.zeros(count, np.int32) for count in samples]
         self._sizes = np.array([copies * config.horizon // unit for copies in part.all_copies])
-        self.rng = random.streams(task.seeds.learner, threads, part.first_thread)
-        self._minibatches = [np.zeros(2, np.int64) for _ in samples]
+        self.rng = random.streams(task.seeds.learner, count, part.first_thread)
+        self._minibatches = np.zeros(2, np.int64)
         self._schedule = np.zeros(1, SCHEDULE)
-        self.program = BlockProgram(task.program, self.networks, self._rows, len(samples))
+        self.program = BlockProgram(task.program, self.networks, self._rows)
         self._before = None
         if task.before_epoch is not None:
-            self._before = BlockProgram(task.before_epoch, self.networks, self._rows, len(samples))
-            for job, count in zip(self._before.jobs, samples, strict=True):
-                job["batch"] = count
-        self._estimates = [self._bind_column(*one) for one in task.estimates]
+            self._before = BlockProgram(task.before_epoch, self.networks, self._rows)
+            self._before.rows[:, 1] = samples
+            self._before.job["batch"] = sum(samples)
         self._decisions = Decisions(task, self.networks.numbers)
         self._spread = np.zeros((part.copies, 4))
-        if task.explained is not None:
-            rows = narrow(records)
-            columns = [rows[name] for name in task.explained]
-            self._estimates.append(self.networks.bind(row_loop(add_spread), *columns, self._spread, disjoint=False))
         self._scale = np.zeros(1, [("reward_scale", np.float32), ("reward_limit", np.float32)])
         self._scaling: BoundUnit | None = None
         if config.normalise_rewards:
             self._scaling = self.networks.bind(row_loop(scale_rewards), narrow(records)["reward"], Shared(self._scale))
-        self._epochs = [self._bind_epochs(thread, unit) for thread in range(len(samples))]
+        self._bind_estimates()
+        self._epochs = self._bind_epochs(unit)
         self._meters = {
             "rollout": Meter(self.phases, "rollout/policy", self._count_rollout),
             "update": Meter(self.phases, "update/forward", self._count_update),
@@ -240,7 +275,7 @@ class BlockRollout:
             learning_rate=schedule.learning_rate,
             means=self.program.means(),
             gradient_norm=networks.mean_norm(),
-            minibatches=int(self._minibatches[0][0]),
+            minibatches=int(self._minibatches[0]),
             optimiser_steps=int(networks.first_steps[0]),
             explained_variance=explained,
             returns=returns,
@@ -273,10 +308,8 @@ class BlockRollout:
         streams = own.pop("learner.rng")
         for name, array in own.items():
             array[...] = state[name]
-        if state["learner.rng"].shape == streams.shape:  # else another device or number of threads was asked for
+        if state["learner.rng"].shape == streams.shape:  # else another device or number of shares was asked for
             streams[...] = state["learner.rng"]
-        for counts in self._minibatches[1:]:
-            counts[:] = self._minibatches[0]
         self.collector.load_state(state)
         self.take()
 
@@ -293,27 +326,27 @@ class BlockRollout:
     @property
     def sharing(self) -> Sharing:
         """Who has what where several processes train."""
-        return sharing_of_rollouts(self.task.config.num_envs, self.learning_threads, self._reducer.size)
+        return sharing_of_rollouts(self.task.config.num_envs, self.task.config.shares, self._reducer.size)
 
     @property
     def learning_threads(self) -> int:
-        """Threads that share the update."""
+        """Threads that may work on an update."""
         return self.task.config.threads
 
     def _make_collector(self) -> BlockRecorded:
-        return BlockCollector(self.task, self.networks, self.task.config.threads)
+        return BlockCollector(self.task, self.networks)
 
     def _learnt_records(self) -> NDArray[Any]:
         """The rollout that is learnt from: the collector's own."""
         return self.collector.records
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        own = {"learner.rng": self.rng, "learner.minibatches": self._minibatches[0]}
+        own = {"learner.rng": self.rng, "learner.minibatches": self._minibatches}
         return {**own, **self.networks.arrays()}
 
-    def _rows(self, thread: int) -> Rows:
-        """The rows of a thread, as they are drawn."""
-        order, flat = self._orders[thread], self._flat
+    def _rows(self, share: int) -> Rows:
+        """The rows of a share, as they are drawn."""
+        order, flat = self._orders[share], self._flat
         names = [name for name in flat.dtype.names or () if flat.dtype[name].base == np.float32]
         fields = {name: flat[name] if flat[name].ndim > 1 else flat[name][:, None] for name in names}
         fields["observation"] = self.records["observation"].reshape(len(flat), -1)
@@ -336,29 +369,50 @@ class BlockRollout:
         columns = tuple(Shared(self.task.settings) if name == "settings" else rows[name] for name in names)
         return self.networks.bind(row_loop(function), *columns, disjoint=False)  # fields of the same records
 
-    def _bind_epochs(self, thread: int, unit: int) -> BoundUnit:
-        first, stop = self._shares[thread]
+    def _bind_estimates(self) -> None:
+        """Bind what is estimated of a rollout as one region: a share of the copies is an item."""
+        task, rows = self.task, narrow(self.records)
+        self._estimates = [self._bind_column(*one) for one in task.estimates]
+        if task.explained is not None:
+            columns = [rows[name] for name in task.explained]
+            self._estimates.append(self.networks.bind(row_loop(add_spread), *columns, self._spread, disjoint=False))
+        frames = np.array([unit.frame for unit in self._estimates], np.int64)
+        unit = bind_unit(run_units, (frames, self._shares), driver_translator(), disjoint=False)
+        self._estimate_tuner = self.team.tuner(len(self._shares))
+        self._estimating = self.team.region(self._estimate_tuner, [unit])
+
+    def _bind_epochs(self, unit: int) -> BoundUnit:
+        config = self.task.config
         columns = [self._bind_column(*one) for one in self.task.reestimates]
-        update = self.program.updates[thread]
-        before = None if self._before is None else self._before.updates[thread]
+        orders = [
+            Order(
+                units=np.zeros(len(order) // unit, np.int32),
+                chosen=np.zeros(len(order) // unit, np.int32),
+                filled=np.zeros(config.num_minibatches, np.int64),
+                order=order,
+                rng=self.rng[share],
+                columns=np.array([one.frame for one in columns], np.int64),
+                schedule=self._schedule,
+                first_copy=int(self._shares[share, 0]),
+                copies=int(self._shares[share, 1] - self._shares[share, 0]),
+                horizon=config.horizon,
+            )
+            for share, order in enumerate(self._orders)
+        ]
+        translator = driver_translator()
+        units = [bind_unit(one, (own,), translator, disjoint=False) for one in ORDERS for own in orders]
+        before = self._before
         own = Epochs(
-            update=update.frame,
-            before=0 if before is None else before.frame,
-            columns=np.array([one.frame for one in columns], np.int64),
+            update=self.program.update.frame,
+            before=0 if before is None else before.update.frame,
+            orders=self.team.add(units),
             schedule=self._schedule,
             sizes=self._sizes,
-            units=np.zeros(len(self._orders[thread]) // unit, np.int32),
-            chosen=np.zeros(len(self._orders[thread]) // unit, np.int32),
-            filled=np.zeros(self.task.config.num_minibatches, np.int64),
-            order=self._orders[thread],
-            rng=self.rng[thread],
-            first_copy=first,
-            copies=stop - first,
-            horizon=self.task.config.horizon,
-            minibatches=self._minibatches[thread],
+            own=np.array([len(one.units) for one in orders], np.int64),
+            minibatches=self._minibatches,
         )
-        self._held.append(columns)
-        return bind_unit(run_epochs, (self.program.crews[thread], own), driver_translator(), disjoint=False)
+        self._held = columns
+        return bind_unit(run_epochs, (self.program.crew, own), translator, disjoint=False)
 
     def _collect(self) -> None:
         """Fill the collector's rollout."""
@@ -400,7 +454,7 @@ class BlockRollout:
         if self._scaling is not None and moments is not None:
             self._scale[0] = float(moments.inverse_deviation[0]), REWARD_LIMIT
             self._scaling(0, copies)
-        run_together([[(unit, share) for unit in self._estimates] for share in self._shares])
+        self.team.run(self._estimating, self._estimate_tuner, len(self._shares), 0)
         if self.task.explained is None:
             return float("nan")
         spread = self._spread.sum(0)

@@ -12,7 +12,7 @@ from velocirl.buffers.n_step import follow, follow_costs
 from velocirl.buffers.replay import written
 from velocirl.engine.compiler.units import call_unit
 from velocirl.engine.random import bits
-from velocirl.learners.block.driver import FAULT, together, wait
+from velocirl.learners.block.driver import FAULT
 from velocirl.learners.counting.counters import TIMING, glance, lap, start, turn
 from velocirl.learners.counting.phases import (
     BUFFER,
@@ -25,7 +25,6 @@ from velocirl.learners.counting.phases import (
     SAMPLE,
     STEPPING,
     UPDATE,
-    WAITING,
 )  # fmt: skip
 from velocirl.learners.pace import beta_at, exploration_at, updates_due
 from velocirl.learners.rows.recording import STEP
@@ -36,10 +35,10 @@ LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE
 
 
 class Stepping(NamedTuple):
-    """What the drivers of steps and batches need; the units are those of thread 0, who steps."""
+    """What the drivers of steps and batches need."""
 
     units: NDArray[np.int64]  # (UNITS,) their frames
-    update: int  # the frame of the thread's
+    update: int  # the frame of the update
     decisions: NDArray[np.int64]  # (some, 2) the frames of what is decided by episodes before updates, and their stops
     counts: NDArray[np.int64]  # of the ring
     capacity: int
@@ -97,54 +96,43 @@ def decide_by_episodes(stepping):
 
 
 def learn(crew, stepping, step, due):
-    """So many updates after a step of all copies, at which the run has taken `step` steps; called by each thread."""
-    team, counters = crew.team, crew.counters
-    thread, batch = team.thread, stepping.rows
-    first, stop = batch * thread // team.threads, batch * (thread + 1) // team.threads
-    number = begun = stepping.updates[0]
-    timed, since = False, 0
-    for _ in range(due):
+    """Run `due` updates after a step of all copies, at which the run has taken `step` steps."""
+    counters, batch, begun = crew.counters, stepping.rows, stepping.updates[0]
+    for number in range(begun + 1, begun + due + 1):
         if crew.outcome[FAULT] != 0.0:
             break
-        number += 1
         timed = turn(counters, UPDATE, EVERY_UPDATE)
         counters[TIMING] = timed
         since = start(counters, UPDATE, timed)
-        if thread == 0:
-            stepping.beta[0] = beta_at(step, stepping.pace[0])
-            if number == begun + 1 and decide_by_episodes(stepping) != 0:
-                crew.outcome[FAULT] = 1.0
-            call(stepping, DRAW, 0, batch)
-            if stepping.units[LEVEL] != 0 and call(stepping, LEVEL, 0, batch) != 0:
-                crew.outcome[FAULT] = 1.0
-        since = lap(counters, SAMPLE, since, timed)
-        wait(team, counters, since, timed)
-        call_unit(stepping.update, first, stop, number)
+        stepping.beta[0] = beta_at(step, stepping.pace[0])
+        if number == begun + 1 and decide_by_episodes(stepping) != 0:
+            crew.outcome[FAULT] = 1.0
+        call(stepping, DRAW, 0, batch)
+        if stepping.units[LEVEL] != 0 and call(stepping, LEVEL, 0, batch) != 0:
+            crew.outcome[FAULT] = 1.0
+        lap(counters, SAMPLE, since, timed)
+        call_unit(stepping.update, 0, 0, number)
         since = glance(timed)
-        if thread == 0 and crew.outcome[FAULT] == 0.0:
+        if crew.outcome[FAULT] == 0.0:
             call(stepping, REVISE, 0, batch)
             stepping.updates[0] = number
-        since = lap(counters, SAMPLE, since, timed)
-    # The others read the number of updates when they come here again, which must be after this.
-    together(team)
-    lap(counters, WAITING, since, timed)
+        lap(counters, SAMPLE, since, timed)
 
 
 def run_fleet(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """An iteration of one thread: `stop` steps of all copies after the first so many of the run."""
+    """An iteration: `stop` steps of all copies after the first `first` of the run."""
     crew, stepping = arguments
     counters, begun = crew.counters, glance(True)
     learnt, step = counters[LEARNING], first
     for t in range(stop):
-        if crew.team.thread == 0:
-            timed = turn(counters, ROUND, EVERY_ROUND)
-            since = start(counters, ROUND, timed)
-            decide(stepping, step, t)
-            since = lap(counters, POLICY, since, timed)
-            call(stepping, ADVANCE, 0, stepping.copies)
-            since = lap(counters, ENVIRONMENT, since, timed)
-            record(stepping)
-            lap(counters, BUFFER, since, timed)
+        timed = turn(counters, ROUND, EVERY_ROUND)
+        since = start(counters, ROUND, timed)
+        decide(stepping, step, t)
+        since = lap(counters, POLICY, since, timed)
+        call(stepping, ADVANCE, 0, stepping.copies)
+        since = lap(counters, ENVIRONMENT, since, timed)
+        record(stepping)
+        lap(counters, BUFFER, since, timed)
         step += stepping.all_copies
         due = updates_due(step, stepping.all_copies, stepping.pace[0])
         if due > 0:
@@ -176,7 +164,7 @@ def enter_only(arguments, first, stop, place):  # noqa: ARG001
 
 
 def learn_only(arguments, first, stop, place):  # noqa: ARG001
-    """`stop` updates of one thread, at which the run has taken `first` steps."""
+    """`stop` updates, at which the run has taken `first` steps."""
     learn(arguments[0], arguments[1], first, stop)
     return 0
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from velocirl.buffers.replay import PLACE, NoBook, nothing_to_enter
 from velocirl.engine.compiler.units import bind_unit
+from velocirl.engine.targets.team import Team
 from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.stepping import ENTER, UNITS, Stepping, decide_only, entering, record_only
@@ -29,7 +30,7 @@ class BlockActing:
         self._ring, self._parameters = ring, task.parameters[task.acting]
         self.envs = task.source.make_copies(ring.copies, seed=task.seeds.environment, threads=1, workers=None)
         self.host = HostExperience(self.envs, task.head, costs=task.reads_costs)
-        self._networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1)
+        self._networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1, Team(1))
         self.pace, clock, exploration = np.zeros(1, PACE), np.zeros(1, np.int64), np.zeros(1, np.float32)
         self._counts = counts = np.zeros(3, np.int64)
         course = Course(ring.rows, counts, ring.rng, ring.kept, clock, exploration, ring.log, ring.reported)

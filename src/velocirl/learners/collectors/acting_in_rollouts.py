@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from velocirl.engine.targets.team import Team
 from velocirl.learners.batch.collector import BatchCollector
 from velocirl.learners.block.collector import BlockCollector
 from velocirl.learners.block.networks import BlockNetworks
@@ -50,8 +51,8 @@ class RolloutActing:
 
 def in_blocks(task: Task, ring: Ring) -> RolloutActing:
     """By a native network, which is compiled and needs no torch."""
-    networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1)
-    collector, parameters = BlockCollector(task, networks, 1), task.parameters[task.acting]
+    networks = BlockNetworks(task, optimiser_from(task.config.optimiser), 1, Team(1))
+    collector, parameters = BlockCollector(task, networks), task.parameters[task.acting]
 
     def load(content: Any, buffers: Any) -> Any:
         parameters[...], found = from_bytes(content, len(parameters), buffers)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 
 
 def cores_for(count: int) -> list[int]:

@@ -51,7 +51,7 @@ class Actor(Acting):
         self._work = network.workspace()
         forward: Any = forward_unit(functions)
         self._forward = bind_unit(forward, (network.plan, self._work, 1), self._passes)
-        packing: Any = (network.plan, parameters, self._work.packed, 0, 1, 1)
+        packing: Any = (network.plan, parameters, self._work.packed, 1, 1)
         self._pack = bind_unit(pack_unit, packing, self._passes)
         row = int(network.plan.layers[0]["source_row"])
         self._inputs = self._work.values[: ROWS * row].reshape(ROWS, row)[:, : network.inputs]

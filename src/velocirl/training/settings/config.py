@@ -15,6 +15,7 @@ from velocirl.engine.drawing import Draw
 from velocirl.engine.naming import nearest
 from velocirl.engine.random import require_seed
 from velocirl.engine.targets.device_names import kind_of
+from velocirl.engine.targets.team import MAX_ITEMS
 from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import MOST_LAYERS, parse_network
@@ -127,7 +128,11 @@ class DeepConfig:
     seed: int | None = None
     """Seed of all random numbers. Drawn at random if not given."""
     threads: int | None = None
-    """Number of CPU threads, of each process. Chosen automatically if not given; results depend on it."""
+    """Number of CPU threads, of each process, at most: fewer work while others use the cores. Chosen automatically if
+    not given. Results do not depend on it where networks are native."""
+    shares: int | None = None
+    """Shares of an update that threads can work on at the same time, of each process. Chosen by the size of the update
+    if not given; results depend on it by rounding."""
     runtime: Literal["auto", "local", "mpi", "torch"] = "auto"
     """Processes that train together and share out copies, memory and data: those of mpirun, srun or torchrun,
     recognised by their environment variables. local is this process alone."""
@@ -151,6 +156,7 @@ class DeepConfig:
         require(known, "device", self.device, "auto, cpu, cuda, cuda:N for GPU number N, or python")
         require_whole(self, 1, 2**24, "num_envs")
         require_whole(self, 1, 1024, "threads")
+        require_whole(self, 1, MAX_ITEMS, "shares")
         require_whole(self, 0, 1024, "workers")
         require_whole(self, 1, 1024, "skip", "stack")
         require(0 < self.learning_rate < inf, "learning_rate", self.learning_rate, "above 0")

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from velocirl.engine.targets.threads import available_cores
+from velocirl.engine.targets.cores import available_cores
 from velocirl.vector.host.copies import Arrays, Description, Records, Source
 from velocirl.vector.host.interface import HostInterface, Seeds, any_of
 from velocirl.vector.preprocessing.wrappers import Atari

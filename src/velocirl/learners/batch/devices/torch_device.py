@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.environment import Environment
+from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.targets.launching import Bound, CPULauncher, DividingLauncher, Work
-from velocirl.engine.targets.threads import available_cores
 from velocirl.engine.targets.warps import WARP, keep_sum
 from velocirl.learners.batch.devices.capture import Capture
 from velocirl.learners.batch.devices.device import PythonDevice

@@ -1,0 +1,153 @@
+"""Thread autotuner: finds how many workers make work fastest, while it runs.
+
+It measures nanoseconds per unit of work (an update, a rollout, a step) in windows of about a millisecond. Now and then
+it tries the next smaller or larger number of workers for a few windows and keeps it if that was faster. A trial that
+fails doubles the pause before the next one. Work that suddenly takes longer, as it does when another program takes a
+core, is tried with fewer workers at once. The functions are scalar and compiled into the loops that they tune.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from velocirl.engine.compiler.clock import now
+
+MAX_LEVELS = 16  # numbers of workers to choose from
+WINDOW = 1_000_000  # nanoseconds of a window, at least
+TRIAL = 4  # windows of a trial; the first does not count
+SHORT_PAUSE, LONG_PAUSE = 20_000_000, 1_000_000_000  # nanoseconds between two trials
+REST = 30  # times the duration of a trial, at least, before the next
+GAIN = 0.97  # more workers must take less than this share of the time: they take cores from others
+SLOWER = 1.5  # times the usual cost, from which on fewer workers are tried at once
+HOPELESS = 2.0  # times the usual cost, at which a trial ends at once
+SMOOTHING = 0.2  # weight of a new window in the usual cost
+
+TUNER = np.dtype(
+    [
+        ("ladder", np.int64, (MAX_LEVELS,)),  # numbers of workers, ascending
+        ("levels", np.int64),
+        ("level", np.int64),  # the level that is in use,
+        ("cost", np.float64),  # and nanoseconds per unit of work there; 0 where unknown
+        ("candidate", np.int64),  # the level on trial, or -1
+        ("windows", np.int64),  # of the trial so far
+        ("trial_time", np.int64),  # nanoseconds of work of the whole trial,
+        ("counted_time", np.int64),  # and of all windows but the first,
+        ("counted_units", np.int64),  # with their units
+        ("direction", np.int64),  # of the next trial: 1 for more workers, -1 for fewer
+        ("pause", np.int64),  # before the trial after the next
+        ("probe_at", np.int64),  # time of the next trial
+        ("time", np.int64),  # the window: nanoseconds of work,
+        ("units", np.int64),  # and units of work done in it
+        ("slow", np.int64),  # whether the last window was much slower than usual
+        ("workers", np.int64),  # how many are to work now
+        ("available", np.int64),  # how many could
+    ],
+    align=True,
+)
+
+
+def ladder_of(threads: int) -> list[int]:
+    """List the numbers of workers to choose from: 1, 2, 3, 4, 6, 8, 12, … and the largest two."""
+    steps = {step * 2**k for step in (2, 3) for k in range(10)}
+    return sorted({1, max(threads - 1, 1), threads, *(step for step in steps if step < threads)})[-MAX_LEVELS:]
+
+
+def begin_tuner(tuner, ladder):
+    """Start with the most workers; nothing is known yet."""
+    for k in range(len(ladder)):
+        tuner["ladder"][k] = ladder[k]
+    tuner["levels"] = len(ladder)
+    tuner["level"] = len(ladder) - 1
+    tuner["candidate"] = -1
+    tuner["direction"] = -1
+    tuner["pause"] = SHORT_PAUSE
+    tuner["workers"] = tuner["available"] = ladder[-1]
+
+
+def tune(tuner, since, work):
+    """Take in that `work` units were done since a moment; returns the moment of now.
+
+    `tuner.workers` then says how many are to do the next units.
+    """
+    moment = now()
+    tuner.time += moment - since
+    tuner.units += work
+    if tuner.time >= WINDOW and tuner.levels > 1:
+        if tuner.probe_at == 0:
+            tuner.probe_at = moment + SHORT_PAUSE
+        cost = tuner.time / tuner.units
+        if tuner.candidate >= 0:
+            continue_trial(tuner, moment, cost)
+        else:
+            judge(tuner, moment, cost)
+        tuner.time = 0
+        tuner.units = 0
+    return moment
+
+
+def judge(tuner, moment, cost):
+    """Take in a window of the usual number of workers; begin a trial where one is due."""
+    slower = cost > SLOWER * tuner.cost and tuner.cost > 0.0
+    if slower and tuner.slow == 0:
+        tuner.slow = 1  # one window alone may be chance
+        return
+    tuner.slow = 0
+    if slower or tuner.cost == 0.0:
+        usual, tuner.cost = tuner.cost, cost
+        if slower and tuner.level > 0:
+            begin_trial(tuner, 0 if cost > 2.0 * SLOWER * usual else tuner.level - 1)
+            return
+    tuner.cost += SMOOTHING * (cost - tuner.cost)
+    if moment >= tuner.probe_at:
+        begin_trial(tuner, next_level(tuner))
+
+
+def next_level(tuner):
+    """Return the level that is tried next, in the direction of the last success."""
+    level = tuner.level + tuner.direction
+    if level < 0 or level >= tuner.levels:
+        tuner.direction = -tuner.direction
+        level = tuner.level + tuner.direction
+    return level
+
+
+def begin_trial(tuner, level):
+    """Let another number of workers work for some windows."""
+    if tuner.ladder[level] > tuner.available:
+        return
+    tuner.candidate = level
+    tuner.direction = 1 if level > tuner.level else -1
+    tuner.windows = 0
+    tuner.trial_time = 0
+    tuner.counted_time = 0
+    tuner.counted_units = 0
+    tuner.workers = tuner.ladder[level]
+
+
+def continue_trial(tuner, moment, cost):
+    """Take in a window of a trial, and decide when it has been long enough."""
+    tuner.windows += 1
+    more = tuner.candidate > tuner.level
+    tuner.trial_time += tuner.time
+    if tuner.windows > 1:  # helpers may have arrived late for the first
+        tuner.counted_time += tuner.time
+        tuner.counted_units += tuner.units
+    if more and cost > HOPELESS * tuner.cost:
+        end_trial(tuner, moment, False, cost)
+    elif tuner.windows >= TRIAL:
+        cost = tuner.counted_time / tuner.counted_units
+        end_trial(tuner, moment, cost < (GAIN if more else 1.0) * tuner.cost, cost)
+
+
+def end_trial(tuner, moment, better, cost):
+    """Keep the number of workers on trial if it was better, else go back and pause longer."""
+    if better:
+        tuner.level = tuner.candidate
+        tuner.cost = cost
+        tuner.pause = SHORT_PAUSE
+    else:
+        tuner.direction = -tuner.direction
+        tuner.pause = min(2 * tuner.pause, LONG_PAUSE)
+    tuner.probe_at = moment + max(tuner.pause, REST * tuner.trial_time)
+    tuner.candidate = -1
+    tuner.workers = tuner.ladder[tuner.level]

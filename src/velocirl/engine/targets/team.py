@@ -1,0 +1,248 @@
+"""Thread teams: the items of a parallel region are claimed by whichever threads are running.
+
+A region is a number of items, each a call of a unit. Results depend on the items, never on who runs them or when. The
+calling thread (worker 0) publishes a region, claims items itself, and waits only for items that others have claimed.
+Helpers claim what is left. A helper that the system has put aside therefore delays one item at most, and a helper that
+never arrives delays none. How many helpers may claim is decided while training runs (see `autotuner`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.compiling import cpu_translator
+from velocirl.engine.compiler.registers import doze, exchange_if, mailbox_read, mailbox_write
+from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.targets.autotuner import TUNER, begin_tuner, ladder_of, tune
+from velocirl.engine.targets.threads import SPACING, send, wait_a_moment
+
+MAX_ITEMS = 64  # of a region
+NAP = 1_000  # microseconds that a helper sleeps while fewer workers are wanted
+LINGER = 1_000_000  # nanoseconds that helpers stay after a run, in case the next follows at once
+
+# The board: one cache line for each of these, so that a write by one thread does not slow down readers of another.
+EPOCH, REGION, WORKERS, RUNNING, FAULT, WAITED, ITEMS = (SPACING * line for line in range(7))
+AVAILABLE = WORKERS + 1  # workers that could be there in this run
+OFFSET, ITEM_STRIDE, WORKER_STRIDE, COUNT, ARGUMENT = range(REGION, REGION + 5)
+CLAIMED, DONE = 0, 1  # within the line of an item: the epochs in which it was claimed and done
+HELPERS = ITEMS + SPACING * MAX_ITEMS
+ACTIVE, HELD, PRESENT = 0, 1, 2  # within the line of a helper: its epoch or 0, the item it runs, whether it looks
+
+
+class TeamView(NamedTuple):
+    """A team as compiled code sees it."""
+
+    board: NDArray[np.int64]
+    frames: NDArray[np.int64]  # of all units that regions call
+
+
+def run_region(team, offset, item_stride, worker_stride, count, argument):
+    """Call a unit for each of `count` items, in any order and by any worker; return when all are done.
+
+    Item `i` calls the unit at `offset + i * item_stride + worker * worker_stride` of the team's frames, as
+    `unit(i, argument, worker)`.
+    """
+    board = team.board
+    if count == 1 or board[WORKERS] <= 1:
+        for item in range(count):
+            call_unit(team.frames[offset + item * item_stride], item, argument, 0)
+        return
+    epoch = board[EPOCH] + 1
+    board[OFFSET], board[ITEM_STRIDE], board[WORKER_STRIDE] = offset, item_stride, worker_stride
+    board[COUNT], board[ARGUMENT] = count, argument
+    mailbox_write(board, EPOCH, epoch)
+    claim_items(team, epoch, 0, offset, item_stride, worker_stride, count, argument)
+    for item in range(count):
+        wait_for_item(board, epoch, item)
+    if mailbox_read(board, FAULT) != 0:
+        raise RuntimeError("a helper thread failed")  # replaced by what it raised, see `Team.run`
+
+
+def wait_for_item(board, epoch, item):
+    """Wait until an item is done, by whoever has claimed it."""
+    line, looks = ITEMS + item * SPACING, 0
+    if mailbox_read(board, line + DONE) >= epoch:
+        return
+    began = now()
+    while mailbox_read(board, line + DONE) < epoch:
+        looks += 1
+        wait_a_moment(looks)
+    board[WAITED] += now() - began
+
+
+def begin_work(team, tuner):
+    """Let as many workers take part in the next regions as a tuner says; returns the moment of now."""
+    tuner.available = team.board[AVAILABLE]
+    mailbox_write(team.board, WORKERS, min(tuner.workers, tuner.available))
+    return now()
+
+
+def claim_items(team, epoch, worker, offset, item_stride, worker_stride, count, argument):
+    """Claim and run items until none is left, beginning with the worker's own part: its core has their data cached."""
+    board = team.board
+    workers = max(mailbox_read(board, WORKERS), 1)
+    start = worker * count // workers if worker < workers else 0
+    for k in range(count):
+        item = start + k if start + k < count else start + k - count
+        line = ITEMS + item * SPACING
+        claimed = mailbox_read(board, line + CLAIMED)
+        if claimed < epoch and exchange_if(board, line + CLAIMED, claimed, epoch) == claimed:
+            mailbox_write(board, HELPERS + worker * SPACING + HELD, item)
+            frame = team.frames[offset + item * item_stride + worker * worker_stride]
+            call_unit(frame, item, argument, worker)
+            mailbox_write(board, line + DONE, epoch)
+
+
+def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """Helper number `first` claims items of every region, until no run has been under way for a while."""
+    team = arguments[0]
+    board, own = team.board, HELPERS + first * SPACING
+    seen, looks, idle = 0, 0, now()
+    while True:
+        epoch, wanted = mailbox_read(board, EPOCH), first < mailbox_read(board, WORKERS)
+        if epoch != seen and wanted:
+            offset, count = mailbox_read(board, OFFSET), mailbox_read(board, COUNT)
+            item_stride, worker_stride = mailbox_read(board, ITEM_STRIDE), mailbox_read(board, WORKER_STRIDE)
+            argument = mailbox_read(board, ARGUMENT)
+            mailbox_write(board, own + ACTIVE, epoch)
+            if mailbox_read(board, EPOCH) == epoch:  # else what was read may be of two regions
+                claim_items(team, epoch, first, offset, item_stride, worker_stride, count, argument)
+                seen, looks = epoch, 0
+            mailbox_write(board, own + ACTIVE, 0)
+            idle = now()
+            continue
+        looks += 1
+        if mailbox_read(board, RUNNING) != 0:
+            if wanted:
+                wait_a_moment(looks)
+            else:
+                doze(NAP)
+            idle = now()
+        else:
+            wait_a_moment(looks)
+            if not wanted or now() - idle > LINGER:
+                mailbox_write(board, own + PRESENT, 0)
+                # Did a run begin between the last look and the line above? Then nobody was sent for.
+                if mailbox_read(board, RUNNING) == 0:
+                    return 0
+                mailbox_write(board, own + PRESENT, 1)
+
+
+def run_bound_region(arguments, first, stop, place):  # noqa: ARG001
+    """Run one region, as a unit of work of a tuner: `first` items with the argument `stop`."""
+    team, tuner, offset, item_stride, worker_stride = arguments
+    since = begin_work(team, tuner[0])
+    run_region(team, offset, item_stride, worker_stride, first, stop)
+    tune(tuner[0], since, 1)
+    return 0
+
+
+class Team:
+    """The threads that share a learner's or a fleet's work: the caller, and up to `threads - 1` helpers.
+
+    Helper threads belong to the process and serve all of its teams; a team never waits for one to arrive.
+    """
+
+    def __init__(self, threads: int, frames: int = 1024) -> None:
+        self.threads = threads
+        self._board = np.zeros(HELPERS + SPACING * (threads + 1), np.int64)
+        self._frames, self._used = np.zeros(frames, np.int64), 0
+        self.view = TeamView(self._board, self._frames)
+        self._assist = bind_unit(assist, (self.view,), cpu_translator("team", double=True), disjoint=False)
+        self._held: list[Any] = []
+        self._faults: list[BaseException] = []
+        self._process = os.getpid()
+
+    def add(self, units: Sequence[BoundUnit]) -> int:
+        """Register units that regions call; returns the offset of the first."""
+        first, self._used = self._used, self._used + len(units)
+        if self._used > len(self._frames):
+            raise ValueError(f"a team of {self._used} units: allocate room for them")
+        self._frames[first : self._used] = [unit.frame for unit in units]
+        self._held += units
+        return first
+
+    def region(self, tuner: NDArray[Any], units: Sequence[BoundUnit], *, by_worker: bool = False) -> BoundUnit:
+        """Bind a region as a driver for `run`, called with the number of items and an argument.
+
+        There is a unit for each item, or `by_worker`: a unit for each worker, which all items can be called with. One
+        unit alone serves all items and workers.
+        """
+        offset, several = self.add(units), len(units) > 1
+        arguments = self.view, tuner, offset, int(several and not by_worker), int(several and by_worker)
+        return bind_unit(run_bound_region, arguments, cpu_translator("team", double=True), disjoint=False)
+
+    def tuner(self, items: int) -> NDArray[Any]:
+        """Make the state of an autotuner for one kind of work of this team, which has so many items at most."""
+        tuner = np.zeros(1, TUNER)
+        begin_tuner(tuner[0], ladder_of(min(self.threads, items)))
+        return tuner
+
+    @property
+    def waited(self) -> float:
+        """Return the seconds that the calling thread has waited for helpers."""
+        return float(self._board[WAITED]) * 1e-9
+
+    def run(self, driver: BoundUnit, tuner: NDArray[Any], first: int, stop: int, place: int = 0) -> None:
+        """Call a driver, which runs regions, with as many workers as the tuner says.
+
+        What a helper raises is raised here, when no thread works any more.
+        """
+        board, workers = self._board, tuner[0]["workers"]
+        several = self.threads > 1 and (workers > 1 or tuner[0]["probe_at"] <= time.monotonic_ns())
+        board[AVAILABLE] = self.threads if several else 1
+        board[WORKERS] = workers if several else 1
+        if several:
+            self._recruit()
+        try:
+            driver(first, stop, place)
+        except BaseException:
+            self._stop_region()
+            if self._faults:
+                raise self._faults[0] from None
+            raise
+        finally:
+            board[RUNNING] = 0
+            self._faults.clear()
+            board[FAULT] = 0
+
+    def _recruit(self) -> None:
+        """Send for the helpers that are not looking for work already."""
+        board = self._board
+        if self._process != os.getpid():  # threads do not survive a fork
+            self._process = os.getpid()
+            board[HELPERS:] = 0
+        board[RUNNING] = 1
+        for helper in range(1, self.threads):
+            line = HELPERS + helper * SPACING
+            if not board[line + PRESENT]:
+                board[line + PRESENT] = 1
+                send(helper - 1, self._help, helper)
+
+    def _help(self, helper: int) -> None:
+        board, line = self._board, HELPERS + helper * SPACING
+        try:
+            self._assist(helper, 0)
+        except BaseException as fault:  # noqa: BLE001 - raised by the run that wanted the work
+            self._faults.append(fault)
+            epoch, item = board[line + ACTIVE], ITEMS + board[line + HELD] * SPACING
+            board[FAULT] = 1
+            board[line + ACTIVE] = board[line + PRESENT] = 0
+            board[item + DONE] = epoch
+
+    def _stop_region(self) -> None:
+        """After a fault: leave the region, and wait until no helper works on an item of it."""
+        board = self._board
+        board[COUNT] = 0
+        board[EPOCH] += 1
+        for helper in range(1, self.threads):
+            line = HELPERS + helper * SPACING
+            while 0 < board[line + ACTIVE] < board[EPOCH]:
+                time.sleep(0.0001)
