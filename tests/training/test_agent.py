@@ -282,5 +282,5 @@ def test_environments_that_an_agent_cannot_use():
 
 
 def test_threads_that_would_get_nothing_are_not_used():
-    assert build("choices", num_envs=5, threads=4).config.threads == 3
+    assert build("choices", num_envs=3, threads=4).config.threads == 3
     assert build("choices", num_envs=2, threads=16).config.threads == 2

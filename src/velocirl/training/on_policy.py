@@ -25,7 +25,7 @@ from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.settings.collecting import CollectorsConfig, check_collectors
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
-from velocirl.training.settings.parallelism import shares_for, threads_for
+from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
 from velocirl.training.settings.words import Word, absent, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
@@ -150,8 +150,9 @@ class OnPolicyAgent(DeepAgent):
         size = launch_of(config.runtime).size
         copies = -(-config.num_envs // size)  # of a process
         rows = config.batch // size // config.num_minibatches
-        shares = len(shares_of(copies, config.shares or shares_for(rows, self.num_parameters)))
-        threads = min(config.threads or threads_for(config.runtime, config.collectors or 0), copies)
+        shares = config.shares or shares_for(rows, self.num_parameters, cores_of(config.runtime))
+        shares = len(shares_of(copies, shares))
+        threads = min(config.threads or threads_for(config), copies)
         device, reason = choose_device(
             config.device, self.source, self.policy.parameters.size, config.batch, native=self.is_native
         )

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 
 from velocirl.scale.launching import launch_of
 from velocirl.training.deep_agent import DeepAgent
-from velocirl.training.settings.parallelism import shares_for, threads_for
+from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
 
 
 class TransitionAgent(DeepAgent):
@@ -22,8 +22,8 @@ class TransitionAgent(DeepAgent):
         """The shares of an update, and the threads that may work on them, unless the settings say."""
         config = self.config
         rows = config.effective_batch_size // launch_of(config.runtime).size
-        shares = config.shares or shares_for(rows, self.num_parameters)
-        threads = config.threads or min(threads_for(config.runtime, getattr(config, "collectors", None) or 0), shares)
+        shares = config.shares or shares_for(rows, self.num_parameters, cores_of(config.runtime))
+        threads = config.threads or min(threads_for(config), shares)
         return {"shares": shares, "threads": threads}
 
     def shared_out(self) -> dict[str, int]:

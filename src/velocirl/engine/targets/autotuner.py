@@ -1,9 +1,10 @@
 """Thread autotuner: finds how many workers make work fastest, while it runs.
 
 It measures nanoseconds per unit of work (an update, a rollout, a step) in windows of about a millisecond. Now and then
-it tries the next smaller or larger number of workers for a few windows and keeps it if that was faster. A trial that
-fails doubles the pause before the next one. Work that suddenly takes longer, as it does when another program takes a
-core, is tried with fewer workers at once. The functions are scalar and compiled into the loops that they tune.
+it tries the next smaller or larger number of workers, or a single one, for a few windows and keeps it if that was
+faster. A trial that fails doubles the pause before the next one. Work that suddenly takes longer, as it does when
+another program takes a core, is tried with fewer workers at once. The functions are scalar and compiled into the loops
+that they tune.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ MAX_LEVELS = 16  # numbers of workers to choose from
 WINDOW = 1_000_000  # nanoseconds of a window, at least
 TRIAL = 4  # windows of a trial; the first does not count
 SHORT_PAUSE, LONG_PAUSE = 20_000_000, 1_000_000_000  # nanoseconds between two trials
-REST = 30  # times the duration of a trial, at least, before the next
+REST = 50  # times the duration of a trial, at least, before the next
+ALONE = 4  # trials of which one is of a single worker: where all others are delayed alike, no step down would gain
 GAIN = 0.97  # more workers must take less than this share of the time: they take cores from others
 SLOWER = 1.5  # times the usual cost, from which on fewer workers are tried at once
 HOPELESS = 2.0  # times the usual cost, at which a trial ends at once
@@ -34,6 +36,7 @@ TUNER = np.dtype(
         ("counted_time", np.int64),  # and of all windows but the first,
         ("counted_units", np.int64),  # with their units
         ("direction", np.int64),  # of the next trial: 1 for more workers, -1 for fewer
+        ("trials", np.int64),  # so far
         ("pause", np.int64),  # before the trial after the next
         ("probe_at", np.int64),  # time of the next trial
         ("time", np.int64),  # the window: nanoseconds of work,
@@ -103,7 +106,10 @@ def judge(tuner, moment, cost):
 
 
 def next_level(tuner):
-    """Return the level that is tried next, in the direction of the last success."""
+    """Return the level that is tried next: a single worker first and now and then, else in the last good direction."""
+    tuner.trials += 1
+    if tuner.trials % ALONE == 1 and tuner.level > 1:
+        return 0
     level = tuner.level + tuner.direction
     if level < 0 or level >= tuner.levels:
         tuner.direction = -tuner.direction
@@ -132,11 +138,11 @@ def continue_trial(tuner, moment, cost):
     if tuner.windows > 1:  # helpers may have arrived late for the first
         tuner.counted_time += tuner.time
         tuner.counted_units += tuner.units
-    if more and cost > HOPELESS * tuner.cost:
+    if cost > HOPELESS * tuner.cost:
         end_trial(tuner, moment, False, cost)
     elif tuner.windows >= TRIAL:
         cost = tuner.counted_time / tuner.counted_units
-        end_trial(tuner, moment, cost < (GAIN if more else 1.0) * tuner.cost, cost)
+        end_trial(tuner, moment, cost <= (GAIN if more else 1.0) * tuner.cost, cost)
 
 
 def end_trial(tuner, moment, better, cost):

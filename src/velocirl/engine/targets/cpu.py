@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import cached_property
-from itertools import pairwise
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +20,8 @@ from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit, comp
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.lifecycle import Copies, each_array, lifecycle
 from velocirl.engine.fleets.loops import RANDOM_BLOCK, advance_loop, begin_loop, chances_of, choose_loop, show_loop
-from velocirl.engine.targets.choosing import Faster
 from velocirl.engine.targets.cores import available_cores
-from velocirl.engine.targets.rounds import Rounds
-from velocirl.engine.targets.threads import run_together
+from velocirl.engine.targets.team import Team
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -32,14 +30,18 @@ if TYPE_CHECKING:
 ROWS = ("rng", "action", "observation", "final_observation", "mask", "costs", "cost_total", "episode_costs")
 # With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
 COPIES_PER_THREAD = 2048
+# A step that takes less, in nanoseconds, is not shared out; found out by the first calls.
+WORTH_SHARING, FIRST_CALLS = 20_000, 8
 
 
 def choose_and_advance(arguments, first, stop, place):
     """Copies of a range take `place` steps with random actions, by two units: of the choices and of a step."""
     choose, advance = arguments
-    for _ in range(place):
-        call_unit(choose, first, stop, 0)
-        call_unit(advance, first, stop, 0)
+    for begin in range(first, stop, RANDOM_BLOCK):
+        end = min(begin + RANDOM_BLOCK, stop)
+        for _ in range(place):
+            call_unit(choose, begin, end, 0)
+            call_unit(advance, begin, end, 0)
     return 0
 
 
@@ -63,6 +65,7 @@ class CPUTarget:
             self._seen = self._watch.beside(self._seen)
             for method in (self.advance, self.begin, self.run_randomly):
                 setattr(self, method.__name__, faults_named()(method))
+        self._tried: list[int] = []  # nanoseconds of the first steps
         share = -(-self._count // self.threads)
         self._chooses = threads is None and min(available_cores(), self._count) > 1
         # The copies of each thread, as numbers and as arrays.
@@ -95,13 +98,7 @@ class CPUTarget:
 
     def run_randomly(self, steps: int) -> None:
         """Every copy takes `steps` steps with random actions, block by block, so that a block stays in cache."""
-        run = self._run_unit
-        run_together(
-            [
-                [(run, (block, min(block + RANDOM_BLOCK, stop), steps)) for block in range(first, stop, RANDOM_BLOCK)]
-                for first, stop in self.ranges
-            ]
-        )
+        self._run(steps)
 
     @cached_property
     def advance_unit(self) -> BoundUnit:
@@ -127,20 +124,35 @@ class CPUTarget:
         return bind_unit(choose_and_advance, units, cpu_translator("fleet", double=True), disjoint=False)
 
     @cached_property
+    def _run(self) -> Callable[[int], None]:
+        return self._team.ranges(self._run_unit, self._count)
+
+    @cached_property
     def _choose_unit(self) -> BoundUnit:
         return self.bind(choose_loop(self.life), chances_of(self._seen))
 
     @cached_property
+    def _team(self) -> Team:
+        return Team(min(available_cores(), self._count) if self._chooses else self.threads)
+
+    @cached_property
     def _advance(self) -> Callable[[], Any]:
-        if not self._chooses:
-            return Rounds(self.advance_unit, self.ranges).run
-        unit, count, threads = self.advance_unit, self._count, min(available_cores(), self._count)
-        ranges = list(pairwise(count * thread // threads for thread in range(threads + 1)))
+        if self._chooses:
+            return self._try
+        return self._alone if self.threads == 1 else self._team.ranges(self.advance_unit, self._count)
 
-        def alone() -> None:
-            unit(0, count)
+    def _alone(self) -> None:
+        self.advance_unit(0, self._count)
 
-        return Faster(alone, lambda: Rounds(unit, ranges).run)
+    def _try(self) -> Callable[[], Any] | None:
+        """Step in one thread; after some calls, return what is to do it from now on."""
+        began = perf_counter_ns()
+        self._alone()
+        self._tried.append(perf_counter_ns() - began)
+        if len(self._tried) < FIRST_CALLS:
+            return None
+        too_short = min(self._tried) < WORTH_SHARING
+        return self._alone if too_short else self._team.ranges(self.advance_unit, self._count)
 
     def bind(self, loop: Any, *arguments: Any) -> BoundUnit:
         """A unit of this environment's functions; what the compiler refuses is named by the person's own line."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,12 @@ from velocirl.engine.targets.autotuner import TUNER, begin_tuner, ladder_of, tun
 from velocirl.engine.targets.threads import SPACING, send, wait_a_moment
 
 MAX_ITEMS = 64  # of a region
+ITEMS_PER_THREAD = 4  # where indices are shared out: a slow thread then delays a fraction of the work
+LANES = 16  # indices that vectorised loops take together
 NAP = 1_000  # microseconds that a helper sleeps while fewer workers are wanted
 LINGER = 1_000_000  # nanoseconds that helpers stay after a run, in case the next follows at once
+MAX_HELPERS = 1_024  # of a process; more threads are of no use
+CALLS = np.zeros(MAX_HELPERS * SPACING, np.int64)  # how often each helper of the process was sent for, by any team
 
 # The board: one cache line for each of these, so that a write by one thread does not slow down readers of another.
 EPOCH, REGION, WORKERS, RUNNING, FAULT, WAITED, ITEMS = (SPACING * line for line in range(7))
@@ -41,6 +45,7 @@ class TeamView(NamedTuple):
 
     board: NDArray[np.int64]
     frames: NDArray[np.int64]  # of all units that regions call
+    calls: NDArray[np.int64]  # CALLS
 
 
 def run_region(team, offset, item_stride, worker_stride, count, argument):
@@ -101,7 +106,10 @@ def claim_items(team, epoch, worker, offset, item_stride, worker_stride, count, 
 
 
 def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """Helper number `first` claims items of every region, until no run has been under way for a while."""
+    """Helper number `first` claims items of every region, until no run has been under way for a while.
+
+    It leaves at once where another team has sent for it: it was call number `stop` that brought it here.
+    """
     team = arguments[0]
     board, own = team.board, HELPERS + first * SPACING
     seen, looks, idle = 0, 0, now()
@@ -127,12 +135,19 @@ def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             idle = now()
         else:
             wait_a_moment(looks)
-            if not wanted or now() - idle > LINGER:
+            called = mailbox_read(team.calls, first * SPACING) != stop
+            if called or not wanted or now() - idle > LINGER:
                 mailbox_write(board, own + PRESENT, 0)
                 # Did a run begin between the last look and the line above? Then nobody was sent for.
                 if mailbox_read(board, RUNNING) == 0:
                     return 0
                 mailbox_write(board, own + PRESENT, 1)
+
+
+def call_range(arguments, item, argument, worker):  # noqa: ARG001
+    """Call a unit for the range of indices that is an item."""
+    frame, size, count = arguments
+    return call_unit(frame, item * size, min((item + 1) * size, count), argument)
 
 
 def run_bound_region(arguments, first, stop, place):  # noqa: ARG001
@@ -151,10 +166,10 @@ class Team:
     """
 
     def __init__(self, threads: int, frames: int = 1024) -> None:
-        self.threads = threads
+        self.threads = threads = min(threads, MAX_HELPERS)
         self._board = np.zeros(HELPERS + SPACING * (threads + 1), np.int64)
         self._frames, self._used = np.zeros(frames, np.int64), 0
-        self.view = TeamView(self._board, self._frames)
+        self.view = TeamView(self._board, self._frames, CALLS)
         self._assist = bind_unit(assist, (self.view,), cpu_translator("team", double=True), disjoint=False)
         self._held: list[Any] = []
         self._faults: list[BaseException] = []
@@ -179,6 +194,17 @@ class Team:
         arguments = self.view, tuner, offset, int(several and not by_worker), int(several and by_worker)
         return bind_unit(run_bound_region, arguments, cpu_translator("team", double=True), disjoint=False)
 
+    def ranges(self, unit: BoundUnit, count: int) -> Callable[[int], None]:
+        """Share out a unit's `count` indices: returns what calls it for all of them, with an argument as its place."""
+        size = -(-count // min(ITEMS_PER_THREAD * self.threads, MAX_ITEMS))
+        size = size if size < LANES else -(-size // LANES) * LANES
+        items = -(-count // size)
+        tuner = self.tuner(items)
+        call = bind_unit(call_range, (unit.frame, size, count), cpu_translator("team", double=True), disjoint=False)
+        driver = self.region(tuner, [call])
+        self._held.append(unit)
+        return lambda argument=0: self.run(driver, tuner, items, argument)
+
     def tuner(self, items: int) -> NDArray[Any]:
         """Make the state of an autotuner for one kind of work of this team, which has so many items at most."""
         tuner = np.zeros(1, TUNER)
@@ -196,7 +222,8 @@ class Team:
         What a helper raises is raised here, when no thread works any more.
         """
         board, workers = self._board, tuner[0]["workers"]
-        several = self.threads > 1 and (workers > 1 or tuner[0]["probe_at"] <= time.monotonic_ns())
+        due = workers > 1 or tuner[0]["probe_at"] <= time.monotonic_ns()
+        several = self.threads > 1 and tuner[0]["levels"] > 1 and due
         board[AVAILABLE] = self.threads if several else 1
         board[WORKERS] = workers if several else 1
         if several:
@@ -224,12 +251,13 @@ class Team:
             line = HELPERS + helper * SPACING
             if not board[line + PRESENT]:
                 board[line + PRESENT] = 1
-                send(helper - 1, self._help, helper)
+                CALLS[helper * SPACING] += 1
+                send(helper - 1, self._help, helper, int(CALLS[helper * SPACING]))
 
-    def _help(self, helper: int) -> None:
+    def _help(self, helper: int, call: int) -> None:
         board, line = self._board, HELPERS + helper * SPACING
         try:
-            self._assist(helper, 0)
+            self._assist(helper, call)
         except BaseException as fault:  # noqa: BLE001 - raised by the run that wanted the work
             self._faults.append(fault)
             epoch, item = board[line + ACTIVE], ITEMS + board[line + HELD] * SPACING

@@ -6,7 +6,7 @@ Copies do not know each other, and the block stays in its cache. Normalisers sta
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from velocirl.learners.collectors.columns import Columns, columns_of
 from velocirl.learners.counting.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
 from velocirl.learners.counting.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
 from velocirl.learners.counting.reporting import Endings, settling
-from velocirl.learners.reducing import part_of
+from velocirl.learners.reducing import Share, part_of
 from velocirl.learners.rows.acting import check_output, keep_mask
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.experience import of_fleet
@@ -40,8 +40,7 @@ from velocirl.vector.native import FleetVectorEnv
 # The units of a rollout, by their places.
 SEE, MOMENTS, MASK, FORWARD, CHECK, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE = range(11)
 WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(11, 16)
-ITEMS_PER_WORKER = 3
-TILE, SMALLEST_ITEM = 6, 24  # rows that a product takes together, and rows of an item at least
+TILE = 6  # rows that a product takes together
 
 
 class Collecting(NamedTuple):
@@ -49,7 +48,8 @@ class Collecting(NamedTuple):
 
     units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
     horizon: int
-    copies: int
+    blocks: NDArray[np.int64]  # (blocks, 2) of copies: the first, and the one after the last
+    items: NDArray[np.int64]  # (items + 1,) the first block of each item
     counters: NDArray[np.int64]  # see `counters`
 
 
@@ -92,12 +92,11 @@ def finish(work, begin, end):
 
 
 def collect(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """A rollout of item number `first`, which is `stop` copies, block by block."""
+    """A rollout of the blocks of item number `first`."""
     work = arguments[0]
     counters, begun = work.counters, glance(True)
-    last = min((first + 1) * stop, work.copies)
-    for begin in range(first * stop, last, ROWS):
-        end = min(begin + ROWS, last)
+    for block in range(work.items[first], work.items[first + 1]):
+        begin, end = work.blocks[block, 0], work.blocks[block, 1]
         for t in range(work.horizon):
             timed = turn(counters, ROUND, EVERY_ROUND)
             since = start(counters, ROUND, timed)
@@ -114,35 +113,46 @@ def collect(arguments, first, stop, place):  # noqa: ARG001 - as every unit
     return 0
 
 
-def item_size(copies: int, workers: int) -> int:
-    """Choose how many copies are an item of a rollout: few enough that workers end together, enough for whole tiles.
+def blocks_of(shares: Sequence[Share]) -> NDArray[np.int64]:
+    """Cut each share of the copies into blocks of equal size, of whole tiles.
 
-    Rows do not depend on each other, so that this changes no result.
+    A row's rounding depends on its place in a block, so blocks follow the shares and never the number of threads.
     """
-    if copies > MAX_ITEMS * ROWS:
-        return -(-copies // (MAX_ITEMS * ROWS)) * ROWS
-    wanted = -(-copies // (ITEMS_PER_WORKER * workers * TILE)) * TILE
-    return min(max(wanted, SMALLEST_ITEM, -(-copies // MAX_ITEMS)), ROWS)
+    found = []
+    for first, stop in shares:
+        count = -(-(stop - first) // ROWS)
+        size = -(-(stop - first) // (count * TILE)) * TILE
+        found += [(low, min(low + size, stop)) for low in range(first, stop, size)]
+    return np.array(found, np.int64)
 
 
-def decide_only(arguments, first, stop, place):
+def items_of(blocks: int) -> NDArray[np.int64]:
+    """Group blocks into items that workers claim: one each, or several where there are too many."""
+    items = min(blocks, MAX_ITEMS)
+    return np.arange(items + 1) * blocks // items
+
+
+def decide_only(arguments, first, stop, place):  # noqa: ARG001
     """The side of a step that comes before the environment's, where that steps in Python."""
-    for begin in range(first, stop, ROWS):
-        decide(arguments[0], begin, min(begin + ROWS, stop), place)
+    work = arguments[0]
+    for block in range(len(work.blocks)):
+        decide(work, work.blocks[block, 0], work.blocks[block, 1], place)
     return 0
 
 
-def record_only(arguments, first, stop, place):
+def record_only(arguments, first, stop, place):  # noqa: ARG001
     """The side of a step that comes after the environment's."""
-    for begin in range(first, stop, ROWS):
-        record(arguments[0], begin, min(begin + ROWS, stop), place)
+    work = arguments[0]
+    for block in range(len(work.blocks)):
+        record(work, work.blocks[block, 0], work.blocks[block, 1], place)
     return 0
 
 
 def finish_only(arguments, first, stop, place):  # noqa: ARG001
     """After the last step."""
-    for begin in range(first, stop, ROWS):
-        finish(arguments[0], begin, min(begin + ROWS, stop))
+    work = arguments[0]
+    for block in range(len(work.blocks)):
+        finish(work, work.blocks[block, 0], work.blocks[block, 1])
     return 0
 
 
@@ -178,7 +188,7 @@ class BlockRecorded:
     envs: Any
 
     def __init__(self, task: Task, workers: int) -> None:
-        self.part = part_of(task.config.num_envs, 1, task.reducer)
+        self.part = part_of(task.config.num_envs, task.config.shares, task.reducer)
         self.task, self.horizon, copies = task, task.config.horizon, self.part.copies
         inputs = task.encoding.inputs
         kind = rollout_type(inputs, task.action, task.fields, task.values)
@@ -263,8 +273,7 @@ class BlockCollector(BlockRecorded):
         self.log.fault[:], self.cuts.count[:] = 0, 0
         self.reward_sums[:], self.observation_sums[:] = 0.0, 0.0
         if self.host is None:
-            items, size = self._items
-            self._networks.team.run(self._driver, self._tuner, items, size)
+            self._networks.team.run(self._driver, self._tuner, len(self._items) - 1, 0)
         else:
             self._collect_from(self.host)
 
@@ -305,23 +314,22 @@ class BlockCollector(BlockRecorded):
         sight = Sight(experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale)
         translator = driver_translator()
         self._held: list[Any] = []
-        works = []
+        works, blocks = [], blocks_of(self.part.shares)
+        self._items = items_of(len(blocks))
         for worker in range(len(self.counters) if self.host is None else 1):
             units = self._units(networks, sight, experience)
             self._held.append(units)
             table = np.zeros(UNITS, np.int64)
             for which, unit in units.items():
                 table[which] = unit.frame
-            works.append((Collecting(table, self.horizon, self.part.copies, self.counters[worker]),))
+            works.append((Collecting(table, self.horizon, blocks, self._items, self.counters[worker]),))
 
         def bind(driver: Any, work: Any) -> BoundUnit:
             return bind_unit(driver, work, translator, disjoint=False)
 
         if self.host is None:
-            team, copies = networks.team, self.part.copies
-            size = item_size(copies, len(works))
-            self._items = -(-copies // size), size
-            self._tuner = team.tuner(self._items[0])
+            team = networks.team
+            self._tuner = team.tuner(len(self._items) - 1)
             self._driver = team.region(self._tuner, [bind(collect, work) for work in works], by_worker=True)
         else:
             self._sides = [bind(side, works[0]) for side in (decide_only, record_only, finish_only)]
@@ -387,4 +395,4 @@ class BlockCollector(BlockRecorded):
         counters[[ROUND, ROUND + TIMED]] = 1
 
     def _run(self, side: int, t: int) -> None:
-        self._sides[side](0, self.part.copies, t)
+        self._sides[side](0, 1, t)
