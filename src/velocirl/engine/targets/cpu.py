@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ class CPUTarget:
     def _advance(self) -> Callable[[], Any]:
         if self._chooses:
             return self._try
-        return self._alone if self.threads == 1 else self._team.ranges(self.advance_unit, self._count)
+        return self._alone if self.threads == 1 else partial(self._team.ranges(self.advance_unit, self._count), 0)
 
     def _alone(self) -> None:
         self.advance_unit(0, self._count)
@@ -152,7 +152,7 @@ class CPUTarget:
         if len(self._tried) < FIRST_CALLS:
             return None
         too_short = min(self._tried) < WORTH_SHARING
-        return self._alone if too_short else self._team.ranges(self.advance_unit, self._count)
+        return self._alone if too_short else partial(self._team.ranges(self.advance_unit, self._count), 0)
 
     def bind(self, loop: Any, *arguments: Any) -> BoundUnit:
         """A unit of this environment's functions; what the compiler refuses is named by the person's own line."""
