@@ -19,7 +19,12 @@ CASES = {
     "dqn with priorities": (velocirl.DQN, "CartPole-v1", {**REPLAY, "priority": "proportional"}, 1_000),
     "sac": (velocirl.SAC, "Pendulum-v1", REPLAY, 400),
     "td3": (velocirl.TD3, "Pendulum-v1", REPLAY, 400),
-    "ppo-lagrangian": (velocirl.PPOLagrangian, "ChemicalReactor-v0", {**PPO, "cost_limits": {"temperature": 5.0}}, 2_000),
+    "ppo-lagrangian": (
+        velocirl.PPOLagrangian,
+        "ChemicalReactor-v0",
+        {**PPO, "cost_limits": {"temperature": 5.0}},
+        2_000,
+    ),
 }
 
 

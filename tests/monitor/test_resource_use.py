@@ -126,7 +126,28 @@ def test_who_asks_twice_in_a_second_gets_the_same_reading():
     first = reader.read()
     assert reader.read() is first
     assert first.cpu_percent > 0.0  # of this process since it began
-    assert (first.gpu_percent, first.gpu_memory_bytes) == (None, None)
+    assert (first.gpu_percent, first.gpu_memory_bytes, first.other_cores) == (None, None, None)
+    assert reader.mean_other_cores == 0.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_what_others_do_on_our_cores_is_told_from_what_we_do(reader):
+    """A program that is no child of ours, since its parent has ended, next to one that is."""
+    reader.read()
+    silent = "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL"  # else we would wait for its end
+    code = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY!r}], {silent}).pid)"
+    other = psutil.Process(int(subprocess.check_output([sys.executable, "-c", code], text=True)))
+    cores = len(os.sched_getaffinity(0))
+    try:
+        own, before, began = time.process_time(), sum(other.cpu_times()[:2]), time.monotonic()
+        while time.monotonic() < began + 1.0:
+            pass
+        others = reader.read().other_cores
+        worked, own = sum(other.cpu_times()[:2]) - before, time.process_time() - own
+    finally:
+        other.kill()
+    assert 0.7 * worked - 0.05 <= others <= cores - 0.7 * own + 0.1
+    assert reader.mean_other_cores == pytest.approx(others, abs=0.02)
 
 
 def test_a_reading_takes_well_under_a_millisecond():

@@ -3,8 +3,10 @@
 import pytest
 
 from velocirl import DQN
+from velocirl.monitor import advice
 from velocirl.monitor.advice import advise
 from velocirl.monitor.gauges import gauges_of, learnt_figures
+from velocirl.monitor.resource_use import ResourceUse
 from velocirl.monitor.throughput import Throughput
 
 WAITS = "learner/waiting_seconds", "collector/waiting_seconds"
@@ -41,6 +43,22 @@ LEARNER, COLLECTOR = "learner/waiting_share", "collector/waiting_share"
 def test_one_side_that_starves_is_told_with_its_figure(gauges, phases, said):
     (words,) = advise(gauges, phases)
     assert words.startswith(said)
+
+
+@pytest.mark.parametrize(("phases", "others", "said"), [
+    ({}, 0.9, "other programs keep 0.9 of 2 cores busy: training works on what is left"),
+    ({"update/waiting": 0.85}, 1.0, "other programs keep 1.0 of 2 cores busy"),
+    ({"update/waiting": 0.85}, 0.1, "updates wait for slow threads or ranks 85% of the time: try fewer"),
+    ({"update/waiting": 0.85}, None, "updates wait for slow threads or ranks 85% of the time: try fewer"),
+])  # fmt: skip
+def test_busy_cores_and_waiting_threads_are_named(monkeypatch, phases, others, said):
+    monkeypatch.setattr(advice, "available_cores", lambda: 2)
+    (words,) = advise({}, phases, ResourceUse(cpu_percent=100.0, memory_bytes=1, other_cores=others))
+    assert words.startswith(said)
+
+
+def test_neighbours_that_take_little_are_not_named():
+    assert advise({}, {"update/waiting": 0.1}, ResourceUse(cpu_percent=1.0, memory_bytes=1, other_cores=0.5)) == []
 
 
 @pytest.mark.parametrize(("gauges", "phases"), [

@@ -14,6 +14,9 @@ def test_amounts_of_memory():
 
 def test_resources():
     assert say_resources(ResourceUse(cpu_percent=180.4, memory_bytes=350_000_000)) == ["CPU 180%", "memory 350 MB"]
+    busy = ResourceUse(cpu_percent=100.0, memory_bytes=10**6, other_cores=1.04)
+    assert say_resources(busy)[2:] == ["other programs 1.0 cores"]
+    assert len(say_resources(ResourceUse(cpu_percent=100.0, memory_bytes=1, other_cores=0.2))) == 2
     full = ResourceUse(cpu_percent=0.0, memory_bytes=1, gpu_percent=55.0, gpu_memory_bytes=2 * 10**9)
     assert say_resources(full)[2:] == ["GPU 55%", "GPU memory 2 GB"]
 

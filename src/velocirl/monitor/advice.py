@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from velocirl.engine.targets.cores import available_cores
+from velocirl.monitor.resource_use import ResourceUse
 from velocirl.monitor.throughput import SHARE
 
 STARVES = 0.2  # the share of its time that one side waits before it is worth a word
 FED = 0.05  # and up to which it never does
 LEARNER = f"learner{SHARE}"
 COLLECTOR = f"collector{SHARE}"
+CROWDED = 0.75  # cores that other programs keep busy, from which on training is slower for it
 ON_A_GPU = "device/peak_bytes"  # a gauge that there is on a GPU alone
 
 
-def advise(gauges: Mapping[str, float], phases: Mapping[str, float]) -> list[str]:
-    """Sentences by gauges and by the shares of the time that phases take; none where nothing is to be said."""
+def advise(gauges: Mapping[str, float], phases: Mapping[str, float], resources: ResourceUse | None = None) -> list[str]:
+    """Sentences by gauges, by the shares of the time that phases take, and by what others take of the machine."""
+    return [*_about_threads(phases, resources), *_about_waiting(gauges, phases)]
+
+
+def _about_threads(phases: Mapping[str, float], resources: ResourceUse | None) -> list[str]:
+    others = 0.0 if resources is None else resources.other_cores or 0.0
+    if others >= CROWDED:
+        return [f"other programs keep {others:.1f} of {available_cores()} cores busy: training works on what is left"]
+    waiting = phases.get("update/waiting", 0.0)
+    if waiting >= STARVES:
+        return [f"updates wait for slow threads or ranks {waiting:.0%} of the time: try fewer (threads)"]
+    return []
+
+
+def _about_waiting(gauges: Mapping[str, float], phases: Mapping[str, float]) -> list[str]:
     learner = gauges.get(LEARNER)
     collector = gauges.get(COLLECTOR)
     rollout, update = phases.get("rollout", 0.0), phases.get("update", 0.0)

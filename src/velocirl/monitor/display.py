@@ -115,6 +115,8 @@ class Display(Watcher):
         figures = "  ".join([f"{name} {say_value(value)}" for name, value in named if value is not None][:IN_A_LINE])
         done = f"{agent.steps:>12,} {agent.counted} {goal.progress(agent.steps):>4.0%}"
         line = f"{done}  {say_rate(agent):>8}  {figures}".rstrip()
+        others = self.other_programs()
+        line = f"{line}  ({others})" if others else line
         return f"{line}  ({WARM_UP})" if warms_up(agent) else line
 
     def _panel(self, agent: Agent) -> Panel:

@@ -16,6 +16,7 @@ from velocirl.monitor.gpu_watch import GPUWatch
 EVERY = 1.0  # seconds between two readings; who asks sooner gets the last one again
 TREE_EVERY = 5.0  # seconds after which worker processes that were started since are found
 TREE_EVERY_SLOWLY = 60.0  # the same where all processes of the machine have to be looked at for that
+NOTABLE_LOAD = 0.25  # cores that other programs keep busy, from which on it is shown
 MOST_PROCESSES = 1024
 PROCESSES = Path("/proc")
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
@@ -33,6 +34,7 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_bytes: Bytes  # resident
     gpu_percent: Amount | None = None
     gpu_memory_bytes: Bytes | None = None
+    other_cores: Amount | None = None  # cores, of those that this process may use, that other programs keep busy
 
 
 class ResourceReader:
@@ -49,6 +51,8 @@ class ResourceReader:
         self._looked: float | None = None  # when the children were looked for
         self._read_at: float | None = None
         self._resources: ResourceUse | None = None
+        self._busy = busy_seconds()  # of all programs, when it was read last
+        self._others, self._watched = 0.0, 0.0  # seconds: of other programs, and in which they were watched
         self._gpu: GPUWatch | None = None
 
     def watch_gpu(self) -> None:
@@ -63,6 +67,11 @@ class ResourceReader:
             self._resources = self._read(now)
             self._read_at = now
         return self._resources
+
+    @property
+    def mean_other_cores(self) -> float:
+        """Cores that other programs kept busy, on average over all readings; 0 where there is only one."""
+        return self._others / self._watched if self._watched else 0.0
 
     def close(self) -> None:
         """Let the GPU be; what was read last stays. Calling it again does nothing."""
@@ -82,16 +91,23 @@ class ResourceReader:
             self._spent[process.pid] = spent = times.user + times.system
             used += max(spent - before.get(process.pid, spent), 0.0)
             memory += resident
+        busy, others = busy_seconds(), None
         if self._read_at is None:
             used, elapsed = self._spent.get(self._own.pid, 0.0), time.time() - self._own.create_time()
         else:
             elapsed = now - self._read_at
+            others = max(busy - self._busy - used, 0.0)
+            self._others += others
+            self._watched += elapsed
+            others = round(others / max(elapsed, 1e-3), 2)
+        self._busy = busy
         percent, gpu_memory = (None, None) if self._gpu is None else self._gpu.latest
         return ResourceUse(
             cpu_percent=round(100.0 * used / max(elapsed, 1e-3), 1),
             memory_bytes=memory,
             gpu_percent=percent,
             gpu_memory_bytes=gpu_memory,
+            other_cores=others,
         )
 
     def _look_for_children(self, now: float) -> None:
@@ -107,6 +123,20 @@ class ResourceReader:
                     self._children[pid] = known.get(pid) or psutil.Process(pid)
                 except psutil.Error:
                     continue
+
+
+def busy_seconds() -> float:
+    """Seconds that the CPUs which this process may use have worked since the machine started, for any program.
+
+    Time that a hypervisor took counts as work of others.
+    """
+    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    return sum(
+        # What guests took is counted among the user's time already.
+        sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "guest", "guest_nice"))
+        for cpu, times in enumerate(psutil.cpu_times(percpu=True))
+        if affinity is None or cpu in affinity
+    )
 
 
 def _descendants(root: int) -> list[int]:

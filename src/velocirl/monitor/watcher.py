@@ -14,7 +14,7 @@ from velocirl.monitor.advice import advise
 from velocirl.monitor.gauges import gauges_of
 from velocirl.monitor.heartbeat import phase_shares, trains_on_cuda
 from velocirl.monitor.resource_use import ResourceReader
-from velocirl.monitor.words import say_count, say_figure, say_gauge, say_phases, say_resources, say_seconds
+from velocirl.monitor.words import say_count, say_figure, say_gauge, say_others, say_phases, say_resources, say_seconds
 from velocirl.runs.callback import Callback
 from velocirl.runs.metrics import EVALUATION, RETURN
 
@@ -190,9 +190,13 @@ class Watcher(Callback):
         gauges = [say_gauge(name, value) for name, value in gauges_of(agent).items()]
         return [*say_resources(self._resources.read()), *gauges]
 
+    def other_programs(self) -> str | None:
+        """Return how many cores other programs keep busy, where that is notable."""
+        return say_others(self._resources.read())
+
     def advice(self, agent: Agent) -> list[str]:
         """What would make it faster, where one side starves."""
-        return [] if warms_up(agent) else advise(gauges_of(agent), phase_shares(agent.metrics))
+        return [] if warms_up(agent) else advise(gauges_of(agent), phase_shares(agent.metrics), self._resources.read())
 
     def watch_gpu(self, agent: Agent) -> None:
         """Let the GPU be among the resources, where it is used."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from velocirl.monitor.phases import tree_lines
-from velocirl.monitor.resource_use import ResourceUse
+from velocirl.monitor.resource_use import NOTABLE_LOAD, ResourceUse
 
 UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -60,7 +60,14 @@ def say_resources(resources: ResourceUse) -> list[str]:
         said.append(f"GPU {resources.gpu_percent:.0f}%")
     if resources.gpu_memory_bytes is not None:
         said.append(f"GPU memory {say_bytes(resources.gpu_memory_bytes)}")
-    return said
+    others = say_others(resources)
+    return said if others is None else [*said, others]
+
+
+def say_others(resources: ResourceUse) -> str | None:
+    """Format the load of other programs: other programs 1.0 cores; None where it is not notable."""
+    others = resources.other_cores or 0.0
+    return f"other programs {others:.1f} cores" if others >= NOTABLE_LOAD else None
 
 
 def say_gauge(name: str, value: float) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import gymnasium
 
+from velocirl.engine.targets.cores import available_cores
 from velocirl.runs.directory import Run
 from velocirl.runs.metrics import RETURN
 from velocirl.runs.recording import interrupted
@@ -35,10 +36,14 @@ def solved_at(environment: str) -> float | None:
     return None if known is None else known.reward_threshold
 
 
-def ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
-    """What a person is told at the end of a run: how it went, where it lies, and what comes next."""
+def ending(agent: Agent, run: Run, seconds: float, other_cores: float = 0.0) -> list[Text]:
+    """Lines for the end of a run: how it went, whether other programs slowed it down, where it lies, what comes next.
+
+    `other_cores` is how many cores other programs kept busy meanwhile, on average.
+    """
     from rich.text import Text  # what draws is imported where there is somebody to look
 
+    from velocirl.monitor.resource_use import NOTABLE_LOAD
     from velocirl.monitor.words import say_count, say_figure, say_seconds
 
     plan = run.description.plan
@@ -50,9 +55,11 @@ def ending(agent: Agent, run: Run, seconds: float) -> list[Text]:
         f" after {agent.steps:,} {agent.counted}, {say_seconds(seconds)}, {say_count(rate)} {agent.counted}/s",
         "" if mean is None else f"; return {say_figure(mean)}, the mean of {len(agent.recent.returns)} episodes",
     )
+    crowded = f"other programs kept {other_cores:.1f} of {available_cores()} cores busy"
     after = "resume" if word == "stopped" else "evaluate"
     return [
         first,
+        *([Text(crowded, "yellow")] if other_cores >= NOTABLE_LOAD else []),
         Text.assemble(("run   ", "dim"), str(run.path)),
         Text.assemble(("next  ", "dim"), f"velocirl {after} {run.name}"),
     ]

@@ -57,10 +57,10 @@ def make_display(recording: Recording | None) -> Watcher:
     if recording is not None:
         from velocirl.training.outcome import ending
 
-        run = recording.run
+        run, resources = recording.run, recording.resources
         given = {
-            "ending": lambda agent, seconds: ending(agent, run, seconds),
-            "resources": recording.resources,
+            "ending": lambda agent, seconds: ending(agent, run, seconds, resources.mean_other_cores),
+            "resources": resources,
         }
     if in_notebook():
         from velocirl.monitor.notebook import NotebookDisplay

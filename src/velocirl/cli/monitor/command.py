@@ -117,7 +117,7 @@ def as_json(sight: Sight) -> dict[str, Any]:
         "phases": heartbeat and heartbeat.phases,
         "resources": heartbeat and msgspec.to_builtins(heartbeat.resources),
         "gauges": heartbeat and heartbeat.gauges,
-        "advice": heartbeat and advise(heartbeat.gauges, heartbeat.phases),
+        "advice": heartbeat and advise(heartbeat.gauges, heartbeat.phases, heartbeat.resources),
     }
 
 

@@ -124,7 +124,7 @@ def _parts(console: Console, sight: Sight, width: int) -> list[Any]:
         parts += ["", _phases(heartbeat, wide, plain)]
     if heartbeat.gauges:
         parts += ["", Text(in_lines([say_gauge(name, value) for name, value in heartbeat.gauges.items()], width))]
-    parts += [Text(words, "yellow") for words in advise(heartbeat.gauges, heartbeat.phases)]
+    parts += [Text(words, "yellow") for words in advise(heartbeat.gauges, heartbeat.phases, heartbeat.resources)]
     return parts if console.is_terminal else [_title(sight), *parts]
 
 

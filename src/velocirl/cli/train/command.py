@@ -76,7 +76,12 @@ def _learn_visibly(agent: Agent, total_steps: int | None, callbacks: list[Callba
     from velocirl.monitor.display import Display
 
     run = recording.run
-    display = Display(make_console(), lambda agent, seconds: ending(agent, run, seconds), recording.resources)
+    resources = recording.resources
+
+    def last_lines(agent: Agent, seconds: float) -> list[Any]:
+        return ending(agent, run, seconds, resources.mean_other_cores)
+
+    display = Display(make_console(), last_lines, resources)
     try:
         agent.learn(total_steps, [*callbacks, display, recording.publisher])
     finally:

@@ -216,6 +216,10 @@ class Team:
         """Return the seconds that the calling thread has waited for helpers."""
         return float(self._board[WAITED]) * 1e-9
 
+    def gauges(self, tuner: NDArray[Any]) -> dict[str, float]:
+        """Return how many threads do a kind of work now; nothing where there is only one."""
+        return {"threads": float(tuner[0]["workers"])} if self.threads > 1 else {}
+
     def run(self, driver: BoundUnit, tuner: NDArray[Any], first: int, stop: int, place: int = 0) -> None:
         """Call a driver, which runs regions, with as many workers as the tuner says.
 

@@ -32,7 +32,7 @@ class CollectedReplay(BlockReplay):
 
     def gauges(self) -> dict[str, float]:
         """What is known of the collectors."""
-        return self.collected.gauges()
+        return {**super().gauges(), **self.collected.gauges()}
 
     def close(self) -> None:
         """End the collectors."""

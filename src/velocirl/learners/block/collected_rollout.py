@@ -71,7 +71,7 @@ class CollectedRollout(BlockRollout):
 
     def gauges(self) -> dict[str, float]:
         """What is known of the collectors."""
-        return self.collector.collected.gauges()
+        return {**super().gauges(), **self.collector.collected.gauges()}
 
     def close(self) -> None:
         """End the collectors."""

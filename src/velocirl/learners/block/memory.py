@@ -112,6 +112,10 @@ class BlockMemory:
         for parameters in self.networks.learnt:
             check_update(bool(self.program.outcome[FAULT]), parameters, steps)
 
+    def gauges(self) -> dict[str, float]:
+        """Return how many threads work on updates now."""
+        return self.team.gauges(self.program.tuner)
+
     def settle(self) -> None:
         """The agent's own arrays are those that this learner works on."""
 

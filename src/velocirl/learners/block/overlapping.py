@@ -51,7 +51,7 @@ class OverlappingRollout(BlockRollout):
 
     def gauges(self) -> dict[str, float]:
         """Whether a rollout waits to be learnt from, and how long learner and collector have waited for each other."""
-        return self._thread.gauges()
+        return {**super().gauges(), **self._thread.gauges()}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """That of the learner and of the collector, with the rollout that was not learnt from yet."""

@@ -289,6 +289,10 @@ class BlockRollout:
         for meter in self._meters.values():
             meter.fold()
 
+    def gauges(self) -> dict[str, float]:
+        """Return how many threads work on updates now."""
+        return self.team.gauges(self.program.tuner)
+
     def settle(self) -> None:
         """The agent's own arrays are those that this learner works on."""
 
