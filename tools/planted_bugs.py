@@ -158,10 +158,10 @@ BUGS = (
         (f"{PPO}::test_a_single_advantage_is_not_normalised",),
     ),
     Bug(
-        "advantages normalised within a thread",
+        "advantages normalised by one share",
         "learners/block/driver.py",
-        "        total += sums.slots[turns, other, s]\n",
-        "        total += sums.own[s]\n",
+        "            total += sums.own[share, s]\n",
+        "            total += sums.own[0, s]\n",
         (f"{BLOCK}::test_gradient_of_a_minibatch[2-IdentityContinuous-v0]",),
     ),
     Bug(
@@ -237,8 +237,8 @@ BUGS = (
     Bug(
         "accumulated gradients cleared",
         "learners/block/driver.py",
-        "            if crew.job[0].begins:\n",
-        "            if crew.job[0].begins >= 0:\n",
+        "    if job.begins != 0:\n",
+        "    if job.begins >= 0:\n",
         (f"{BLOCK}::test_accumulated_minibatches_are_one_large_one",),
     ),
     Bug(
@@ -251,12 +251,12 @@ BUGS = (
     Bug(
         "last sample of each minibatch dropped",
         "learners/block/rollout.py",
-        "            high = len(own.units) * (m + 1) // minibatches * unit\n",
-        "            high = len(own.units) * (m + 1) // minibatches * unit - 1\n",
+        "crew.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit\n",
+        "crew.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit - 1\n",
         (TEN_UPDATES,),
     ),
     Bug(
-        "minibatches empty on some threads",
+        "minibatches empty in some shares",
         "learners/block/rollout.py",
         "            if batch == 0:\n",
         "            if batch < 0:\n",
@@ -265,7 +265,7 @@ BUGS = (
     Bug(
         "threads go on with old parameters",
         "learners/block/driver.py",
-        "    call_unit(trained.pack, 0, 1, 0)\n",
+        "    run_counted(crew, OPTIMISER, trained.pack, pieces, 0, timed)\n",
         "",
         (TEN_UPDATES,),
     ),
