@@ -260,7 +260,7 @@ BUGS = (
         "learners/block/rollout.py",
         "            if batch == 0:\n",
         "            if batch < 0:\n",
-        (f"{PPO_LEARNING}::test_a_minibatch_of_which_no_thread_has_a_sample_is_none",),
+        (f"{PPO_LEARNING}::test_a_minibatch_of_which_no_share_has_a_sample_is_none",),
     ),
     Bug(
         "threads go on with old parameters",

@@ -68,9 +68,9 @@ def test_cartpole_by_whole_rollouts_on_one_thread():
     assert learnt("CartPole-v1", 100_000, minibatches="environments", threads=1, **CARTPOLE) >= 475
 
 
-def test_a_minibatch_of_which_no_thread_has_a_sample_is_none():
-    """12 minibatches of 8 and 4 samples of two threads: some have two, and some would have none."""
-    config = {"num_envs": 3, "horizon": 4, "minibatch_size": 1, "epochs": 2, "seed": 0}
+def test_a_minibatch_of_which_no_share_has_a_sample_is_none():
+    """12 minibatches of 8 and 4 samples of two shares: some have two, and some would have none."""
+    config = {"num_envs": 3, "horizon": 4, "minibatch_size": 1, "epochs": 2, "seed": 0, "shares": 2}
     agent = PPO("Identity-v0", **{**NETWORK, "hidden": (16,)}, **config).learn(36)
     assert agent.metrics["train/minibatches"] == 2 * 8
     assert agent.metrics["train/n_updates"] == 3 * 2 * 8
