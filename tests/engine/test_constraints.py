@@ -6,12 +6,13 @@ import pickle
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from tank import INFLOW, LEVEL, WEIGHT, State, observe, reset, tank
+from tank import LEVEL, WEIGHT, State, observe, reset, tank
 
 import velocirl
 from velocirl import Constraint, DefinitionError, float64, record, uniform
 from velocirl.engine.constraints import violating
 from velocirl.engine.records import with_attributes
+from velocirl.trajectories.safety import evaluate_safety
 
 
 def stepped(environment, *moves, device="python", **options):
@@ -101,10 +102,61 @@ def test_a_time_limit_keeps_the_costs_of_its_episode_too():
     assert infos["final_info"]["episode"]["costs"].tolist() == [[8.0, 1.0, 0.0]]
 
 
-def test_an_action_that_is_repeated_is_judged_once_by_where_it_ends():
-    told = stepped(tank(), 1.0, -0.5, skip=2)  # through 2 to 3, and back to 2
-    assert costs_of(told) == [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
-    assert [float(reward[0]) for _, reward, *_ in told] == [2.0 - 2.0 - 0.5, 2.0]
+def test_each_state_of_a_repeated_action_is_judged():
+    told = stepped(tank(), 1.0, -0.5, skip=2)  # through 2 to 3, and through 2.5 back to 2
+    assert costs_of(told) == [[1.0, 2.0, 0.0], [1.0, 0.0, 0.0]]
+    assert [float(reward[0]) for _, reward, *_ in told] == [2.0 - 2.0 - 2 * 0.5, 2.0 - 2.0]
+    *_, infos = stepped(tank(max_steps=2), 1.0, -0.5, skip=2)[-1]
+    assert infos["final_info"]["episode"]["costs"].tolist() == [[2.0, 2.0, 0.0]]
+    assert infos["final_info"]["episode"]["l"].tolist() == [2]
+
+
+def swing(state, params, action, rng):
+    """The level goes up by the action and down again."""
+    state.inflow = action[0]
+    state.level += action[0] if state.level < 1.5 else 1.0 - state.level
+    return 1.0, False
+
+
+@pytest.mark.parametrize("device", ["python", "cpu"])
+@pytest.mark.parametrize("frames", [{}, {"stack": 2}])
+def test_a_critical_violation_stops_a_repeated_action_where_it_happens(device, frames):
+    """Its last state would have been fine: the level is 4, where 3 is critical, and 1 afterwards."""
+    environment = tank(step=swing, report=("level",), **frames)
+    told = stepped(environment, 1.0, 3.0, 1.0, skip=2, device=device)
+    assert costs_of(told) == [[0.0, 2.0, 0.0], [1.0, 1.0, 1.0], [0.0, 2.0, 0.0]]
+    assert [float(reward[0]) for _, reward, *_ in told] == [1.0, 1.0 - 2.0 - 0.5, 1.0]
+    assert [bool(terminated[0]) for _, _, terminated, *_ in told] == [False, True, False]
+    final = told[1][4]
+    assert final["final_info"]["episode"]["level"].tolist() == [4.0]
+    assert final["final_info"]["episode"]["costs"].tolist() == [[1.0, 3.0, 1.0]]
+    assert final["final_obs"][0].reshape(-1, 2)[:, 0].tolist() == ([1.0, 4.0] if frames else [4.0])
+
+
+def test_stops_of_one_environment_and_of_a_safety_evaluation_are_those_without_skipping():
+    env = velocirl.make(tank(step=swing), device="python", skip=2)
+    env.reset(seed=0)
+    _, reward, terminated, _, infos = env.step(np.array([3.0], np.float32))
+    assert (reward, terminated, infos["cost"]) == (1.0 - 2.0 - 0.5, True, 3.0)
+
+    class Careless:
+        def predict(self, observations, **_):
+            return np.full((len(observations), 1), 3.0, np.float32), None
+
+    found = evaluate_safety(Careless(), tank(step=swing, skip=2, scenarios={}), seeds=1, episodes=2, device="python")
+    figures = next(iter(found.scenarios.values()))
+    assert figures[found.policy].figures["emergency_stops"].value == 1.0
+
+
+def test_a_step_that_terminates_by_itself_ends_the_repetition_and_the_judging():
+    def once(state, params, action, rng):
+        state.level += action[0]
+        return 1.0, state.level > 1.5
+
+    told = stepped(tank(step=once), 1.25, skip=4)
+    assert costs_of(told) == [[1.0, 0.0, 0.0]]
+    assert float(told[0][1][0]) == 1.0 - 2.0
+    assert bool(told[0][2][0])
 
 
 def test_limits_may_be_parameters_that_are_drawn():
@@ -133,10 +185,11 @@ def test_compiled_code_judges_as_plain_python_does():
         level: float64
         inflow: float64
 
-    for environment in (tank(), tank(state=Exact), tank(constraints=(LEVEL, INFLOW, WEIGHT), stack=2)):
+    framed = tank(stack=2), tank(skip=3), tank(state=Exact, skip=2, stack=2)
+    cases = [*((one, "disturbed") for one in (tank(), tank(state=Exact), *framed)), (tank(skip=2), "low")]
+    for environment, scenario in cases:
         fleets = [
-            velocirl.make_vec(environment, 32, seed=1, device=device, scenario="disturbed")
-            for device in ("python", "cpu")
+            velocirl.make_vec(environment, 32, seed=1, device=device, scenario=scenario) for device in ("python", "cpu")
         ]
         for fleet in fleets:
             fleet.reset()

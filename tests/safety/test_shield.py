@@ -35,6 +35,22 @@ def test_the_nearest_safe_action_by_hand():
     assert not chosen.emergency.any()
 
 
+def test_a_violation_within_a_repeated_action_is_foreseen():
+    """Level and back: the state after both steps is always within the limits."""
+
+    def swing(state, params, action, rng):
+        state.inflow = action[0]
+        state.level += action[0] if state.level < 1.5 else 1.0 - state.level
+        return 1.0, False
+
+    vessel = tank(step=swing, controller=Constant([0.0]), skip=2)
+    envs = velocirl.make_vec(vessel, 2, device="python")
+    seen = at(envs, level=1.0, inflow=0.0)
+    chosen = ActionFilter(envs, device="python").filter(seen, np.float32([[2], [4]]), None, np.ones(2, bool))
+    np.testing.assert_allclose(chosen.actions[:, 0], [2.0, 2.0])  # critical above a level of 3
+    assert chosen.replaced.tolist() == [False, True]
+
+
 def test_the_fallback_acts_where_nothing_is_safe():
     envs = velocirl.make_vec(tank(), 1, device="python")
     seen = at(envs, level=50.0, inflow=0.0)

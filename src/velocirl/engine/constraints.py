@@ -18,6 +18,7 @@ import numpy as np
 
 from velocirl.engine.compiler.registers import row
 from velocirl.engine.errors import DefinitionError
+from velocirl.engine.framing import repeated_step
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -34,7 +35,8 @@ class Constraint:
     `value` is the name of a field of the state, or a scalar function `value(state, params)`; `low` and `high` are
     numbers, or names of fields of Params. It is violated by a state after a step, before an automatic reset, in which
     the value lies below `low` or above `high`, or is not a number; at a limit it is not. Such a step has a cost of 1,
-    its reward is less by `penalty`, and where the constraint is `critical` it ends the episode.
+    its reward is less by `penalty`, and where the constraint is `critical` it ends the episode. With `skip=` each
+    state on the way is judged: costs and penalties add up, and a critical violation ends the repetition too.
     """
 
     name: str
@@ -159,24 +161,56 @@ def cost_names(constraints: tuple[str, ...]) -> tuple[str, ...]:
 # Scalar functions: what is compiled -----------------------------------------------------------------------------------
 
 
-def judging(environment: Environment) -> Callable[..., Any]:
-    """`judge(copies, i, state, params, reward, terminated)`: what constraints make of a step; gives the last two."""
+def judged_step(environment: Environment) -> Callable[..., Any]:
+    """`step(copies, i, state, params, action, rng)`: the environment's, repeated as it skips, each state judged.
+
+    Returns the reward less penalties, and whether the episode terminated. What was violated is left in `copies`.
+    """
     if not environment.constraints:
-        return unconstrained
+        return _unconstrained(repeated_step(environment))
     violations, pay = violating(environment), paying(environment)
     critical = np.int32(sum(1 << k for k, one in enumerate(environment.constraints) if one.critical))
+    if environment.skip > 1:
+        return _judged_repeatedly(environment, violations, pay, critical)
+    own = environment.step
 
-    def judge(copies, i, state, params, reward, terminated):
+    def step(copies, i, state, params, action, rng):
+        reward, terminated = own(state, params, action, rng)
         violated = violations(state, params)
         copies.violated[i] = violated
         return pay(reward, violated), terminated | ((violated & critical) != 0)
 
-    return judge
+    return step
 
 
-def unconstrained(copies, i, state, params, reward, terminated):  # noqa: ARG001
-    """The `judge` of an environment without constraints."""
-    return reward, terminated
+def _unconstrained(own: Callable[..., Any]) -> Callable[..., Any]:
+    def step(copies, i, state, params, action, rng):  # noqa: ARG001
+        return own(state, params, action, rng)
+
+    return step
+
+
+def _judged_repeatedly(environment: Environment, violations: Any, pay: Any, critical: np.int32) -> Callable[..., Any]:
+    """Sum costs and penalties over all states of a repeated action, and stop at a critical one."""
+    own, times, number = environment.step, environment.skip, len(environment.constraints)
+
+    def step(copies, i, state, params, action, rng):
+        costs = row(copies.costs, i)
+        for k in range(number):
+            costs[k] = 0.0
+        total, over = np.float32(0), False
+        for _ in range(times):
+            reward, terminated = own(state, params, action, rng)
+            violated = violations(state, params)
+            total += np.float32(pay(reward, violated))
+            for k in range(number):
+                costs[k] += np.float32((violated >> k) & 1)
+            if terminated or (violated & critical) != 0:
+                over = True
+                break
+        return total, over
+
+    return step
 
 
 def violating(environment: Environment) -> Callable[..., Any]:
@@ -275,6 +309,14 @@ def _paying_one(others: Callable[..., Any], penalty: np.float32, bit: np.int32) 
 def counting(environment: Environment) -> Callable[..., Any]:
     """`count(copies, i)`: the costs of the step that copy i has taken, also as part of its episode's."""
     number = len(environment.constraints)
+
+    def add(copies, i):
+        costs, total = row(copies.costs, i), row(copies.cost_total, i)
+        for k in range(number):
+            total[k] += costs[k]
+
+    if number and environment.skip > 1:  # then `judged_step` has summed them
+        return add
 
     def count(copies, i):
         violated = copies.violated[i]

@@ -91,6 +91,18 @@ def test_an_episode_that_ends_within_a_step_shows_its_end():
     assert (reward, terminated) == (-1.0, True)
 
 
+def test_what_skipped_frames_cost_is_summed():
+    class Costly(gymnasium.Wrapper):
+        def step(self, action):
+            *rest, info = self.env.step(action)
+            return *rest, {**info, "cost": 0.5}
+
+    env = MaxAndSkip(Costly(Film(life=5, lives=1)), 4)
+    env.reset(seed=1)
+    assert [env.step(0)[-1]["cost"] for _ in range(2)] == [2.0, 0.5]
+    assert "cost" not in MaxAndSkip(env.unwrapped, 1).step(0)[-1]
+
+
 def test_a_lost_life_ends_an_episode_and_not_the_game():
     env = LifeLoss(Film(life=4, lives=3))
     times, ends = [env.reset(seed=0)[1]["time"]], []

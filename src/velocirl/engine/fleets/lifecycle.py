@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import has_parts
 from velocirl.engine.compiler.registers import load, row, shaped, store
-from velocirl.engine.constraints import clearing_costs, closing, counting, judging
+from velocirl.engine.constraints import clearing_costs, closing, counting, judged_step
 from velocirl.engine.drawing import drawing_reset
 from velocirl.engine.fleets.sampling import sampler
-from velocirl.engine.framing import fill, frame_size, push, repeated_step, whole_frame
+from velocirl.engine.framing import fill, frame_size, push, whole_frame
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -42,7 +42,7 @@ class Copies(NamedTuple):
     episode_length: NDArray[Any]  # (copies,) of the episode that ended last
     final_state: NDArray[Any]  # (copies,) record at the end of that episode
     mask: NDArray[Any]  # (copies, choices) legal actions; one unused column unless the environment has a mask
-    violated: NDArray[Any]  # (copies,) the constraints that the last step violated, as bits; without any, of length 1
+    violated: NDArray[Any]  # (copies,) constraints that the last step violated, as bits; without any, of length 1
     costs: NDArray[Any]  # (copies, constraints) of the last step; without constraints (1, 1), as the next two
     cost_total: NDArray[Any]  # (copies, constraints) of the episode so far
     episode_costs: NDArray[Any]  # (copies, constraints) of the episode that ended last
@@ -85,11 +85,10 @@ def blind_life(environment: Environment) -> Lifecycle:
 
 
 def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycle:
-    reset, step = drawing_reset(environment), repeated_step(environment)
+    reset, step = drawing_reset(environment), judged_step(environment)
     shape = environment.observation.shape or (1,)
     legal = environment.legal or no_mask
-    judge, count = judging(environment), counting(environment)
-    close, clear = closing(environment), clearing_costs(environment)
+    count, close, clear = counting(environment), closing(environment), clearing_costs(environment)
     choose = sampler(environment)
     action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row
 
@@ -104,8 +103,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
         """Take one step and record what came of it."""
         state = load(copies.state[i])
         params = load(copies.params[i])
-        reward, terminated = step(state, params, action_of(copies.action, i), row(copies.rng, i))
-        reward, terminated = judge(copies, i, state, params, reward, terminated)
+        reward, terminated = step(copies, i, state, params, action_of(copies.action, i), row(copies.rng, i))
         store(copies.state[i], state)
         elapsed = np.int32(copies.elapsed[i] + 1)
         copies.elapsed[i] = elapsed

@@ -61,15 +61,18 @@ class MaxAndSkip(gymnasium.Wrapper):
         self._skip = skip
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Repeat the action until the episode ends; rewards add up."""
-        total, pictures = 0.0, []
+        """Repeat the action until the episode ends; rewards add up, and so do costs where infos have some."""
+        total, costs, pictures = 0.0, [], []
         terminated, truncated, info = False, False, {}
         for _ in range(self._skip):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
             pictures.append(observation)
+            costs += [float(info["cost"])] if "cost" in info else []
             if terminated or truncated:
                 break
+        if costs:
+            info = {**info, "cost": sum(costs)}
         return np.maximum(*pictures[-2:]) if len(pictures) > 1 else pictures[0], total, terminated, truncated, info
 
 
