@@ -489,7 +489,7 @@ BUGS = (
     Bug(
         "mask of the next episode remembered",
         "learners/rows/recording.py",
-        "row.next_mask[k] = 0 if over else ring.mask[i, k]",
+        "row.next_mask[k] = sight.final_mask[i, k] if truncated else 0",
         "row.next_mask[k] = ring.mask[i, k]",
         (f"{LEARNING}::test_masks_are_those_of_their_observations",),
     ),

@@ -20,18 +20,16 @@ def wander(num_envs=1, params=None, **config):
     return QLearning("gym:Wanderer-v0", seed=3, num_envs=num_envs, params=params, gamma=0.9, **config)
 
 
-def by_hand(log, num_envs, masked, rate=0.1, gamma=0.9):
+def by_hand(log, num_envs, rate=0.1, gamma=0.9):
     """Q-learning as a textbook has it, over steps that were told: all of a round are valued before any is learnt."""
     table = np.zeros((48, 3))
     for first in range(0, len(log), num_envs):
         steps, targets = log[first : first + num_envs], []
-        for _, _, reward, then, terminated, truncated, legal in steps:
+        for _, _, reward, then, terminated, _, legal in steps:
             ahead = 0.0 if terminated else table[then][legal != 0].max()
-            # What may be done after the last step of an episode that was cut short, nobody has told.
-            targets.append(None if truncated and not terminated and masked else reward + gamma * ahead)
+            targets.append(reward + gamma * ahead)
         for (state, action, *_), target in zip(steps, targets, strict=True):
-            if target is not None:
-                table[state, action + 1] += rate * (target - table[state, action + 1])
+            table[state, action + 1] += rate * (target - table[state, action + 1])
     return table
 
 
@@ -43,7 +41,7 @@ def test_learns_what_a_textbook_would(num_envs, masked):
     assert len(log) == STEPS == agent.steps
     ends = [(terminated, truncated) for *_, terminated, truncated, _ in log]
     assert all(ends.count(kind) > 10 for kind in ((True, False), (False, True), (True, True)))
-    np.testing.assert_allclose(agent.table.values, by_hand(log, num_envs, masked), atol=2e-5)
+    np.testing.assert_allclose(agent.table.values, by_hand(log, num_envs), atol=2e-5)
 
 
 def test_sparse_is_dense():
@@ -56,7 +54,7 @@ def test_sparse_is_dense():
 
 def test_double_precision_is_closer_to_the_textbook():
     agent = wander(dtype="float64").learn(STEPS)
-    np.testing.assert_allclose(agent.table.values, by_hand(Wanderer.log, 1, False), atol=1e-7)
+    np.testing.assert_allclose(agent.table.values, by_hand(Wanderer.log, 1), atol=1e-7)
 
 
 def test_the_same_seed_is_the_same_table():

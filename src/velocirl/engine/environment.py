@@ -145,11 +145,6 @@ class Environment:
         return self.step.__module__ or "__main__"
 
     @property
-    def legal_at_the_end(self) -> Callable[..., Any] | None:
-        """What tells legal actions in the last state of an episode, when the next has begun: its draws are gone."""
-        return None if self.drawn else self.legal
-
-    @property
     def num_masked(self) -> int:
         """The width of the action mask: one entry for each choice of each discrete action."""
         return sum(counts_of(self.action))

@@ -167,6 +167,7 @@ def rows_over(arrays: Arrays, task: TabularTask) -> tuple[Rows, list[tuple[NDArr
         observation=digits(arrays.observations),
         final_observation=digits(arrays.final_observations),
         mask=as_rows(arrays.action_masks if task.masked else np.ones((count, 1), np.int8)),
+        final_mask=as_rows(arrays.final_masks if task.masked else np.ones((count, 1), np.int8)),
         action=np.zeros(count, np.int64),  # from 0, whatever the first one of the environment is
         reward=reward,
         terminated=arrays.terminated,

@@ -40,7 +40,6 @@ from velocirl.tabular.loop import (
     Rounds,
     Rows,
     Scalars,
-    mask_keeping,
     moment_type,
     pace_type,
     reported,
@@ -113,7 +112,6 @@ class TabularTask:
             coin=aligned_zeros(count, np.int8),
             rng=as_rows(streams),
             window=aligned_zeros(count, self.memory.window),
-            last_mask=as_rows(aligned_zeros((count, self.actions if self.masked else 1), np.int8)),
             episodes=aligned_zeros(KEPT, self.episode),
             tally=aligned_zeros(TALLY, np.float64),
             counters=allocate(1)[0],
@@ -189,14 +187,13 @@ class Settling:
 class Share:
     """The copies of one thread of a fleet, and what takes them through rounds."""
 
-    def __init__(self, task: TabularTask, fleet: CPUTarget, thread: int, current: Current, legal: Any) -> None:
+    def __init__(self, task: TabularTask, fleet: CPUTarget, thread: int, current: Current) -> None:
         self._current, self._span, copies = current, fleet.ranges[thread], fleet.shares[thread]
         nothing = {} if task.report else {"final_state": np.zeros(1, np.int8)}
         rows = Rows(**{**{name: getattr(copies, name) for name in Rows._fields}, **nothing})
         self._settling = Settling(task, rows, current, shared=len(fleet.ranges) > 1)
         self.pace = np.zeros(1, pace_type(task.table.dtype))
         self._advance = fleet.advance_unit
-        self._keep_mask = None if legal is None else fleet.bind(mask_keeping(legal), copies, current.last_mask)
         self._exchange: BoundUnit | None = None
         self._units = np.zeros(UNITS, np.int64)
         self._bound: tuple[Any, ...] = ()
@@ -213,7 +210,7 @@ class Share:
     def rounds(self, table: Table, work: NDArray[np.int64]) -> BoundUnit:
         """The unit that takes rounds, with the table as it lies now."""
         if self._bound[:2] != (id(table), id(work)):
-            units = self._advance, self._keep_mask, self._settling.at(table), self._exchange
+            units = self._advance, self._settling.at(table), self._exchange
             self._units[:] = [0 if unit is None else unit.frame for unit in units]
             tally, counters, moment = self._current.tally, self._current.counters, self._settling.moment
             rounds = Rounds(self._units, *self._span, table.counts, tally, counters, self.pace, moment, work)
@@ -237,8 +234,7 @@ class FleetLearner:
         self.current = [task.current(stop - start, self._rng[start:stop]) for start, stop in fleet.ranges]
         self.meter = meter_of(task.phases, self.current)
         self._work = np.zeros(8, np.int64)
-        legal = envs.environment.legal_at_the_end
-        self._shares = [Share(task, fleet, thread, own, legal) for thread, own in enumerate(self.current)]
+        self._shares = [Share(task, fleet, thread, own) for thread, own in enumerate(self.current)]
         copied = threads > 1 and worth_copying(self._table)
         self._between = steps_between(self._table) if copied else 0
         self.grain = EXCHANGES * self._between * threads

@@ -50,7 +50,7 @@ COUNTS = (
     Count("update", EXCHANGED, ALWAYS),
 )
 # The units of a round, by their places.
-ADVANCE, KEEP_MASK, SETTLE, EXCHANGE, UNITS = range(5)
+ADVANCE, SETTLE, EXCHANGE, UNITS = range(4)
 FIRST_LOOK = -1  # instead of the number of a round: there is no last step to learn from
 
 
@@ -93,9 +93,6 @@ class Current(NamedTuple):
     coin: NDArray[np.int8]  # the set of values that learns
     rng: NDArray[Any]  # rows
     window: NDArray[Any]  # records: the last steps, where more than one counts
-    # Rows: what may be done in the last state of an episode that was cut short. Zeros where that is not known; nothing
-    # is learnt from that step then.
-    last_mask: NDArray[Any]
     episodes: NDArray[Any]  # (KEPT,) EPISODE, the last ones in a ring
     tally: NDArray[np.float64]  # (TALLY,) of this call
     counters: NDArray[np.int64]  # (ROW,) see `counters`
@@ -107,6 +104,7 @@ class Rows(NamedTuple):
     observation: NDArray[Any]
     final_observation: NDArray[Any]
     mask: NDArray[Any]
+    final_mask: NDArray[Any]  # of an episode that was cut short; zeros where not known: nothing is learnt from it then
     action: NDArray[Any]
     reward: NDArray[Any]
     terminated: NDArray[Any]
@@ -158,7 +156,7 @@ def scalars(rule: Rule, exploring: Exploring, encode: Callable[..., Any], find: 
         current.coin[i] = coin
 
     def look_back(copies, table, current, rate, i, t):
-        place, mask = look(row(copies.final_observation, i), table, current, i, t), row(current.last_mask, i)
+        place, mask = look(row(copies.final_observation, i), table, current, i, t), row(copies.final_mask, i)
         action, best = choose(table.rows, place, mask, row(current.rng, i), rate)
         current.ahead[i] = follow(table.rows, place, mask, action, best, rate, current.coin[i])
         known = False
@@ -294,8 +292,6 @@ def take_rounds(arguments, first, stop, place):  # noqa: ARG001 - as every unit
             counters[TIMING] = timed
             since = start(counters, ROUND, timed)
             call_unit(units[ADVANCE], rounds.first, rounds.stop, 0)
-            if units[KEEP_MASK] != 0:
-                call_unit(units[KEEP_MASK], 0, count, 0)
             lap(counters, ENVIRONMENT, since, timed)
             moment.step = pace.step + t * pace.step_change
             moment.rate = pace.rate + t * pace.rate_change
@@ -308,33 +304,3 @@ def take_rounds(arguments, first, stop, place):  # noqa: ARG001 - as every unit
         ticket = fetch_add(rounds.work, TICKET, pace.chunk)
     lap(counters, WHOLE, begun, True)
     return 0
-
-
-def last_mask_of(legal: Callable[..., Any] | None) -> Callable[..., Any]:
-    """`keep_mask(copies, last_mask, i)`: what might be done in the last state of an episode that was cut short."""
-    if legal is None:
-
-        def nothing_to_keep(copies, last_mask, i):
-            pass
-
-        return nothing_to_keep
-    known: Callable[..., Any] = legal
-
-    def keep_mask(copies, last_mask, i):
-        if copies.truncated[i] and not copies.terminated[i]:
-            known(copies.final_state[i], copies.params[i], row(last_mask, i))
-
-    return keep_mask
-
-
-def mask_keeping(legal: Callable[..., Any]) -> Callable[..., Any]:
-    """`keep((copies, last_mask), first, stop, place)`: the same for a range of copies."""
-    keep_mask = last_mask_of(legal)
-
-    def keep(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-        copies, last_mask = arguments
-        for i in range(np.uint64(first), np.uint64(stop)):
-            keep_mask(copies, last_mask, i)
-        return 0
-
-    return keep

@@ -79,6 +79,13 @@ class _Adapter(VectorWrapper):
         for name in ("final_obs", "_final_obs"):
             infos.pop(name, None)
 
+    def _with_final_masks(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """The infos, with what is legal in the last state of its episode for each copy that waits."""
+        if "action_mask" in infos and self._waiting.any():
+            final = self.env.copies.final_mask
+            infos["action_mask"] = np.where(self._waiting[:, None], final, infos["action_mask"])
+        return infos
+
     def _with_ends(self, observations: NDArray[Any]) -> NDArray[Any]:
         """The observations, with the last one of its episode for each copy that waits."""
         if not self._waiting.any():
@@ -119,7 +126,7 @@ class NextStep(_Adapter):
                 told = infos["final_info"]
                 told |= {name: infos["_final_info"] for name in ("_episode", "_cost", "_costs") if name in told}
         self._waiting = terminated | truncated
-        return self._with_ends(observations), rewards, terminated, truncated, infos
+        return self._with_ends(observations), rewards, terminated, truncated, self._with_final_masks(infos)
 
 
 class Disabled(_Adapter):
@@ -138,4 +145,4 @@ class Disabled(_Adapter):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._leave_final_observations(infos)
         self._waiting = terminated | truncated
-        return self._with_ends(observations), rewards, terminated, truncated, infos
+        return self._with_ends(observations), rewards, terminated, truncated, self._with_final_masks(infos)

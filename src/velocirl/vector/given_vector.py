@@ -42,8 +42,9 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         self._arrays.action_masks[:] = 1
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self._cost_totals = np.zeros(self.num_envs)
-        inner = getattr(envs.unwrapped, "envs", None) or [None]  # as Gymnasium's SyncVectorEnv has them
-        self.asks_for_masks = all(one is not None and one.has_wrapper_attr("action_masks") for one in inner)
+        self._inner = list(getattr(envs.unwrapped, "envs", None) or [])  # as Gymnasium's SyncVectorEnv has them
+        asked = [one.has_wrapper_attr("action_masks") for one in self._inner]
+        self.asks_for_masks = bool(asked) and all(asked)
 
     @property
     def name(self) -> str:
@@ -123,9 +124,12 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         if self._mode == AutoresetMode.SAME_STEP:
             self._returns[ended], self._lengths[ended] = 0.0, 0
             self._take_final_observations(infos, ended)
+            self._take_final_masks(infos.get("final_info", {}), ended)
             self._take_masks(infos)
         else:
             write_rows(arrays.final_observations, observations, ended)
+            self._take_final_masks(infos, ended, ask=True)
+            self._take_masks(infos, ~ended)
             self._begin(ended, None, None)
         return [], None
 
@@ -140,7 +144,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
             raise self.disturbed()
         write_rows(self._arrays.observations, observations, chosen)
         self._returns[chosen], self._lengths[chosen], self._cost_totals[chosen] = 0.0, 0, 0.0
-        self._take_masks(infos)
+        self._take_masks(infos, chosen)
 
     def _take_final_observations(self, infos: Mapping[str, Any], ended: NDArray[Any]) -> None:
         final = infos.get("final_obs", infos.get("final_observation"))
@@ -165,19 +169,35 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         arrays.episode_costs[ended] = self._cost_totals[ended]
         self._cost_totals[ended] = 0.0
 
-    def _take_masks(self, infos: Mapping[str, Any]) -> None:
+    def _take_final_masks(self, infos: Mapping[str, Any], ended: NDArray[Any], *, ask: bool = False) -> None:
+        """What might have been done where episodes were cut off, as the infos of those steps say, or a method."""
+        masks = self._arrays.final_masks
+        if masks.shape[1]:
+            masks[ended] = 0
+            cut = ended & ~self._arrays.terminated
+            self._write_masks(masks, infos if isinstance(infos, Mapping) else {}, cut, ask=ask)
+
+    def _take_masks(self, infos: Mapping[str, Any], chosen: NDArray[Any] | None = None) -> None:
         masks = self._arrays.action_masks
-        if not masks.shape[1]:
-            return
+        if masks.shape[1]:
+            everyone = np.ones(self.num_envs, np.bool_)
+            if self._write_masks(masks, infos, everyone if chosen is None else chosen, ask=True):
+                self._arrays.has_mask[:] = True
+
+    def _write_masks(
+        self, masks: NDArray[np.int8], infos: Mapping[str, Any], chosen: NDArray[Any], *, ask: bool
+    ) -> bool:
+        """Write the masks of the chosen copies that infos tell, or else a method; returns whether either does."""
         if "action_mask" in infos:
-            told = infos.get("_action_mask", np.ones(self.num_envs, np.bool_))
-            for copy in np.flatnonzero(as_array(told)).tolist():
+            told = as_array(infos.get("_action_mask", chosen)) & chosen
+            for copy in np.flatnonzero(told).tolist():
                 masks[copy] = flat_mask(infos["action_mask"][copy])
-            self._arrays.has_mask[:] = True
-        elif self.asks_for_masks:
-            for copy, mask in enumerate(self.call("action_masks")):
-                masks[copy] = flat_mask(mask)
-            self._arrays.has_mask[:] = True
+            return True
+        if ask and self.asks_for_masks:
+            for copy in np.flatnonzero(chosen).tolist():
+                masks[copy] = flat_mask(self._inner[copy].get_wrapper_attr("action_masks")())
+            return True
+        return False
 
 
 def as_array(value: Any) -> NDArray[Any]:

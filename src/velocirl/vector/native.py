@@ -241,6 +241,8 @@ class FleetVectorEnv(NativeCopies, VectorEnv):
         if costs:
             episode |= self.cost_info(copies.episode_costs)
             final |= {**costs, "_cost": ended, "_costs": ended}
+        if self.environment.legal:  # in a terminal state nothing is legal
+            final |= {"action_mask": self.given(copies.final_mask), "_action_mask": ended}
         return {
             "final_obs": self.given(self.seen(copies.final_observation), ended),
             "_final_obs": ended,

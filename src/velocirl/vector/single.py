@@ -68,6 +68,7 @@ class SingleEnv(NativeCopies, gymnasium.Env):
         ended = terminated or truncated
         if ended:
             self._running = False
+            infos |= {"action_mask": copies.final_mask[0].copy()} if self.environment.legal else {}
             seen, state = copies.final_observation, copies.final_state
         report = self.environment.report
         if report and (ended or copies.limit == NO_LIMIT):  # then a wrapper may end the episode, and we would not know

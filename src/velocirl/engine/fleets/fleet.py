@@ -132,6 +132,7 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
         rows = environment.params.rows(count, params)
     except ValueError as error:
         raise ValueError(f"{environment.id}: {error}") from None
+    masked = count, environment.num_masked if environment.legal else 1
     constrained = (count, len(environment.constraints)) if environment.constraints else (1, 1)  # which nobody reads
     return Copies(
         state=aligned(environment.state.rows(count)),
@@ -148,7 +149,8 @@ def allocate(environment: Environment, count: int, params: Mapping[str, Any], li
         episode_return=aligned_zeros(count, np.float32),
         episode_length=aligned_zeros(count, np.int32),
         final_state=aligned(environment.state.rows(count)),
-        mask=aligned_zeros((count, environment.num_masked if environment.legal else 1), np.int8),
+        mask=aligned_zeros(masked, np.int8),
+        final_mask=aligned_zeros(masked, np.int8),
         violated=aligned_zeros(constrained[0], np.int32),
         costs=aligned_zeros(constrained, np.float32),
         cost_total=aligned_zeros(constrained, np.float32),

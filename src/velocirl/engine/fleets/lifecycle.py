@@ -42,6 +42,7 @@ class Copies(NamedTuple):
     episode_length: NDArray[Any]  # (copies,) of the episode that ended last
     final_state: NDArray[Any]  # (copies,) record at the end of that episode
     mask: NDArray[Any]  # (copies, choices) legal actions; one unused column unless the environment has a mask
+    final_mask: NDArray[Any]  # the same in the last state of the episode that ended last; 0 where it terminated
     violated: NDArray[Any]  # (copies,) constraints that the last step violated, as bits; without any, of length 1
     costs: NDArray[Any]  # (copies, constraints) of the last step; without constraints (1, 1), as the next two
     cost_total: NDArray[Any]  # (copies, constraints) of the episode so far
@@ -87,7 +88,7 @@ def blind_life(environment: Environment) -> Lifecycle:
 def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycle:
     reset, step = drawing_reset(environment), judged_step(environment)
     shape = environment.observation.shape or (1,)
-    legal = environment.legal or no_mask
+    legal, legal_at_the_end = environment.legal or no_mask, ending_mask(environment)
     count, close, clear = counting(environment), closing(environment), clearing_costs(environment)
     choose = sampler(environment)
     action_of = element if isinstance(environment.action, Discrete) or has_parts(environment.action) else row
@@ -118,6 +119,7 @@ def _composed(environment: Environment, observe: Callable[..., Any]) -> Lifecycl
         count(copies, i)
         if copies.terminated[i] or copies.truncated[i]:
             observe(copies.state[i], copies.params[i], shaped(row(copies.final_observation, i), shape))
+            legal_at_the_end(copies, i)
             copies.episode_return[i] = copies.total[i]
             copies.episode_length[i] = copies.elapsed[i]
             copies.final_state[i] = copies.state[i]
@@ -167,6 +169,30 @@ def unseen(state, params, observation):
 def element(array, i):
     """Element i of an array with one number for each copy."""
     return array[i]
+
+
+def ending_mask(environment: Environment) -> Callable[..., Any]:
+    """`legal_at_the_end(copies, i)`: keep what is legal in the last state of an episode, before the next one begins.
+
+    In a terminal state nothing is: the environment is not asked, whose function need not know such states.
+    """
+    if environment.legal is None:
+        return no_mask_at_the_end
+    legal: Callable[..., Any] = environment.legal
+
+    def legal_at_the_end(copies, i):
+        mask = row(copies.final_mask, i)
+        if copies.terminated[i]:
+            for k in range(len(mask)):
+                mask[k] = 0
+        else:
+            legal(copies.state[i], copies.params[i], mask)
+
+    return legal_at_the_end
+
+
+def no_mask_at_the_end(copies, i):
+    """The same of an environment in which every action is legal."""
 
 
 def no_mask(state, params, mask):

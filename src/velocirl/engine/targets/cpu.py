@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
 
 # The arrays with a row for each copy.
-ROWS = ("rng", "action", "observation", "final_observation", "mask", "costs", "cost_total", "episode_costs")
+ROWS = (
+    "rng", "action", "observation", "final_observation", "mask", "final_mask", "costs", "cost_total", "episode_costs",
+)  # fmt: skip
 # With fewer copies than this for each thread, handing out a step costs more than the second thread saves.
 COPIES_PER_THREAD = 2048
 # A step that takes less, in nanoseconds, is not shared out; found out by the first calls.

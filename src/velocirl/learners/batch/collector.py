@@ -155,6 +155,7 @@ class BatchCollector:
             count=here.zeros(copies, dtype=np.int32),
             time=here.zeros(copies, most, dtype=np.int32),
             inputs=here.zeros(places if task.frames is None or self._values_all else 0, inputs),
+            mask=here.zeros(places, task.head.options if task.head.masked else 1, dtype=np.int8),
             state=here.zeros(places, network.state_size),
         )
         self._cut_outputs = here.zeros(places, network.outputs)
@@ -247,8 +248,9 @@ class BatchCollector:
         task, here, recorded, cuts = self.task, self._here, self.recorded, self._cuts
         records, log = recorded.records, recorded.log
         sight = Sight(
-            experience.observation, experience.final, here.put(task.encoding.table), self.centre, self.inverse_scale
-        )
+            experience.observation, experience.final, experience.final_mask, here.put(task.encoding.table),
+            self.centre, self.inverse_scale,
+        )  # fmt: skip
         film = recorded.film
         rollout = Rollout(
             rows=narrow(records),
@@ -272,11 +274,13 @@ class BatchCollector:
         head = task.head if task.act.takes_head else None
         value = by_row(task.value.function, task.head if task.value.takes_head else None)
         scratch = here.records((places,), narrow_type(records.dtype))
-        of_cut = {**known, task.acting: self._cut_outputs, "row": scratch}
+        of_cut = {**known, task.acting: self._cut_outputs, "row": scratch, "mask": cuts.mask}
+        masks = [Work(by_row(keep_mask), (known["row"], known["mask"]))] if task.head.masked else []
+        masks_of_cuts = [Work(by_row(keep_mask), (scratch, cuts.mask))] if task.head.masked else []
         command, table = command_for(task.source.action_space)
         before = [
             *([Work(add_moments, (sight, rollout))] if task.encoding.normalises else []),
-            *([Work(by_row(keep_mask), (known["row"], known["mask"]))] if task.head.masked else []),
+            *masks,
             Work(check_output, (self._outputs, log, here.zeros(1, dtype=np.int64))),
             Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments)),
             Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
@@ -287,7 +291,7 @@ class BatchCollector:
         first = [Work(see, (sight, self._inputs, rollout, log))]
         if film is not None:
             shown = Shown(experience.observation, experience.final, sight.table, self._inputs)
-            self._filming = filming = Filming(task, here, film, shown, rollout, cuts)
+            self._filming = filming = Filming(task, here, film, shown, experience.final_mask, rollout, cuts)
             first, ends, looks = filming.at_first, filming.at_the_end, filming.after_a_step
         after = [
             Work(record_step, (experience.told, rollout, log, *more)),
@@ -301,10 +305,12 @@ class BatchCollector:
             self._step = here.launch([*before, *here.stepping(self.fleet), *after], copies)
         else:
             self._decide, self._record = here.launch(before, copies), here.launch(after, copies)
-        self._finish = here.launch([Work(value, tuple(known[name] for name in task.value.arguments))], copies)
+        of_last = Work(value, tuple(known[name] for name in task.value.arguments))
+        self._finish = here.launch([*masks, of_last], copies)
         if places:
             values = side_by_side(scratch, task.values)
             works = [
+                *masks_of_cuts,
                 Work(value, tuple(of_cut[name] for name in task.value.arguments)),
                 Work(keep_final, (cuts, values, rollout.finals)),
             ]

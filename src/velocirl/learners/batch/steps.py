@@ -46,7 +46,8 @@ class Stepping:
         self.sums = zeros(copies, 1 + len(task.constraints), dtype=np.float64)
         self.rng = device.put(random.streams(task.seeds.policy, copies, part.first))
         still = zeros(task.encoding.inputs)  # nothing is normalised, so that what is remembered stays right
-        sight = Sight(experience.observation, experience.final, device.put(task.encoding.table), still, still)
+        final = experience.final, experience.final_mask
+        sight = Sight(experience.observation, *final, device.put(task.encoding.table), still, still)
         rows = narrow(records)
         common = counts, self.noise, experience.mask, clock
         if task.frames is None:

@@ -43,6 +43,7 @@ class TensorExperience:
         action = given.single_action_space
         self._action = self._zeros((count, *(action.shape or ())), action.dtype)
         self._mask = self._zeros((count, head.options if head.masked else 1), np.int8).fill_(1)
+        self._final_mask = torch.zeros_like(self._mask)
         told = [self._zeros((count,), kind) for kind in (np.float32, "?", "?", np.float32, np.int32)]
         paid = [self._zeros((count, 1), np.float32) for _ in range(2)]
         paid[1].fill_(np.nan)
@@ -50,7 +51,7 @@ class TensorExperience:
         self._returns, self._lengths = self._zeros((count,), np.float64), self._zeros((count,), np.int32)
         self._cost_totals, self._costs = self._zeros((count, 1), np.float64), costs
         seen, final, action = (one.view(count, -1) for one in (self._observation, self._final, self._action))
-        self.arrays = Experience(seen, final, self._mask, action, self._told)
+        self.arrays = Experience(seen, final, self._mask, self._final_mask, action, self._told)
         self._begun, self._seed = False, None
 
     def begin(self) -> None:
@@ -97,10 +98,13 @@ class TensorExperience:
         self._observation.copy_(self._here(observations))
         if self._given.mode == AutoresetMode.SAME_STEP:
             self._take_final(infos, ended)
+            self._take_final_mask(infos.get("final_info", {}), ended)
+            self._take_mask(infos)
         else:
+            self._take_final_mask(infos, ended)
+            self._take_mask(infos)
             keep(self._final, self._observation, ended)
-            infos = self._begin_again(ended, infos)
-        self._take_mask(infos)
+            self._begin_again(ended)
 
     def _take_final(self, infos: Mapping[str, Any], ended: torch.Tensor) -> None:
         final = infos.get("final_obs", infos.get("final_observation"))
@@ -113,10 +117,10 @@ class TensorExperience:
         else:
             keep(self._final, self._here(final), ended)
 
-    def _begin_again(self, ended: torch.Tensor, infos: Mapping[str, Any]) -> Mapping[str, Any]:
-        """New episodes where one ended; gives the infos that are true now."""
+    def _begin_again(self, ended: torch.Tensor) -> None:
+        """New episodes where one ended."""
         if not bool(ended.any()):
-            return infos
+            return
         options = None if bool(ended.all()) else {"reset_mask": ended.cpu().numpy()}
         with self._on_its_own_stream():
             observations, infos = self._envs.reset(options=options)
@@ -124,13 +128,23 @@ class TensorExperience:
         if not torch.equal(fresh[~ended], self._observation[~ended]):
             raise self._given.disturbed()
         self._observation.copy_(fresh)
-        return infos
+        if self._masked and "action_mask" in infos:  # which may not tell of the copies that go on
+            keep(self._mask, self._flat(infos["action_mask"]), ended)
 
     def _take_mask(self, infos: Mapping[str, Any]) -> None:
         if self._masked and "action_mask" in infos:
-            mask = infos["action_mask"]
-            parts = [self._here(part) for part in mask] if isinstance(mask, tuple) else [self._here(mask)]
-            self._mask.copy_(torch.cat(parts, 1))
+            self._mask.copy_(self._flat(infos["action_mask"]))
+
+    def _take_final_mask(self, infos: Any, ended: torch.Tensor) -> None:
+        """What might have been done where episodes were cut off; zeros where the infos of those steps do not say."""
+        if not self._masked:
+            return
+        told = isinstance(infos, Mapping) and "action_mask" in infos
+        keep(self._final_mask, self._flat(infos["action_mask"]) if told else torch.zeros_like(self._mask), ended)
+
+    def _flat(self, mask: Any) -> torch.Tensor:
+        parts = [self._here(part) for part in mask] if isinstance(mask, tuple) else [self._here(mask)]
+        return torch.cat(parts, 1)
 
     def _here(self, value: Any) -> torch.Tensor:
         return torch.as_tensor(value, device=self._device)

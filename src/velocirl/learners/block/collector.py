@@ -80,6 +80,7 @@ def record(work, begin, end, t):
 def finish(work, begin, end):
     """The value of what a block sees after the last step, and of the last observations of truncated episodes."""
     call(work, SEE, begin, end, work.horizon)
+    call(work, MASK, begin, end, work.horizon)
     call(work, FORWARD, begin, end, 0)
     call(work, VALUE, begin, end, work.horizon)
     waiting = call(work, WAIT, begin, end, 0)
@@ -167,11 +168,14 @@ def wait(arguments, first, stop, place):  # noqa: ARG001
     return count
 
 
-def load_cut(p, r, t, cuts, waiting, inputs):  # noqa: ARG001 - every function of an index has the same first arguments
-    """The last observation of an episode that was cut off becomes what the network reads."""
+def load_cut(p, r, t, cuts, waiting, inputs, rows, masks):  # noqa: ARG001 - the first three are those of every index
+    """The last observation of an episode that was cut off becomes what the network reads, with what was legal then."""
     source, into = cuts.inputs[waiting[p]], inputs[r]
     for j in range(len(source)):
         into[j] = source[j]
+    for k in range(masks.shape[1]):
+        masks[r, k] = cuts.mask[waiting[p], k]
+        rows[r].mask[k] = masks[r, k]
 
 
 def keep_final(p, r, t, cuts, waiting, values, finals):  # noqa: ARG001
@@ -252,6 +256,7 @@ class BlockCollector(BlockRecorded):
             count=np.zeros(copies, np.int32),
             time=np.zeros((copies, cuts), np.int32),
             inputs=np.zeros((copies * cuts, inputs), np.float32),
+            mask=np.zeros((copies * cuts, task.head.options if task.head.masked else 1), np.int8),
             state=np.zeros((copies * cuts, 0), np.float32),
         )
         self._packed = networks.acting_copy() if alone else None
@@ -311,7 +316,10 @@ class BlockCollector(BlockRecorded):
         else:
             self.host = HostExperience(self.envs, task.head, costs=task.reads_costs)
             experience = self.host.arrays
-        sight = Sight(experience.observation, experience.final, task.encoding.table, self.centre, self.inverse_scale)
+        sight = Sight(
+            experience.observation, experience.final, experience.final_mask, task.encoding.table, self.centre,
+            self.inverse_scale,
+        )  # fmt: skip
         translator = driver_translator()
         self._held: list[Any] = []
         works, blocks = [], blocks_of(self.part.shares)
@@ -355,7 +363,8 @@ class BlockCollector(BlockRecorded):
         assert task.value is not None  # noqa: S101 - rollouts have one
         value_head = task.head if task.value.takes_head else None
         value = row_loop(task.value.function, value_head)
-        on_scratch = {**known, "row": Local(narrow(scratch))}
+        scratch_rows, masks = narrow(scratch), np.zeros((ROWS, self.cuts.mask.shape[1]), np.int8)
+        on_scratch = {**known, "row": Local(scratch_rows), "mask": Local(read_only(masks))}
         clock = np.zeros(1, np.int64)
         columns = tuple(known[name] for name in task.act.arguments)
         record_step, more = settling(task.reporting, Endings(experience.final_state, self.reported))
@@ -369,7 +378,7 @@ class BlockCollector(BlockRecorded):
             CUT: bind(index_loop(cut), sight, rollout, cuts, log),
             VALUE: bind(value, *(known[name] for name in task.value.arguments)),
             WAIT: bind(wait, cuts, waiting),
-            LOAD_CUT: bind(index_loop(load_cut), cuts, waiting, inputs),
+            LOAD_CUT: bind(index_loop(load_cut), cuts, waiting, inputs, scratch_rows, masks),
             CUT_VALUE: bind(value, *(on_scratch[name] for name in task.value.arguments)),
             KEEP: bind(index_loop(keep_final), cuts, waiting, side_by_side(scratch, task.values), rollout.finals),
         }

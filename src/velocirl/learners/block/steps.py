@@ -41,7 +41,8 @@ def step_units(task: Task, networks: BlockNetworks, experience: Experience, cour
     work = networks.own_work(task.acting, 0)
     inputs = work.values[: ROWS * networks.input_row(task.acting)].reshape(ROWS, -1)[:, : task.encoding.inputs]
     centre = np.zeros(task.encoding.inputs, np.float32)  # nothing is normalised
-    sight = Sight(experience.observation, experience.final, task.encoding.table, centre, centre)
+    final = experience.final, experience.final_mask
+    sight = Sight(experience.observation, *final, task.encoding.table, centre, centre)
     stored = narrow(course.rows)
     ring = Ring(
         rows=stored,

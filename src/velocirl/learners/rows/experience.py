@@ -14,6 +14,7 @@ class Experience(NamedTuple):
     observation: Any  # (copies, raw) now, after an automatic reset
     final: Any  # (copies, raw) the last of the episode, where one ended in this step
     mask: Any  # (copies, choices) what is legal now
+    final_mask: Any  # (copies, choices) what was in the last state of an episode that was truncated; zeros if unknown
     action: Any  # (copies, numbers) what to do next; of several parts (copies,) record
     told: Outcome
     final_state: Any = None  # (copies,) records: the state in which an episode ended last, where there is one to see
@@ -28,4 +29,5 @@ def of_fleet(copies: Copies) -> Experience:
         copies.costs, copies.episode_costs,
     )  # fmt: skip
     action = copies.action if copies.action.dtype.names else copies.action.reshape(count, -1)
-    return Experience(seen, final, copies.mask.reshape(count, -1), action, told, copies.final_state)
+    masks = copies.mask.reshape(count, -1), copies.final_mask.reshape(count, -1)
+    return Experience(seen, final, *masks, action, told, copies.final_state)

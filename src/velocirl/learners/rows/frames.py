@@ -146,10 +146,10 @@ def grow_older(i, r, t, rollout, film):  # noqa: ARG001
     rollout.rows[i, t + 1].age = 0 if row.ended != GOES_ON else min(row.age + 1, film.stack - 1)
 
 
-def cut_film(i, r, t, rollout, cuts):  # noqa: ARG001
+def cut_film(i, r, t, final_mask, rollout, cuts):  # noqa: ARG001
     """An episode was cut off; its last frame follows."""
     if rollout.rows[i, t].ended == TRUNCATED:
-        note_cut(i, t, rollout, cuts)
+        note_cut(i, t, final_mask, rollout, cuts)
 
 
 def find_sample(i, r, t, index, rows, stacks):  # noqa: ARG001
@@ -194,9 +194,9 @@ class Store(NamedTuple):
     lost: Any  # (copies,) int64 the place of a record that has just lost its own, or NONE
 
 
-def remember_frame(i, r, t, sight, told, ring, log):  # noqa: ARG001 - as `recording.remember`
+def remember_frame(i, r, t, sight, told, ring, log):  # noqa: ARG001 - as every function of an index
     """Complete the record of a copy's step; its frame is there already."""
-    complete(i, t, told, ring, log)
+    complete(i, t, sight, told, ring, log)
 
 
 def see_now(n, r, t, shown, ring, store, room, strip):  # noqa: ARG001

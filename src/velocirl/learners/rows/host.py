@@ -30,13 +30,14 @@ class HostExperience:
         chosen = np.zeros((count, *shape), dtype)
         self._action = as_given(action, chosen) if parts else chosen  # the same memory, as environments take it
         self._mask = np.ones((count, head.options if head.masked else 1), np.int8)
+        self._final_mask = np.zeros_like(self._mask)
         numbers = np.zeros(count, np.float32), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         costs_now, costs_then = np.zeros((count, 1), np.float32), np.full((count, 1), np.nan, np.float32)
         self._told = Outcome(*numbers, np.zeros(count, np.float32), np.zeros(count, np.int32), costs_now, costs_then)
         self._costs = costs
         seen, final = self._observation.reshape(count, -1), self._final.reshape(count, -1)
         written = chosen if parts else chosen.reshape(count, -1)
-        self.arrays = Experience(seen, final, self._mask, written, self._told)
+        self.arrays = Experience(seen, final, self._mask, self._final_mask, written, self._told)
         self._begun, self._seed = False, None
         self._spent = [0, 0, 0]  # nanoseconds before the environments, in them, and after them
         self.after_step: Callable[[], None] = lambda: None  # for whoever has to know of every step
@@ -88,6 +89,8 @@ class HostExperience:
             raise without_costs(self._envs.name)
         if "final_obs" in infos:
             write_raw(self._space, self._envs.arrays.final_observations, self._final)
+            if self._masked:
+                self._final_mask[:] = self._envs.arrays.final_masks
         if "final_info" in infos:
             episode = infos["final_info"]["episode"]
             told.episode_return[:], told.episode_length[:] = episode["r"], episode["l"]

@@ -25,6 +25,7 @@ class Sight(NamedTuple):
 
     observation: Any  # (copies, raw) now, after an automatic reset
     final: Any  # (copies, raw) the last of the episode, where one ended in this step
+    final_mask: Any  # (copies, choices) what was legal then, where it was truncated; zeros if unknown
     table: Any  # (fields,) see `networks.encoding`
     centre: Any  # (inputs,)
     inverse_scale: Any  # (inputs,)
@@ -71,6 +72,7 @@ class Cuts(NamedTuple):
     count: Any  # (copies,)
     time: Any  # (copies, cuts)
     inputs: Any  # (copies * cuts, inputs)
+    mask: Any  # (copies * cuts, choices) what was legal then; zeros if unknown
     state: Any  # (copies * cuts, state size) what a recurrent network remembered then
 
 
@@ -180,16 +182,21 @@ def settle(i, r, t, told, rollout, log):  # noqa: ARG001
 def cut(i, r, t, sight, rollout, cuts, log):  # noqa: ARG001
     """Keep the last observation of an episode that was cut off."""
     if rollout.rows[i, t].ended == TRUNCATED:
-        place = note_cut(i, t, rollout, cuts)
+        place = note_cut(i, t, sight.final_mask, rollout, cuts)
         if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, cuts.inputs[place]) != 0:
             tell(log, FAULT_IN_OBSERVATION, i, t)
 
 
-def note_cut(i, t, rollout, cuts):
-    """Keep when an episode was cut off, and what a recurrent network remembered then; gives the place of the cut."""
+def note_cut(i, t, final_mask, rollout, cuts):
+    """Keep when an episode was cut off, what was legal and what a recurrent network remembered then.
+
+    Returns the place of the cut.
+    """
     place = i * cuts.time.shape[1] + cuts.count[i]
     cuts.time[i, cuts.count[i]] = t
     cuts.count[i] += 1
+    for k in range(cuts.mask.shape[1]):
+        cuts.mask[place, k] = final_mask[i, k]
     for k in range(rollout.state.shape[1]):
         cuts.state[place, k] = rollout.state[i, k]
     return place
@@ -235,14 +242,14 @@ def note_mask(i, r, t, ring):  # noqa: ARG001
 
 def remember(i, r, t, sight, told, ring, log):  # noqa: ARG001
     """Complete the record of a copy's step."""
-    complete(i, t, told, ring, log)
+    complete(i, t, sight, told, ring, log)
     place = ring.counts[PLACE] + i
     seen = sight.final[i] if ring.rows[place].ended != GOES_ON else sight.observation[i]
     if encode(seen, sight.table, sight.centre, sight.inverse_scale, ring.next_observations[place]) != 0:
         tell(log, FAULT_IN_OBSERVATION, i, t + ring.clock[STEP])
 
 
-def complete(i, t, told, ring, log):
+def complete(i, t, sight, told, ring, log):
     """Complete the record of a copy's step, but for its observations."""
     now, row = t + ring.clock[STEP], ring.rows[ring.counts[PLACE] + i]
     outcome(row, told.reward[i], told.terminated[i], told.truncated[i])
@@ -250,9 +257,13 @@ def complete(i, t, told, ring, log):
         tell(log, FAULT_IN_REWARD, i, now)
     over = row.ended != GOES_ON
     for k in range(len(row.next_mask)):
-        # That of a final observation is not known: by now it is the next episode's. Zeros forbid nothing.
-        row.next_mask[k] = 0 if over else ring.mask[i, k]
+        row.next_mask[k] = ring.mask[i, k]
     if over:
+        truncated = row.ended == TRUNCATED
+        for k in range(
+            len(row.next_mask)
+        ):  # by now `ring.mask` is the next episode's; nothing follows a terminal state
+            row.next_mask[k] = sight.final_mask[i, k] if truncated else 0
         for k in range(ring.noise.shape[1]):
             ring.noise[i, k] = 0.0  # what pushes for long in an episode does not push in the next
     log_end(log, told, i, now, row.ended)

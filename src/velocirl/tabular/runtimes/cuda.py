@@ -31,14 +31,19 @@ from velocirl.tabular.loop import (
     Current,
     Pace,
     Scalars,
-    last_mask_of,
     tell,
 )  # fmt: skip
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.table import Table
 from velocirl.vector.native_cuda import CUDAFleetVectorEnv
 
-ROWS = ("rng", "observation", "final_observation", "mask")  # of the copies, where each has several numbers
+ROWS = (
+    "rng",
+    "observation",
+    "final_observation",
+    "mask",
+    "final_mask",
+)  # of the copies, where each has several numbers
 WATCHED = 4096  # copies of whose episodes is told: enough to know how it goes, few enough to copy in no time
 KEPT = 100  # episodes that are told of at most
 
@@ -87,7 +92,7 @@ class CUDALearner:
         fleet: CUDATarget = target
         streams = random.streams(seed, count)
         host = task.current(count, streams)
-        plain = host._replace(rng=streams, last_mask=host.last_mask["row"])
+        plain = host._replace(rng=streams)
         self._pupils = Current(*map(by_columns, plain))
         values = task.table.values.size
         self._sums = Sums(
@@ -102,8 +107,7 @@ class CUDALearner:
         parts = task.scalars()
         learn = learning(task, counts_visits)
         self._begin = Kernel(begin_kernel(parts), fleet.translator, fleet.rehearse, fleet.tell)
-        keep_mask = last_mask_of(envs.environment.legal_at_the_end)
-        loop = round_kernel(fleet.life, keep_mask, parts, entering(task), learn)
+        loop = round_kernel(fleet.life, parts, entering(task), learn)
         self._run = Kernel(loop, fleet.translator, fleet.rehearse, fleet.tell)
         envs.reset()
         host_copies: Any = fleet.copies
@@ -232,7 +236,6 @@ def begin_kernel(parts: Scalars) -> Callable[..., Any]:
 
 def round_kernel(
     life: Lifecycle,
-    keep_mask: Callable[..., Any],
     parts: Scalars,
     enter: Callable[..., Any],
     learn: Callable[..., Any],
@@ -250,7 +253,6 @@ def round_kernel(
             for i in range(start, count, stride):
                 move(copies, i)
                 conclude(copies, i)
-                keep_mask(copies, current.last_mask, i)
                 show(copies, i)
                 terminated, truncated = copies.terminated[i], copies.truncated[i]
                 if i < len(sums.ended) and (terminated or truncated):

@@ -172,6 +172,7 @@ class Arrays:
     episode_returns: np.ndarray
     episode_lengths: np.ndarray
     action_masks: np.ndarray  # (num_envs, number of actions)
+    final_masks: np.ndarray  # the same of the last state of an episode that was truncated; zeros where nobody said
     has_mask: np.ndarray
     costs: np.ndarray  # of the last step, as its info said
     episode_costs: np.ndarray
@@ -193,6 +194,7 @@ class Arrays:
             episode_returns=new((num_envs,), dtype=np.float64),
             episode_lengths=new((num_envs,), dtype=np.int64),
             action_masks=new((num_envs, num_actions), dtype=np.int8),
+            final_masks=new((num_envs, num_actions), dtype=np.int8),
             has_mask=new((num_envs,), dtype=np.bool_),
             costs=new((num_envs,), dtype=np.float64),
             episode_costs=new((num_envs,), dtype=np.float64),
@@ -237,7 +239,7 @@ class Copies:
         ]
         self.recording = keep_infos or any(ask is not None for ask in self.ask_masks)  # whatever an info says
         self.counted = all(isinstance(one.action_space, spaces.Discrete) for one in environments)
-        arrays.action_masks[:] = 1
+        arrays.action_masks[:], arrays.final_masks[:] = 1, 0
         arrays.current[0] = -1
 
     def reset(self, seeds: dict[int, int | None], options: dict[str, Any] | None) -> Records:
@@ -290,6 +292,8 @@ class Copies:
                 arrays.episode_costs[index] = self.cost_totals[index]
                 if self.same_step:
                     write_row(arrays.final_observations, index, observation)
+                    if not terminated:
+                        self._keep_final_mask(index, info)
                     if self.keep_infos:
                         self.records.append((self.first + index, {"final_info": dict(info)}))
                     self._record(index, self._begin(index))
@@ -328,18 +332,28 @@ class Copies:
         self.cost_totals[index] = 0.0
         return info
 
-    def _record(self, index: int, info: dict[str, Any]) -> None:
+    def _keep_final_mask(self, index: int, info: dict[str, Any]) -> None:
+        """What might have been done where an episode was truncated."""
+        mask = self._mask(index, info)
+        self.arrays.final_masks[index] = 0 if mask is None else mask
+
+    def _mask(self, index: int, info: dict[str, Any]) -> np.ndarray | None:
+        """What may be done now, where somebody says."""
         mask = info.get("action_mask")
         if mask is None and (ask := self.ask_masks[index]) is not None:
             mask = ask()
-        if mask is not None and self.arrays.action_masks.shape[1] > 0:
-            # A MultiDiscrete space has one mask per dimension; they lie side by side in the row.
-            flat = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
-            if flat.shape != self.arrays.action_masks.shape[1:]:
-                raise ValueError(
-                    f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}"
-                )
-            self.arrays.action_masks[index] = flat
+        if mask is None or self.arrays.action_masks.shape[1] == 0:
+            return None
+        # A MultiDiscrete space has one mask per dimension; they lie side by side in the row.
+        flat = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
+        if flat.shape != self.arrays.action_masks.shape[1:]:
+            raise ValueError(f"action_mask of shape {flat.shape}, but there are {self.arrays.action_masks.shape[1:]}")
+        return flat
+
+    def _record(self, index: int, info: dict[str, Any]) -> None:
+        mask = self._mask(index, info)
+        if mask is not None:
+            self.arrays.action_masks[index] = mask
             self.arrays.has_mask[index] = self.recording = True  # one that comes without is legal throughout
         elif self.arrays.has_mask[index]:
             self.arrays.action_masks[index] = 1

@@ -140,6 +140,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
     def _step_copies(self) -> tuple[Records, np.ndarray | None]:
         arrays = self._arrays
         before = map_arrays(np.copy, arrays.observations) if self._restarts_left > 0 else None
+        masks = arrays.action_masks.copy() if self._restarts_left > 0 else None
         same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         records, restarted = self._settle(self._exchange(STEP), {} if same_step else None, None)
         if restarted is not None:
@@ -149,6 +150,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
             final = arrays.final_observations if same_step else arrays.observations
             for copy in np.flatnonzero(restarted).tolist():
                 write_row(final, copy, read_row(before, copy))
+                arrays.final_masks[copy] = masks[copy] if masks is not None and arrays.has_mask[copy] else 0
         return records, restarted
 
     def _exchange(self, command: bytes, payloads: list[bytes] | None = None) -> list[Any]:

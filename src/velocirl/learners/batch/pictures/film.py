@@ -36,14 +36,16 @@ def make_film(device: Any, frames: Frames, horizon: int, copies: int, cuts: int)
 class Filming:
     """What is done with frames while a rollout is collected."""
 
-    def __init__(self, task: Task, device: Any, film: Film, shown: Shown, rollout: Rollout, cuts: Cuts) -> None:
+    def __init__(
+        self, task: Task, device: Any, film: Film, shown: Shown, final_mask: Any, rollout: Rollout, cuts: Cuts
+    ) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self._device, self._film, self._factor = device, film, float(task.encoding.table[0]["factor"])
         places = cuts.time.shape[0] * cuts.time.shape[1]
         strip = device.strip(task.frames.size)
         strips = task.frames.stack * strips_of(task.frames.size, strip)  # of an observation
         self.at_first = [Work(begin_age, (rollout, film))]
-        self.at_the_end = [Work(cut_film, (rollout, cuts))] if places else []
+        self.at_the_end = [Work(cut_film, (final_mask, rollout, cuts))] if places else []
         self.after_a_step = [Work(grow_older, (rollout, film))]
         self.see_first = device.launch([Work(see_first, (shown, film, strip))], film.copies * strips)
         self.see_next = device.launch([Work(see_next_frame, (shown, rollout, cuts, film, strip))], film.copies * strips)
