@@ -1,7 +1,8 @@
 """The scalar functions of PPO against torch autograd and by hand, in plain Python."""
 
 from itertools import product
-from math import log
+from math import inf, log
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from scalars import call, fresh, metrics_of, numbers, stepped, stream
 
 from velocirl.algorithms.online.ppo import (
     PPO,
+    A2CConfig,
+    PPOConfig,
     act,
     add_advantage,
     compare_policies,
@@ -18,6 +21,7 @@ from velocirl.algorithms.online.ppo import (
     moved_too_far,
     value,
 )  # fmt: skip
+from velocirl.buffers.returns import vtrace
 from velocirl.networks.heads import categorical, gaussian, multi_discrete
 
 HEADS = {
@@ -101,8 +105,9 @@ def rows_of(name, seed=0):
 
 
 def settings_of(
-    clip=0.2, value_clip=0.0, dual_clip=0.0, entropy_coefficient=0.0, normalise_advantages=0.0, value_coefficient=0.5
-):
+    clip=0.2, value_clip=0.0, dual_clip=0.0, entropy_coefficient=0.0, normalise_advantages=0.0, value_coefficient=0.5,
+    weight_limit=inf,
+):  # fmt: skip
     return numbers(**locals())
 
 
@@ -215,6 +220,66 @@ def test_clip_by_hand(advantage, ratio, weight, loss):
     gradient, policy_loss = one_sample(advantage, ratio, settings_of())
     assert gradient == pytest.approx(weight * (1 - 1 / 3), abs=1e-9)
     assert policy_loss == pytest.approx(loss)
+
+
+@pytest.mark.parametrize(("advantage", "ratio", "weight"), [(2.0, 4.0, -3.0), (-2.0, 4.0, 3.0), (2.0, 0.5, -1.0)])
+def test_an_unclipped_ratio_weighs_no_more_than_its_limit(advantage, ratio, weight):
+    gradient, policy_loss = one_sample(advantage, ratio, settings_of(clip=0.0, weight_limit=1.5))
+    assert gradient == pytest.approx(weight * (1 - 1 / 3), abs=1e-9)
+    assert policy_loss == pytest.approx(weight)
+
+
+def bandit_gradient(logits, behaviour, rewards, estimate, rho_limit):
+    """The expected gradient of a bandit of one pull, whose actions another policy draws; by our own functions."""
+    actions, total = len(rewards), np.zeros(len(rewards))
+    policy = np.exp(logits) / np.exp(logits).sum()
+    weight_limit = PPO.numbers(SimpleNamespace(config=A2CConfig(estimator="vtrace", rho_limit=rho_limit)))
+    for action in range(actions):
+        rows = stepped(PPO, categorical(actions), 1)
+        rows["action"], rows["log_probability"] = action, log(behaviour[action])
+        output = np.append(logits, estimate)
+        call(
+            compare_policies, head=categorical(actions), policy=output[None], row=rows, policy_gradient=np.zeros((1, 4))
+        )
+        column = {name: np.zeros(2) for name in ("advantage", "target", "final_value", "value")}
+        vtrace(
+            np.array([rewards[action], 0.0]), column["value"], np.full(2, estimate), column["final_value"],
+            np.array([1, 0]), np.full(2, rows["ratio"][0]), column["advantage"], column["target"],
+            numbers(gamma=0.9, gae_lambda=1.0, rho_limit=rho_limit, c_limit=1.0),
+        )  # fmt: skip
+        rows["advantage"], gradient = column["advantage"][0], np.zeros(actions + 1)
+        settings = settings_of(clip=0.0, **weight_limit)
+        loss_gradient(
+            categorical(actions), output, rows[0], numbers(rows=1.0), settings, gradient, metrics_of(PPO, 1)[0]
+        )
+        assert rows["ratio"][0] == pytest.approx(policy[action] / behaviour[action])
+        total -= behaviour[action] * gradient[:actions]
+    return total
+
+
+def test_the_gradient_of_an_exact_bandit_is_that_of_impala():
+    """With a limit that holds no ratio it is the truth, d J / d logit_k = pi_k (r_k - J); else IMPALA's, rho once."""
+    logits, behaviour = np.array([0.5, 0.0, -0.5]), np.array([0.2, 0.3, 0.5])
+    rewards, estimate = np.array([1.0, 0.2, 0.0]), 0.4
+    policy = np.exp(logits) / np.exp(logits).sum()
+    truth = policy * (rewards - policy @ rewards)
+    np.testing.assert_allclose(bandit_gradient(logits, behaviour, rewards, estimate, 100.0), truth, atol=1e-9)
+    weights = behaviour * np.minimum(policy / behaviour, 1.0) * (rewards - estimate)
+    impala = weights - policy * weights.sum()
+    assert np.abs(impala - truth).max() > 0.05
+    np.testing.assert_allclose(bandit_gradient(logits, behaviour, rewards, estimate, 1.0), impala, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "limit"),
+    [
+        (A2CConfig, {}, inf),
+        (A2CConfig, {"estimator": "vtrace", "rho_limit": 1.25}, 1.25),
+        (PPOConfig, {"estimator": "vtrace"}, inf),  # the clip bounds it
+    ],
+)
+def test_which_ratios_are_limited(kind, config, limit):
+    assert PPO.numbers(SimpleNamespace(config=kind(**config))) == {"weight_limit": limit}
 
 
 def test_dual_clip_by_hand():

@@ -1,5 +1,7 @@
 """The scalar functions of PPO-Lagrangian against torch autograd and by hand, in plain Python."""
 
+from math import inf
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ HEAD, ROWS, LIMITED = categorical(3), 60, ("heat", "pressure")
 MULTIPLIERS = (0.3, 1.2)
 LEARNT = numbers(multiplier=MULTIPLIERS)
 SETTINGS = numbers(
+    weight_limit=inf,
     clip=0.2, value_clip=0.0, dual_clip=0.0, entropy_coefficient=0.05, normalise_advantages=0.0, value_coefficient=0.5,
     cost_value_coefficient=0.8,
 )  # fmt: skip

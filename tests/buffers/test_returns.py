@@ -63,10 +63,12 @@ def expected(column, discount, weights, decays, values):
     return advantages
 
 
-def assert_estimate(column, advantages, values):
+def assert_estimate(column, advantages, values, corrections=None):
+    """What is added to values makes targets: the advantages themselves, unless they are corrected."""
+    corrections = advantages if corrections is None else corrections
     scale = max(1.0, np.abs(advantages).max(), np.abs(values).max())
     assert np.abs(column["advantage"][:-1] - advantages).max() < 1e-5 * scale
-    assert np.abs(column["target"][:-1] - (advantages + values)).max() < 1e-5 * scale
+    assert np.abs(column["target"][:-1] - (corrections + values)).max() < 1e-5 * scale
     assert (column["advantage"][-1], column["target"][-1]) == (77, 77)
 
 
@@ -115,7 +117,23 @@ def test_vtrace(run, column, discount):
     ratios, values = (column[name][:-1].astype(np.float64) for name in ("ratio", "current_value"))
     rho, c = np.minimum(ratios, LIMITS[0]), np.minimum(ratios, LIMITS[1])
     # The reference multiplies a weight into each delta and a decay into each factor, as V-trace does.
-    assert_estimate(column, expected(column, discount, rho, c, values), values)
+    corrections = expected(column, discount, rho, c, values)
+    # An advantage is its own delta, without a weight, and what is corrected afterwards, without a decay.
+    goes_on = column["ended"][:-1] == GOES_ON
+    deltas = expected(column, (discount[0], 0.0), np.ones_like(rho), c, values)
+    later = np.where(goes_on, np.append(corrections[1:], 0.0), 0.0)
+    assert_estimate(column, deltas + discount[0] * discount[1] * later, values, corrections)
+
+
+@settings(max_examples=100)
+@given(column=columns(), gamma=shares)
+def test_vtrace_with_a_lambda_of_one_gives_the_advantage_of_impala(column, gamma):
+    """r + gamma target_{t+1} - V_t; the target after the last step of an episode or a rollout is the value there."""
+    made = estimated(vtrace, column, VTRACE, (gamma, 1.0))
+    targets = np.append(made["target"][1:-1], column["value"][-1]).astype(np.float64)
+    following = np.where(column["ended"][:-1] == GOES_ON, targets, column["final_value"][:-1])
+    advantages = column["reward"][:-1] + gamma * following - column["current_value"][:-1]
+    np.testing.assert_allclose(made["advantage"][:-1], advantages, rtol=1e-4, atol=1e-3)
 
 
 @given(columns(), columns(), discounts)

@@ -44,18 +44,21 @@ def gae_of_costs(costs, cost_values, final_cost_values, ended, cost_advantages, 
 def vtrace(reward, value, current_value, final_value, ended, ratio, advantage, target, settings):
     """V-trace (Espeholt et al., 2018): the same under a policy that has moved on, corrected by clipped ratios.
 
-    A_t = rho_t delta_t + gamma lambda c_t A_{t+1},  rho_t = min(rho_limit, ratio_t),  c_t = min(c_limit, ratio_t), with
-    the values of the critic of now; what lies beyond a cut or the end of the rollout keeps the value that it had
-    when it was seen. With ratios of 1 this is GAE.
+    target_t = V_t + D_t,  D_t = rho_t delta_t + gamma lambda c_t D_{t+1},  A_t = delta_t + gamma lambda D_{t+1}
+
+    with rho_t = min(rho_limit, ratio_t) and c_t = min(c_limit, ratio_t). With lambda 1, A_t = r_t + gamma target_{t+1}
+    - V_t, as IMPALA has it: its weight rho_t is the policy loss's, and not counted here again. The values are those of
+    the critic of now; what lies beyond a cut or the end of the rollout keeps the value that it had when it was seen.
+    With ratios of 1 this is GAE.
     """
     following, next_value = np.float32(0), value[len(value) - 1]
     for t in range(len(reward) - 2, -1, -1):
         if ended[t]:
             following, next_value = np.float32(0), final_value[t]
         delta = reward[t] + settings.gamma * next_value - current_value[t]
-        decay = settings.gamma * settings.gae_lambda * min(ratio[t], settings.c_limit)
-        following = min(ratio[t], settings.rho_limit) * delta + decay * following
-        advantage[t] = following
+        later = settings.gamma * settings.gae_lambda * following
+        advantage[t] = delta + later
+        following = min(ratio[t], settings.rho_limit) * delta + min(ratio[t], settings.c_limit) * later
         target[t] = following + current_value[t]
         next_value = current_value[t]
 

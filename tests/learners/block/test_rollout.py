@@ -275,14 +275,15 @@ def test_vtrace_follows_the_policy():
         np.testing.assert_allclose(column["ratio"], ratio, rtol=1e-4)
         np.testing.assert_allclose(column["current_value"], values, rtol=1e-4, atol=1e-4)
         assert np.abs(ratio - 1).max() > 0.01
-        advantage, following = 0.0, float(last_value)
+        later, following = 0.0, float(last_value)
         for t in range(15, -1, -1):
             if column["ended"][t]:
-                advantage, following = 0.0, float(column["final_value"][t])
+                later, following = 0.0, float(column["final_value"][t])
             delta = column["reward"][t] + gamma * following - values[t]
-            advantage = min(ratio[t], 1) * delta + gamma * gae_lambda * min(ratio[t], 1) * advantage
+            assert column["advantage"][t] == pytest.approx(delta + gamma * gae_lambda * later, rel=1e-3, abs=1e-3)
+            later = min(ratio[t], 1) * (delta + gamma * gae_lambda * later)
+            assert column["target"][t] == pytest.approx(values[t] + later, rel=1e-3, abs=1e-3)
             following = values[t]
-            assert column["advantage"][t] == pytest.approx(advantage, rel=1e-3, abs=1e-3)
 
 
 def test_a2c_is_a_configuration_of_ppo():

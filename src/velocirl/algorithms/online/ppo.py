@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf, sqrt
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from velocirl.buffers.returns import gae, vtrace
 from velocirl.engine.records import float32
@@ -35,7 +35,7 @@ class PPOConfig(OnPolicyConfig):
     estimator: Literal["gae", "vtrace"] = "gae"
     """How advantages are estimated: gae, or vtrace, which corrects for policy changes between epochs."""
     rho_limit: float = 1.0
-    """Upper limit of the importance weight of a TD error in V-trace."""
+    """Upper limit of the importance weight of a TD error in V-trace and, where clip is 0, of a policy gradient."""
     c_limit: float = 1.0
     """Upper limit of the importance weight of later TD errors in V-trace."""
     clip: float = 0.2
@@ -137,6 +137,7 @@ def loss_gradient(head, policy, row, means, settings, gradient, metrics):
 
     loss = -min(r A, clip(r, 1 - eps, 1 + eps) A) + c_v (v - R)^2 / 2 - c_e H(pi),  r = pi(a|s) / pi_old(a|s)
 
+    Without clipping, r is held below the weight limit as IMPALA's rho is: a weight, of which no gradient is taken.
     With a dual clip d, a loss of negative A is at most -d A (Ye et al., 2020); with a value clip, the value's error is
     the larger one of v and of v held within eps_v of the old value.
     """
@@ -149,10 +150,11 @@ def loss_gradient(head, policy, row, means, settings, gradient, metrics):
     ratio = exp(log_ratio)
     low, high = 1.0 - settings.clip, 1.0 + settings.clip
     clipped = settings.clip > 0.0 and ((advantage > 0.0 and ratio > high) or (advantage < 0.0 and ratio < low))
-    held = min(max(ratio, low), high) if clipped else ratio
+    weight = min(ratio, settings.weight_limit)
+    held = min(max(ratio, low), high) if clipped else weight
     given_up = settings.dual_clip > 0.0 and advantage < 0.0 and ratio > settings.dual_clip
     held = settings.dual_clip if given_up else held
-    policy_weight = 0.0 if clipped or given_up else -advantage * ratio
+    policy_weight = 0.0 if clipped or given_up else -advantage * weight
     head.backward(policy, row.mask, row.action, policy_weight, -settings.entropy_coefficient, gradient)
 
     estimate = policy[head.outputs]
@@ -237,6 +239,11 @@ class PPO(OnPolicyAgent):
         "squared_advantage": None,
         "advantage_scale": None,
     }
+
+    def numbers(self) -> dict[str, Any]:
+        """How much an importance ratio may weigh where nothing else bounds it."""
+        config = self.config
+        return {"weight_limit": config.rho_limit if config.follows_policy and config.clip == 0 else inf}
 
 
 class A2C(PPO):

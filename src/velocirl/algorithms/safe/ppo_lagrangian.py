@@ -157,4 +157,4 @@ class PPOLagrangian(PPO):
 
     def numbers(self) -> dict[str, Any]:
         """The limits, and where multipliers begin."""
-        return {"nothing_yet": 0.0, **limit_numbers(self.config, self.constraints, self.source.id)}
+        return {**super().numbers(), "nothing_yet": 0.0, **limit_numbers(self.config, self.constraints, self.source.id)}
