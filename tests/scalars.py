@@ -54,6 +54,27 @@ def call(function, **given):
     ]  # fmt: skip
 
 
+class _Held(torch.autograd.Function):
+    """A clamp, of which beyond a bound the gradient that leads back to it is passed on."""
+
+    @staticmethod
+    def forward(ctx, values, low, high):
+        ctx.save_for_backward(values)
+        ctx.bounds = low, high
+        return values.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx, slope):
+        (values,), (low, high) = ctx.saved_tensors, ctx.bounds
+        outwards = ((values < low) & (slope > 0)) | ((values > high) & (slope < 0))
+        return torch.where(outwards, 0.0, slope), None, None
+
+
+def held(log_deviations):
+    """Logarithms of deviations within [-5, 2], as heads hold them."""
+    return _Held.apply(log_deviations, -5.0, 2.0)
+
+
 def fresh(rows):
     """A gradient for each row of outputs, with what nobody wrote."""
     return np.full(rows.shape, 7.0)

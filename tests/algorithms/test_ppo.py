@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from scalars import call, fresh, metrics_of, numbers, stepped, stream
+from scalars import call, fresh, held, metrics_of, numbers, stepped, stream
 
 from velocirl.algorithms.online.ppo import (
     PPO,
@@ -41,7 +41,7 @@ def distribution(name, output, rows):
     head, counts = HEADS[name]
     actions, masks = torch.tensor(rows["action"].astype(float if not counts else int)), torch.tensor(rows["mask"])
     if not counts:
-        deviations = torch.exp(output[:, 2:4].clamp(-5, 2))
+        deviations = torch.exp(held(output[:, 2:4]))
         normal = torch.distributions.Normal(output[:, :2], deviations)
         return normal.log_prob(actions).sum(1), normal.entropy().sum(1)
     log_probability, entropy, first = 0, 0, 0
@@ -95,7 +95,7 @@ def rows_of(name, seed=0):
             first += count
     else:
         rows["action"] = output[:, :2] + np.exp(output[:, 2:4]) * generator.normal(size=(ROWS, 2))
-        output[::20, 3] = 2.5  # beyond the bound of a deviation
+        output[::20, 3], output[1::20, 3] = 2.5, -5.5  # beyond the bounds of a deviation
     now, _ = distribution(name, torch.tensor(output), rows)
     rows["log_probability"] = now.numpy() + generator.uniform(-1.5, 0.7, ROWS)
     rows["value"] = output[:, -1] + generator.normal(0, 0.5, ROWS)

@@ -8,6 +8,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from hypothesis import given
 from hypothesis import strategies as some
+from scalars import held
 
 from velocirl.engine import random
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
@@ -102,9 +103,7 @@ def torch_distributions(rows, output, forbidden=-math.inf):
     means, deviations = (
         output[:, head.options : head.outputs].split(max(head.numbers, 1), 1) if head.numbers else (0, 0)
     )
-    numbers = [
-        torch.distributions.Normal(means[:, k], deviations[:, k].clamp(-5, 2).exp()) for k in range(head.numbers)
-    ]
+    numbers = [torch.distributions.Normal(means[:, k], held(deviations[:, k]).exp()) for k in range(head.numbers)]
     return [*choices, *numbers]
 
 
@@ -219,13 +218,29 @@ def test_gaussian_samples_have_their_mean_and_deviation():
         assert abs(standard.var() - 1) < 5 * math.sqrt(2 / 40_000)
 
 
-def test_a_held_deviation_has_no_gradient_and_one_at_the_bound_has():
-    output = [0.0, 0.0, 0.0, -5.001, 2.001, -5.0]
-    _, entropy, gradient = evaluate_one("gaussian", output, [], [0.001, 1.0, 0.001])
-    assert gradient[3:5].tolist() == [0.0, 0.0]
+def test_a_held_deviation_gets_the_gradient_that_leads_back_and_one_at_the_bound_any():
+    output, action = [0.0, 0.0, 0.0, -5.001, 2.001, -5.0], [0.001, 1.0, 0.001]
+    _, entropy, gradient = evaluate_one("gaussian", output, [], action)
+    outwards, back = 1.0 / math.exp(2) ** 2 - 1 + 0.3, (0.001 / math.exp(-5)) ** 2 - 1 + 0.3
+    assert outwards < 0  # descent would raise what is too high already
+    assert gradient[3:5].tolist() == pytest.approx([back, 0.0], rel=1e-5)
+    turned = evaluate_one("gaussian", output, [], action, weights=(-1.0, -0.3))[2]
+    assert turned[3:5].tolist() == pytest.approx([0.0, -outwards], rel=1e-5)
     assert gradient[5] == pytest.approx((0.001 / math.exp(-5)) ** 2 - 1 + 0.3, rel=1e-5)
     assert gradient[:2] == pytest.approx([0.001 * math.exp(10), math.exp(-4)], rel=1e-5)
     assert entropy == pytest.approx(-8 + 3 * 0.5 * math.log(2 * math.pi * math.e), rel=1e-6)
+
+
+@pytest.mark.parametrize("beyond", [-7.0, 4.0])
+def test_a_free_deviation_beyond_its_bounds_comes_back(beyond):
+    """Descent on -log p of normal numbers, whose deviation is 1, from where a clamp would have no gradient."""
+    head, numbers, log_deviation = HEADS["gaussian"][0], np.random.default_rng(0).normal(size=(1000, 3)), beyond
+    for action in numbers:
+        output, gradient = np.array([0.0, 0.0, 0.0, *[log_deviation] * 3]), np.zeros(6)
+        head.evaluate(output, [], action, gradient)
+        head.backward(output, [], action, -1.0, 0.0, gradient)
+        log_deviation -= 0.01 * np.clip(gradient[3:].mean(), -10, 10)
+    assert abs(log_deviation) < 0.2
 
 
 @discrete

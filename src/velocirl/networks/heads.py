@@ -299,8 +299,8 @@ def gaussian(size: int) -> Head:
             noise = gradient[k]
             gradient[k] = policy_weight * (noise * gradient[size + k])
             log_deviation = output[size + k]
-            held = log_deviation < LOG_DEVIATION_LOW or log_deviation > LOG_DEVIATION_HIGH
-            gradient[size + k] = 0.0 if held else policy_weight * (noise * noise - 1.0) + entropy_weight
+            slope = policy_weight * (noise * noise - 1.0) + entropy_weight
+            gradient[size + k] = returning_slope(log_deviation, slope)
 
     def divergence(output, old, mask):  # noqa: ARG001
         """The sum of log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, of means m and deviations s; m', s' of old."""
@@ -317,8 +317,7 @@ def gaussian(size: int) -> Head:
             log_deviation, log_old = bounded_log_deviation(output[size + k]), bounded_log_deviation(old[size + k])
             inverse, spread = exp(-log_old), exp(log_deviation - log_old)
             gradient[k] += weight * ((output[k] - old[k]) * inverse * inverse)
-            held = output[size + k] < LOG_DEVIATION_LOW or output[size + k] > LOG_DEVIATION_HIGH
-            gradient[size + k] += 0.0 if held else weight * (spread * spread - 1.0)
+            gradient[size + k] += returning_slope(output[size + k], weight * (spread * spread - 1.0))
 
     functions = {
         "sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward,
@@ -378,6 +377,17 @@ def bounded_log_deviation(value):
     if value < LOG_DEVIATION_LOW:
         return LOG_DEVIATION_LOW
     return LOG_DEVIATION_HIGH if value > LOG_DEVIATION_HIGH else value
+
+
+def returning_slope(log_deviation, slope):
+    """d(loss)/d(logarithm of a deviation): beyond its bounds only what leads back, so that a free one is never stuck.
+
+    With no gradient at all there, as of a clamp, a parameter that no state changes could not return.
+    """
+    outwards = (log_deviation < LOG_DEVIATION_LOW and slope > 0.0) or (
+        log_deviation > LOG_DEVIATION_HIGH and slope < 0.0
+    )
+    return 0.0 if outwards else slope
 
 
 def normal_log_density(noise, log_deviation):

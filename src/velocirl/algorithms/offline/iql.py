@@ -10,7 +10,7 @@ from velocirl.engine.records import float32
 from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
-from velocirl.networks.heads import Head, bounded_log_deviation, normal_log_density
+from velocirl.networks.heads import Head, bounded_log_deviation, normal_log_density, returning_slope
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require
 
@@ -85,8 +85,7 @@ def actor_gradient(actor, value, row, settings, gradient, metrics):
         inverse = exp(-log_deviation)
         score = (row.action[k] - mean) * inverse
         gradient[k] = -weight * score * inverse * (1.0 - mean * mean)
-        held = log_deviation != actor[size + k]
-        gradient[size + k] = 0.0 if held else -weight * (score * score - 1.0)
+        gradient[size + k] = returning_slope(actor[size + k], -weight * (score * score - 1.0))
         metrics.actor_loss -= weight * normal_log_density(score, log_deviation)
     metrics.weight += weight
 
