@@ -164,6 +164,12 @@ class MLP:
             for layer in self.plan.layers
         ]
 
+    @property
+    def undecayed(self) -> NDArray[np.int64]:
+        """The ranges of the flat vector that are no weights, (ranges, 2): free segments, such as log-deviations."""
+        found = [(one["biases"], one["biases"] + one["outputs"]) for one in self.plan.layers if one["inputs"] == 0]
+        return np.array(found, np.int64).reshape(-1, 2)
+
     def workspace(self) -> Workspace:
         """Arrays for one thread."""
         arrays = {name: np.zeros(size, np.float32) for name, size in self._sizes.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Any, ClassVar, NamedTuple
 
@@ -49,6 +49,11 @@ class Optimiser(ABC):
     @abstractmethod
     def settings(self) -> NDArray[np.float64]:
         """The hyper-parameters as its rule reads them."""
+
+    @property
+    def without_decay(self) -> Optimiser:
+        """The same without weight decay, for numbers that are no weights: a temperature, a free deviation."""
+        return self
 
     def __str__(self) -> str:
         return describe(self, self.name)
@@ -114,6 +119,11 @@ class AdamW(Adam):
         super().__post_init__()
         require(self, "weight_decay", 0 <= self.weight_decay < inf, "at least 0 and finite")
 
+    @property
+    def without_decay(self) -> Optimiser:
+        """The same with a weight decay of 0."""
+        return replace(self, weight_decay=0.0)
+
     def settings(self) -> NDArray[np.float64]:
         """Beta1, beta2, epsilon, weight decay."""
         return np.array([self.beta1, self.beta2, self.epsilon, self.weight_decay])
@@ -162,6 +172,11 @@ class SGD(Optimiser):
     def rule(self) -> Rule:
         """The rule with or without a velocity."""
         return Rule(prepare_sgd, apply_sgd_with_momentum if self.momentum else apply_sgd)
+
+    @property
+    def without_decay(self) -> Optimiser:
+        """The same with a weight decay of 0."""
+        return replace(self, weight_decay=0.0)
 
     def settings(self) -> NDArray[np.float64]:
         """Momentum, whether it is Nesterov's, weight decay."""

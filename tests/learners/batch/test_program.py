@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scalars import held
 
 from velocirl.algorithms.online import ppo
 from velocirl.buffers.records import TERMINATED, TRUNCATED, Act, narrow, rollout_type
@@ -108,7 +109,7 @@ def torch_loss(head, outputs, samples, advantages):
     old = {name: torch.tensor(samples[name].astype(np.float64)) for name in ("log_probability", "value", "target")}
     if head.action_dtype == "float32":
         size = head.action_size
-        normal = torch.distributions.Normal(policy[:, :size], policy[:, size:].clamp(-5, 2).exp())
+        normal = torch.distributions.Normal(policy[:, :size], held(policy[:, size:]).exp())
         log_probability = normal.log_prob(torch.tensor(samples["action"].astype(np.float64))).sum(1)
         entropy = normal.entropy().sum(1)
     else:
@@ -148,8 +149,8 @@ class Update:
         extent = Extent(AGENTS, COPIES, HORIZON, ROWS, COPIES * HORIZON, 1)
         self.drawing = Minibatches(device, extent, self.clock, [1, 2])
         self.network = Given(self.outputs)
-        settings = np.zeros(1, [(name, np.float32) for name in (*CONFIG, "normalise_advantages")])
-        settings[0] = *CONFIG.values(), normalise
+        settings = np.zeros(1, [(name, np.float32) for name in (*CONFIG, "normalise_advantages", "weight_limit")])
+        settings[0] = *CONFIG.values(), normalise, np.inf
         task = SimpleNamespace(config=config, head=head, settings=settings, numbers=[], reducer=ALONE)
         networks = SimpleNamespace(
             device=device, agents=AGENTS, clock=self.clock, task=task, networks={"policy": self.network}, numbers=None

@@ -46,11 +46,17 @@ class Learnt(NamedTuple):
     moments: Any  # (slots, agents * size)
     settings: Any  # of the optimiser, float64
     factors: Any  # (agents, FACTORS)
+    undecayed: Any  # (ranges, 2) int64, of the parameters of an agent that are no weights; none where nothing decays
+    undecayed_settings: Any  # those of the optimiser without weight decay,
+    undecayed_factors: Any  # and what follows from them
     norm: Any  # (agents,) float64, of the gradient
     norms: Any  # (agents, 2) float64, the sum of those of an iteration, and how many
     steps: Any  # (agents,) int64, taken so far
     size: int  # parameters of each agent
     scaling: int  # 1 where gradients are scaled against underflow (fp16), else 0
+
+
+NO_RANGES = np.zeros((0, 2), np.int64)
 
 
 def goes_on(clock, s):
@@ -102,6 +108,9 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
         learnt.norms[s, 0] += norm
         learnt.norms[s, 1] += 1.0
         prepare(learnt.settings, clock.numbers[s, LEARNING_RATE], learnt.steps[s], factors)
+        if len(learnt.undecayed) > 0:
+            still = learnt.undecayed_factors[s]
+            prepare(learnt.undecayed_settings, clock.numbers[s, LEARNING_RATE], learnt.steps[s], still)
         factors[APPLIES] = 1.0
         if learnt.scaling:
             clock.counts[s, GOOD] += 1
@@ -113,7 +122,10 @@ def descent(rule: Rule, *, alone: bool) -> Descent:
         s = 0 if alone else p // learnt.size  # a division costs a GPU more than all else here
         factors = learnt.factors[s]
         if factors[APPLIES] > 0.0:
-            norm = learnt.norm[s]
+            norm, place = learnt.norm[s], p - s * learnt.size
+            for k in range(len(learnt.undecayed)):
+                if learnt.undecayed[k, 0] <= place < learnt.undecayed[k, 1]:
+                    factors = learnt.undecayed_factors[s]
             held = np.float32(norm_scale(norm * norm, clock.numbers[s, MAX_NORM]))
             apply(learnt.parameters, learnt.gradient[p] * held, learnt.moments, p, factors)
 
@@ -141,7 +153,7 @@ class BatchNetworks:
         for name, source in task.targets.items():
             self.networks[name] = self.networks[source].twin()
         zeros = device.zeros
-        self.learnt = {name: self._learnt(self.networks[name], scaling) for name in task.trained}
+        self.learnt = {name: self._learnt(name, scaling) for name in task.trained}
         count = max(len(task.numbers), 1)
         self.numbers = zeros(agents, count)
         starts = [task.number_starts[name] for name in task.numbers] or [0.0]
@@ -150,8 +162,8 @@ class BatchNetworks:
             parameters=self.numbers.reshape(-1),
             gradient=zeros(1),
             moments=zeros(max(self._optimiser.slots, 1), agents * count),
-            settings=device.put(self._optimiser.settings()),
-            factors=zeros(agents, FACTORS),
+            settings=device.put(self._optimiser.without_decay.settings()),
+            **self._factors(NO_RANGES),
             norm=zeros(1, dtype=np.float64),
             norms=zeros(1, 2, dtype=np.float64),
             steps=zeros(agents * count, dtype=np.int64),
@@ -265,14 +277,27 @@ class BatchNetworks:
         targets = self.task.targets
         return name not in targets or self.networks[targets[name]].takes_statistics
 
-    def _learnt(self, network: Any, scaling: bool) -> Learnt:
+    def _factors(self, undecayed: NDArray[np.int64]) -> dict[str, Any]:
+        """The factors of an optimiser, and those for what does not decay, where the rest does."""
+        without = self._optimiser.without_decay
+        device = self.device
+        some = len(undecayed) > 0 and without != self._optimiser
+        return {
+            "factors": device.zeros(self.agents, FACTORS),
+            "undecayed": device.put(undecayed) if some else device.zeros(0, 2, dtype=np.int64),
+            "undecayed_settings": device.put(without.settings()),
+            "undecayed_factors": device.zeros(self.agents, FACTORS),
+        }
+
+    def _learnt(self, name: str, scaling: bool) -> Learnt:
+        network = self.networks[name]
         agents, size, zeros = self.agents, network.num_parameters, self.device.zeros
         return Learnt(
             parameters=self._flat(network.parameters),
             gradient=self._flat(network.gradient),
             moments=zeros(max(self._optimiser.slots, 1), agents * size),
             settings=self.device.put(self._optimiser.settings()),
-            factors=zeros(agents, FACTORS),
+            **self._factors(self.task.built[name].undecayed),
             norm=zeros(agents, dtype=np.float64),
             norms=zeros(agents, 2, dtype=np.float64),
             steps=zeros(agents, dtype=np.int64),

@@ -356,10 +356,19 @@ def optimiser_unit(rule: Rule) -> Any:
     prepare, apply = rule
 
     def step(arguments, piece, number, worker):  # noqa: ARG001
-        parameters, gradients, moments, settings, factors, learning, pieces = arguments
+        parameters, gradients, moments, settings, factors, learning, pieces, undecayed, without, still = arguments
         low, high = piece_of(piece, pieces, len(parameters))
         prepare(settings, learning[0].learning_rate, number, factors)
         scale = factors[SCALE]
+        for k in range(len(undecayed)):  # what does not decay, and before it what does
+            prepare(without, learning[0].learning_rate, number, still)
+            first = min(max(undecayed[k, 0], low), high)
+            stop = min(max(undecayed[k, 1], low), high)
+            for p in range(np.uint64(low), np.uint64(first)):
+                apply(parameters, gradients[0, p] * scale, moments, p, factors)
+            for p in range(np.uint64(first), np.uint64(stop)):
+                apply(parameters, gradients[0, p] * scale, moments, p, still)
+            low = stop
         for p in range(np.uint64(low), np.uint64(high)):
             apply(parameters, gradients[0, p] * scale, moments, p, factors)
         return 0

@@ -168,7 +168,7 @@ class BlockNetworks:
         units = [
             self.bind(reduce_unit, gradients, partial, unclipped, pieces),
             self.bind(reduce_unit, summed, partial, self.learning, pieces),
-            self._bind_optimiser(parameters, gradients, self.moments[name], factors, pieces),
+            self._bind_optimiser(parameters, gradients, self.moments[name], factors, pieces, name),
             self.packing(name, self._packed[name], pieces),
         ]
         first = self.team.add(units)
@@ -234,10 +234,20 @@ class BlockNetworks:
             found[activation, layer_norm] = functions, translator
         return found
 
-    def _bind_optimiser(self, parameters: Any, gradients: Any, moments: Any, factors: Any, pieces: int) -> BoundUnit:
-        settings = self._optimiser.settings()
-        unit: Any = optimiser_unit(self._optimiser.rule)
-        return self.bind(unit, parameters, gradients, moments, settings, factors, self.learning, pieces)
+    def _bind_optimiser(
+        self, parameters: Any, gradients: Any, moments: Any, factors: Any, pieces: int, name: str | None = None
+    ) -> BoundUnit:
+        """What steps the parameters of a network, or without a name numbers, which do not decay."""
+        optimiser, without = self._optimiser, self._optimiser.without_decay
+        undecayed = np.zeros((0, 2), np.int64)
+        if name is None:
+            optimiser = without
+        elif optimiser != without:
+            undecayed = self.network(name).undecayed
+        settings, still = (one.settings() for one in (optimiser, without))
+        unit: Any = optimiser_unit(optimiser.rule)
+        arguments = parameters, gradients, moments, settings, factors, self.learning, pieces, undecayed
+        return self.bind(unit, *arguments, still, np.zeros_like(factors))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What decides the next updates, besides the parameters of the network that acts; the arrays themselves."""

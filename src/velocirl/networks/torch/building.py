@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -18,7 +19,8 @@ except ImportError as missing:
     raise ImportError('a network of torch, or device="cuda", needs torch: pip install "velocirl[torch]"') from missing
 
 from velocirl.networks.torch.checks import check_module, nondeterministic_operations
-from velocirl.networks.torch.modules import build_module
+from velocirl.networks.torch.conversion import Chains
+from velocirl.networks.torch.modules import Ends, build_module
 from velocirl.networks.torch.network import TorchNetwork
 
 
@@ -56,6 +58,21 @@ class TorchBuilt:
         """Of a recurrent module."""
         return self.held.state_size
 
+    @property
+    def undecayed(self) -> NDArray[np.int64]:
+        """The ranges of the flat vector that are no weights, (ranges, 2), see `MLP.undecayed`.
+
+        Of a user's own module those are its parameters of one dimension that belong to no layer of torch's.
+        """
+        module, found, start = self.held.module, [], 0
+        free = {id(one) for part in module.modules() if isinstance(part, (Chains, Ends)) for one in part.free}
+        for name, shape in self.held.layout():
+            stop = start + math.prod(shape)
+            if id(module.get_parameter(name)) in free or (self._own and _stands_alone(module, name)):
+                found.append((start, stop))
+            start = stop
+        return np.array(found, np.int64).reshape(-1, 2)
+
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:  # noqa: ARG002 - as an MLP
         """Those with which the module was made."""
         return self.held.to_host()
@@ -90,6 +107,15 @@ def own_module(
         raise TypeError(f"{setting} must be a description such as 'mlp(64, 64)' or a torch.nn.Module, not {kind}")
     name = type(module).__qualname__
     return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=True, compiled=compiled)
+
+
+def _stands_alone(module: Any, name: str) -> bool:
+    """Whether a parameter is one of a user's own class, and has one dimension at most: no layer's weights or biases."""
+    place = name.rpartition(".")[0]
+    owner = module.get_submodule(place)
+    if isinstance(owner, (torch.nn.ParameterList, torch.nn.ParameterDict)):
+        owner = module.get_submodule(place.rpartition(".")[0])
+    return module.get_parameter(name).dim() <= 1 and not type(owner).__module__.startswith("torch.nn.")
 
 
 def _tell_of_chance(network: TorchNetwork, name: str) -> None:
