@@ -3,6 +3,7 @@ import re
 
 import pytest
 from heated_tank import make_tank
+from recorded import made_up
 
 import velocirl
 from velocirl.cli.main import main
@@ -62,6 +63,15 @@ def test_a_card_without_limits_and_without_a_run(tmp_path):
     assert "The environment states no limits that must be kept" in text
     assert "Learning curve" not in text
     assert [one.name for one in tmp_path.iterdir()] == ["model_card.md"]
+
+
+def test_what_learnt_from_data_counts_updates(tmp_path):
+    agent = velocirl.BC(data=made_up("Pendulum-v1"), hidden=(4,), device="python", seed=1).learn(10, progress=False)
+    card = write_card(agent, tmp_path / "card", episodes=2).read_text()
+    assert "10 updates" in card
+    assert "10 steps" not in card
+    opening = velocirl.export(agent, tmp_path / "controller.c").read_text().partition("#")[0]
+    assert "10 updates. Written by velocirl" in opening
 
 
 def test_the_command_writes_a_card(tmp_path, capsys, monkeypatch):

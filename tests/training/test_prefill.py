@@ -58,6 +58,24 @@ def test_it_goes_on_from_what_it_remembers_and_not_from_the_data(tmp_path):
     np.testing.assert_array_equal(again.parameters, agent.learn(8).parameters)
 
 
+@pytest.mark.parametrize("device", ["python", pytest.param("cpu", marks=pytest.mark.slow)])
+def test_what_is_remembered_already_fills_the_buffer(tmp_path, device):
+    data = made_up("Pendulum-v1", episodes=5, length=20)
+    agent = SAC("Pendulum-v1", prefill=data, **SMALL | {"device": device}).learn(32)
+    assert agent.metrics["buffer/fill_share"] == (100 + 32) / 300
+    file = agent.save(tmp_path / "agent")
+    again = Agent.load(file).learn(28)
+    assert again.metrics["buffer/fill_share"] == round((100 + 60) / 300, 4)
+    assert again.learn(1000).metrics["buffer/fill_share"] == 1.0
+
+
+def test_a_memory_that_was_not_saved_is_empty(tmp_path):
+    agent = SAC("Pendulum-v1", **SMALL, learning_starts=16).learn(60)
+    assert agent.metrics["buffer/fill_share"] == 0.2
+    again = Agent.load(agent.save(tmp_path / "agent", memory=False)).learn(30)
+    assert again.metrics["buffer/fill_share"] == round(32 / 300, 4)
+
+
 def test_what_does_not_fit_is_refused(data):
     with pytest.raises(ValueError, match="has 240 transitions, and buffer_size=200 has no room"):
         SAC("Pendulum-v1", prefill=data, **SMALL | {"buffer_size": 200})

@@ -82,7 +82,7 @@ def _opening(controller: Controller, prototype: str, needs_math: bool) -> str:
     what = "table" if isinstance(controller.policy, Table) else "network"
     lines = [
         comment(f"A controller of {controller.environment}: the {what} that {controller.algorithm} learnt in"),
-        comment(f"{controller.steps:,} steps. Written by velocirl {controller.version}."),
+        comment(f"{controller.steps:,} {controller.counted}. Written by velocirl {controller.version}."),
         "",
         f"    {prototype};",
         "",

@@ -74,7 +74,7 @@ def card_text(
         _score(score),
     ]
     if run is not None:
-        parts += ["## Learning curve", f"![return over environment steps]({CURVE})"]
+        parts += ["## Learning curve", f"![return over {agent.counted}]({CURVE})"]
     parts += ["## Safety", *_safety(safety, pictures)]
     parts += ["## What it reads and does", *_signals(agent)]
     parts += ["## Data", facts(_data(agent, run)), "## Settings", facts(_settings(agent))]
@@ -86,7 +86,7 @@ def _about(agent: Agent, run: Run | None, source: str) -> list[tuple[str, object
     found: list[tuple[str, object]] = [
         ("algorithm", agent.name),
         *agent.parts().items(),
-        ("trained for", f"{agent.steps:,} steps"),
+        ("trained for", f"{agent.steps:,} {agent.counted}"),
         ("seed", agent.seed),
     ]
     if source:

@@ -149,7 +149,8 @@ class Controller:
 
     environment: str
     algorithm: str
-    steps: int  # it was trained for
+    steps: int  # it was trained for,
+    counted: str  # which are steps of an environment or, of recorded data, updates
     version: str  # of velocirl
     observation_space: Space[Any]
     action_space: Space[Any]

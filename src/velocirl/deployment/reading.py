@@ -63,6 +63,7 @@ def _controller(agent: Agent, inputs: Any, policy: Any, actions: Any, masked: bo
         environment=source.id,
         algorithm=agent.name,
         steps=agent.steps,
+        counted=agent.counted,
         version=__version__,
         observation_space=source.observation_space,
         action_space=source.action_space,

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Literal, Self
 from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
+from velocirl.buffers.replay import TOTAL
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.learner import Learner, Report
 from velocirl.learners.pace import Pace, check_group, exploration_at, free
 from velocirl.learners.rows.recorded import Recorded
-from velocirl.learners.saved import TRAINED
+from velocirl.learners.saved import COUNTS, TRAINED
 from velocirl.learners.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.continuing import take_over
@@ -228,6 +229,7 @@ class OffPolicyAgent(TransitionAgent):
         """`prefill` is the path of a data set, or a `velocirl.Dataset`."""
         given = config.get("prefill")
         self._prefill = given if isinstance(given, Dataset) else None
+        self._remembered = 0  # transitions that came into the memory beside those of this run's steps
         if given is not None:
             config["prefill"] = path_of(given)
         super().__init__(env, **config)
@@ -244,10 +246,15 @@ class OffPolicyAgent(TransitionAgent):
         """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
         if self._learner is None and self.company is not None and not self.company.begun:
             self.company.begin()  # from which a rank knows whether there is something to go on from
-        fresh = self._learner is None and self._waiting is None
+        waiting, made = self._waiting, self._learner is None
         super().prepare()
-        if fresh and self.config.prefill is not None:
-            self.learner.prefill(self._recorded())  # pyright: ignore[reportAttributeAccessIssue] - all from memory do
+        if not made:
+            return
+        if waiting is not None:  # a saved memory, or none
+            self._remembered = (int(waiting[COUNTS][TOTAL]) if COUNTS in waiting else 0) - self.steps
+        elif self.config.prefill is not None:
+            learner: Any = self.learner  # all that learn from memory do
+            self._remembered = learner.prefill(self._recorded())
 
     def continue_from(self, other: DeepAgent | str | Path) -> Self:
         """Begin with the networks of an agent that has learnt from data, or of the file or run of one.
@@ -409,7 +416,7 @@ class OffPolicyAgent(TransitionAgent):
             "train/gradient_norm": report.gradient_norm if report.minibatches > 0 else None,
             "train/learning_rate": report.learning_rate,
             "train/n_updates": report.optimiser_steps,
-            "buffer/fill_share": round(min(report.steps / self.config.buffer_size, 1.0), 4),
+            "buffer/fill_share": round(min((report.steps + self._remembered) / self.config.buffer_size, 1.0), 4),
             **super().row(report),
         }
         if isinstance(self.config, ExploringConfig):

@@ -143,15 +143,20 @@ class BatchReplay(BatchMemory):
         else:
             self._step()
 
-    def prefill(self, data: Recorded) -> None:
-        """Remember what others recorded; of several processes, each what would be that of its copies."""
+    def prefill(self, data: Recorded) -> int:
+        """Remember what others recorded; of several processes, each what would be that of its copies.
+
+        Returns the number of transitions of all processes.
+        """
         config, ring = self.task.config, self.ring
         rows = data.fill(ring.kind, group_of(config), apart=config.n_step > 1)
+        remembered = len(rows)
         if self.task.reducer.size > 1:
             rows = self.sharing.of_ring(rows, self.task.reducer.rank)
         counts = np.array([len(rows) % ring.capacity, len(rows), len(rows)])
         self.wait()
         ring.load_state({**ring.state(), "memory.rows": rows, "memory.counts": counts}, episodes_begin=False)
+        return remembered
 
     def improve(self, step: int, count: int) -> None:  # noqa: ARG002 - the device counts
         """So many updates from what is remembered."""

@@ -120,11 +120,15 @@ class BlockReplay(BlockMemory):
             violations=int(violations[0]),
         )
 
-    def prefill(self, data: Recorded) -> None:
-        """Remember what others recorded; of several processes, each what would be that of its copies."""
+    def prefill(self, data: Recorded) -> int:
+        """Remember what others recorded; of several processes, each what would be that of its copies.
+
+        Returns the number of transitions of all processes.
+        """
         config, buffer, reducer = self.task.config, self.buffer, self.task.reducer
         rows = data.fill(buffer.rows.dtype, group_of(config), apart=config.n_step > 1)
         buffer.add(rows if reducer.size == 1 else self.sharing.of_ring(rows, reducer.rank))
+        return len(rows)
 
     def drain(self) -> None:
         """Nothing is ever under way."""
