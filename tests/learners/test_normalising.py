@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 import velocirl
 from velocirl import PPO
-from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.normalising import RESOLUTION, RunningMoments, take_in, take_in_rewards
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "shares": 2,
          "seed": 1, "shared": True, "activation": "tanh"}  # fmt: skip
@@ -34,7 +34,11 @@ def test_moments_of_batches_are_those_of_all(batches):
         np.testing.assert_allclose(moments.inverse_deviation, 1)
         return
     np.testing.assert_allclose(moments.mean, together.mean(0), atol=1e-9)
-    np.testing.assert_allclose(moments.inverse_deviation**-2.0, together.var(0) + 1e-8, rtol=1e-9, atol=1e-9)
+    alike = moments.inverse_deviation == 1.0
+    assert (together.std(0)[alike] <= RESOLUTION * np.abs(together.mean(0))[alike] + 1e-7).all()
+    found = moments.inverse_deviation[~alike] ** -2.0
+    np.testing.assert_allclose(found, together.var(0)[~alike] + 1e-8, rtol=1e-9, atol=1e-9)
+    assert not alike[np.ptp(together, axis=0) > 1e-3].any()
     assert moments.state[0].tolist() == [len(together)] * 3
 
 
@@ -46,10 +50,38 @@ def test_a_far_mean_does_not_drown_a_small_deviation():
     np.testing.assert_allclose(1 / moments.inverse_deviation, np.concatenate(batches).std(), rtol=1e-4)
 
 
-def test_a_constant_is_not_blown_up_without_bound():
-    moments = RunningMoments(1)
-    add(moments, np.full((10, 1), 3.0))
-    assert moments.inverse_deviation == pytest.approx(1e4)
+@pytest.mark.parametrize("number", [0.0, 3.0, -5.001, 1e-6, 1e6, 1e20])
+def test_a_constant_is_only_centred(number):
+    """Also where single precision rounded it up and down; a thousandth of it is a change."""
+    rounded = np.where(np.arange(4096) % 3 == 0, np.float32(number), np.nextafter(np.float32(number), np.float32(9e20)))
+    for column in (np.full(4096, number), rounded if number else np.zeros(4096)):
+        moments = RunningMoments(1)
+        for _ in range(20):
+            add(moments, column.astype(np.float64)[:, None])
+        assert moments.inverse_deviation == 1.0
+    if abs(number) >= 3.0:
+        moments = RunningMoments(1)
+        add(moments, number * np.array([[1.0], [1.001]]))
+        np.testing.assert_allclose(moments.inverse_deviation, 1 / abs(number * 0.0005), rtol=1e-2)
+
+
+def test_devices_divide_by_the_same():
+    """The scalar functions of every device, against the arrays of the host: a constant, zeros, and what changes."""
+    generator, columns = np.random.default_rng(0), RunningMoments(3)
+    batch = np.column_stack([np.full(50, 5.0), np.zeros(50), generator.normal(7, 2, 50)])
+    add(columns, batch)
+    state, centre, inverse = np.zeros((3, 3)), np.zeros(3), np.zeros(3)
+    for j in range(3):
+        take_in(j, 0, 0, state, np.array([batch.sum(0), (batch**2).sum(0)]), 50, centre, inverse)
+    np.testing.assert_array_equal(state, columns.state)
+    np.testing.assert_array_equal(centre, columns.mean)
+    np.testing.assert_array_equal(inverse, columns.inverse_deviation)
+    assert inverse[:2].tolist() == [1.0, 1.0]
+    scale = np.zeros(3, [("reward_scale", np.float32)]).view(np.recarray)
+    moments, sums = np.zeros((3, 3)), np.stack([batch.sum(0), (batch**2).sum(0)], axis=1)
+    for s in range(3):
+        take_in_rewards(s, 0, 0, moments, sums, 50, scale)
+    np.testing.assert_allclose(scale["reward_scale"], inverse, rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from recorded import file_of, made_up
 
 import velocirl
-from velocirl import BC, IQL, Dataset, DiscreteBC, NumericalError
+from velocirl import BC, IQL, Box, Dataset, DatasetInfo, DiscreteBC, NumericalError
 from velocirl.training.agent import Agent
 
 SMALL = {"hidden": (8,), "batch_size": 8, "device": "python", "seed": 1}
@@ -94,6 +94,19 @@ def test_observations_are_normalised_by_those_of_the_data(data):
     np.testing.assert_allclose(stored.std(0), 1, atol=1e-4)
     plain = BC(data=data, **SMALL, normalise_observations=False).learn(1)
     np.testing.assert_array_equal(plain.learner.ring.rows["observation"], steps)
+
+
+def test_a_setpoint_that_never_moved_in_the_data_does_not_move_actions_by_much():
+    """By 0.001 where it was 5.000: a deviation of 0 is none to divide by."""
+    generator, info = np.random.default_rng(0), DatasetInfo(Box(-10, 10, (2,)), Box(-1, 1, (1,)))
+    seen = np.column_stack([generator.normal(size=201), np.full(201, 5.0)]).astype(np.float32)
+    steps = {"observations": seen, "actions": np.tanh(seen[:-1, :1]), "rewards": np.zeros(200)}
+    agent = BC(data=Dataset.from_episodes([steps], info), **SMALL).learn(50)
+    assert agent.observation_moments.inverse_deviation[1] == 1.0
+    assert agent.observation_moments.mean[1] == 5.0
+    asked = np.array([[0.3, 5.0], [0.3, 5.001]], np.float32)
+    there, beside = agent.predict(asked, deterministic=True)[0][:, 0]
+    assert there == pytest.approx(beside, abs=2e-3)
 
 
 def test_settings_of_a_run_give_the_same_agent_again(data):

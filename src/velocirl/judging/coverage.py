@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.judging.numbers import Numbers, action_numbers, is_choice, numbers_of
+from velocirl.learners.normalising import is_constant
 
 STATES, REFERENCES = 1000, 20_000  # that are looked at, and among which similar ones are looked for
 SIMILAR = 20  # states that count as similar
@@ -73,10 +74,10 @@ def _drawn(generator: np.random.Generator, count: int, most: int) -> NDArray[np.
 def _in_deviations(seen: Numbers, counted: NDArray[np.int64]) -> Numbers:
     """Numbers of observations in their own deviations; what never changes says nothing."""
     whole = seen.astype(np.float64)
-    deviation = whole[counted].std(0)
-    constant = deviation <= 1e-9 * np.abs(whole).max(0, initial=0.0)
+    mean, deviation = whole[counted].mean(0), whole[counted].std(0)
+    constant = is_constant(mean, deviation**2)
     scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
-    return ((whole - whole[counted].mean(0)) * scale).astype(np.float32)
+    return ((whole - mean) * scale).astype(np.float32)
 
 
 def _squares(left: Numbers, right: Numbers) -> NDArray[np.float32]:
