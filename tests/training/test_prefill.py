@@ -76,6 +76,34 @@ def test_a_memory_that_was_not_saved_is_empty(tmp_path):
     assert again.metrics["buffer/fill_share"] == round(32 / 300, 4)
 
 
+BACKENDS = {
+    "python": {},
+    "torch": {"network": "mlp(8, norm=layer)", "critic": "mlp(8, norm=layer)", "device": "cpu"},
+    "threads": {"device": "cpu", "threads": 1},
+}
+on_backends = pytest.mark.parametrize("backend", [
+    "python", pytest.param("torch", marks=pytest.mark.slow), pytest.param("threads", marks=pytest.mark.slow),
+])  # fmt: skip
+
+
+@on_backends
+def test_with_priorities_each_record_of_the_data_can_be_drawn(data, backend):
+    """As new steps are, they come with the greatest priority."""
+    given = {**SMALL, **BACKENDS[backend], "batch_size": 64}
+    agent = SAC("Pendulum-v1", prefill=data, priority="proportional", **given)
+    agent.prepare()
+    state = agent.learner.state()
+    priorities, greatest = state["memory.priorities"], state["memory.greatest"]
+    assert greatest == 1.0
+    assert priorities[:240].tolist() == [1.0] * 240
+    assert not priorities[240:].any()
+    agent.learn(8)
+    learner = agent.learner
+    drawn = learner.batch.places if backend == "threads" else np.asarray(learner.ring.drawn.places)
+    assert (drawn < 240).mean() > 0.8  # of 248
+    assert len(np.unique(drawn)) > 40
+
+
 def test_what_does_not_fit_is_refused(data):
     with pytest.raises(ValueError, match="has 240 transitions, and buffer_size=200 has no room"):
         SAC("Pendulum-v1", prefill=data, **SMALL | {"buffer_size": 200})

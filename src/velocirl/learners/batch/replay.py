@@ -148,14 +148,13 @@ class BatchReplay(BatchMemory):
 
         Returns the number of transitions of all processes.
         """
-        config, ring = self.task.config, self.ring
-        rows = data.fill(ring.kind, group_of(config), apart=config.n_step > 1)
+        config = self.task.config
+        rows = data.fill(self.ring.kind, group_of(config), apart=config.n_step > 1)
         remembered = len(rows)
         if self.task.reducer.size > 1:
             rows = self.sharing.of_ring(rows, self.task.reducer.rank)
-        counts = np.array([len(rows) % ring.capacity, len(rows), len(rows)])
         self.wait()
-        ring.load_state({**ring.state(), "memory.rows": rows, "memory.counts": counts}, episodes_begin=False)
+        self.ring.fill(rows)
         return remembered
 
     def improve(self, step: int, count: int) -> None:  # noqa: ARG002 - the device counts

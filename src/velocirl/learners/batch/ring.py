@@ -427,6 +427,15 @@ class BatchRing:
             return self.rows[:filled]
         return StoredRows(self, counts, filled)
 
+    def fill(self, rows: NDArray[Any]) -> None:
+        """Begin with these records, which lie one after the other; each has the greatest priority so far."""
+        counts = np.array([len(rows) % self.capacity, len(rows), len(rows)])
+        state = {**self.state(), "memory.rows": rows, "memory.counts": counts}
+        if self.prioritised:
+            full = np.arange(self.capacity) < len(rows)
+            state["memory.priorities"] = np.where(full, state["memory.greatest"], np.float32(0))
+        self.load_state(state, episodes_begin=False)
+
     def _load_priorities(self, state: Mapping[str, NDArray[Any]], ended: NDArray[np.int8]) -> None:
         """Those of the state, or where it has none, all alike; steps that are lost are not drawn."""
         leaves = state.get("memory.priorities")
