@@ -1,5 +1,7 @@
 """SAC with torch networks: it learns, goes on from files, also those of the native learner, and refuses by name."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -129,6 +131,41 @@ class Blind(Critic):
 def test_networks_that_cannot_learn_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         SAC("IdentityContinuous-v0", **{**SMALL, **changes}).prepare()
+
+
+class Encoded(nn.Module):
+    """An actor, or with an action critics, on an encoder that is given."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.actor, self.critics = encoder, nn.Linear(4, 2), nn.Linear(5, 2)
+
+    def forward(self, observation, *action):
+        read = self.encoder(observation)
+        return self.critics(torch.cat([read, *action], dim=-1)) if action else self.actor(read)
+
+
+@pytest.mark.parametrize("way", ["module", "encoder", "weight"])
+def test_networks_that_share_what_they_learn_are_refused(way):
+    """Each would take it away from the other without a word."""
+    actor = Encoded(nn.Linear(1, 4))
+    critic = actor if way == "module" else Encoded(actor.encoder if way == "encoder" else nn.Linear(1, 4))
+    if way == "weight":
+        critic.encoder.weight = actor.encoder.weight
+    message = "'encoder.weight' of critic is 'encoder.weight' of network, and each network.*give critic a copy"
+    with pytest.raises(ValueError, match=message):
+        SAC("IdentityContinuous-v0", **SMALL, network=actor, critic=critic)
+
+
+def test_networks_may_share_what_is_frozen_and_copies_learn_apart():
+    encoder = nn.Linear(1, 4)
+    frozen = copy.deepcopy(encoder).requires_grad_(False)
+    before = frozen.weight.clone()
+    for encoders in ((encoder, copy.deepcopy(encoder)), (frozen, frozen)):
+        given = dict(zip(("network", "critic"), map(Encoded, encoders), strict=True))
+        agent = SAC("IdentityContinuous-v0", **SMALL, **given).learn(80)
+        assert np.isfinite(agent.parameters).all()
+    torch.testing.assert_close(frozen.weight, before, rtol=0, atol=0)
 
 
 def test_a_critic_of_ones_own_learns_and_keeps_its_buffers(tmp_path):

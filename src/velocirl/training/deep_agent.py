@@ -34,7 +34,7 @@ from velocirl.learners.several import Several, flat_names
 from velocirl.learners.task import Task
 from velocirl.monitor.gauges import ROOMS, learner_gauges
 from velocirl.monitor.throughput import WAITED, Throughput
-from velocirl.networks.declared import Declared, Number, trained
+from velocirl.networks.declared import Declared, Number
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
@@ -44,7 +44,7 @@ from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
 from velocirl.training.actors.actor import NativePolicy
 from velocirl.training.actors.batching import batched
-from velocirl.training.actors.building import build, generator_of, norms_described
+from velocirl.training.actors.building import build_networks, generator_of, norms_described
 from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
@@ -89,7 +89,7 @@ class DeepAgent(Agent):
             getattr(self.config, "normalise_observations", False),
             scale=getattr(self.config, "scale_observations", False),
         )
-        self.built = {name: build(self, name, one) for name, one in trained(self.networks).items()}
+        self.built = build_networks(self)
         self.policy: Any = self._make_policy()
         self.config, self.device_reason = self.resolve()
         self.observation_moments = RunningMoments(self.encoding.inputs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.learners.batch.decisions import Decisions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,27 @@ def _stands_alone(module: Any, name: str) -> bool:
     if isinstance(owner, (torch.nn.ParameterList, torch.nn.ParameterDict)):
         owner = module.get_submodule(place.rpartition(".")[0])
     return module.get_parameter(name).dim() <= 1 and not type(owner).__module__.startswith("torch.nn.")
+
+
+def require_apart(modules: Mapping[str, Any]) -> None:
+    """Refuse modules of a user's own, by their settings, that share a parameter that is learned.
+
+    A network's parameters are one vector, which an optimizer, a target network and a checkpoint take as a whole. What
+    is frozen may be shared: nothing changes it.
+    """
+    owners: dict[int, tuple[str, str]] = {}
+    for setting, module in modules.items():
+        if not isinstance(module, torch.nn.Module):
+            continue  # refused where it is built
+        for name, one in module.named_parameters():
+            if not one.requires_grad:
+                continue
+            other, its_name = owners.setdefault(id(one), (setting, name))
+            if other != setting:
+                raise ValueError(
+                    f"{name!r} of {setting} is {its_name!r} of {other}, and each network learns parameters of its"
+                    f" own: give {setting} a copy, as in copy.deepcopy(encoder)"
+                )
 
 
 def _tell_of_chance(network: TorchNetwork, name: str) -> None:

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from velocirl.training.deep_agent import DeepAgent
 
 
-def build(agent: DeepAgent, name: str, network: Network) -> Any:
+def build_networks(agent: DeepAgent) -> dict[str, Any]:
+    """The networks of an agent that learn, by name."""
+    if len(agent.modules) > 1:
+        from velocirl.networks.torch.building import require_apart  # needs torch
+
+        require_apart(agent.modules)
+    return {name: _build(agent, name, one) for name, one in trained(agent.networks).items()}
+
+
+def _build(agent: DeepAgent, name: str, network: Network) -> Any:
     """A network that learns: native, or torch's where a setting says so."""
     config, groups = agent.config, network.gives(agent)
     described, module = getattr(config, network.setting, None), agent.modules.get(network.setting)
