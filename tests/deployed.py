@@ -45,6 +45,7 @@ AGENTS = {
     "categorical": lambda: velocirl.PPO("CartPole-v1", hidden=(24, 16), normalise_observations=True, **HERE),
     "gaussian": lambda: velocirl.PPO("Pendulum-v1", hidden=(24,), **HERE),
     "limits": lambda: velocirl.PPO("ChemicalReactor-v0", hidden=(24, 16), normalise_observations=True, **HERE),
+    "scaled": lambda: velocirl.SAC("ChemicalReactor-v0", hidden=(24, 16), scale_observations=True, **HERE),
     "half-bounded": lambda: velocirl.PPO(
         lambda: Spaces(NUMBERS, Box(np.array([-np.inf, 0.5], np.float32), np.array([1.0, np.inf], np.float32))), **HERE
     ),

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from deployed import Spaces
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from velocirl import SAC
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, row
+from velocirl.learners.rows.commands import CENTRE, REACH, bounds_of
 from velocirl.networks.encoding import LIMIT, Part, encode, encoding_for
 from velocirl.networks.observations import raw_space, write_raw
 
@@ -104,6 +107,18 @@ def test_scaled_by_the_bounds_of_the_space_where_it_has_some(compiled):
     np.testing.assert_allclose(found, [[-1, 1, 7, 3], [0.5, -0.5, -0.5, 3]], rtol=1e-6)
     pixels = SPACES["pixels"]
     np.testing.assert_array_equal(encoded(pixels, samples(pixels), scale=True), encoded(pixels, samples(pixels)))
+
+
+@pytest.mark.parametrize("huge", [np.finfo(np.float32).max, 2e12])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_huge_bounds_are_no_scale(huge, kind):
+    space = Box(np.array([-huge, 0, 200], kind), np.array([huge, huge, 400], kind), dtype=kind)
+    found = encoded(space, [[0.5, 7, 300], [-3, 2, 400]], scale=True, compiled=False)
+    np.testing.assert_array_equal(found, [[0.5, 7, 0], [-3, 2, 1]])
+    bounds = bounds_of(space)
+    np.testing.assert_array_equal(bounds[CENTRE : REACH + 1], [[0, 0, 300], [1, 1, 100]])
+    with pytest.raises(ValueError, match="with one so huge that it is no scale"):
+        SAC(lambda: Spaces(Box(-1, 1, (1,)), space), device="python")
 
 
 @pytest.mark.parametrize("normalise", [False, True])

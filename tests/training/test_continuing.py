@@ -55,6 +55,18 @@ def test_critics_targets_and_the_temperature_are_taken_over():
     assert ours[0, 0] != 0
 
 
+def test_critics_of_a_scaled_agent_give_what_they_gave_for_normalised_observations():
+    before = offline(CQL, "Pendulum-v1", samples=2)
+    agent = SAC("Pendulum-v1", scale_observations=True, **STEPS).continue_from(before)
+    seen = made_up("Pendulum-v1", seed=3).observations[:20]
+    normalised, actions = np.zeros((20, 3), np.float32), np.linspace(-1, 1, 20, dtype=np.float32)[:, None]
+    before.recorded.encode(seen, normalised)
+    scaled = seen / np.float32([1, 1, 8])
+    theirs, ours = (one.learner.networks.networks["critics"] for one in (before, agent))
+    expected = theirs.forward(np.hstack([normalised, actions]))[0]
+    np.testing.assert_allclose(ours.forward(np.hstack([scaled, actions]))[0], expected, atol=1e-5)
+
+
 def test_what_cannot_be_taken_over_is_refused():
     with pytest.raises(ValueError, match="TD3 begins with critics, which BC has not learnt"):
         TD3("Pendulum-v1", **STEPS).continue_from(offline(BC, "Pendulum-v1"))

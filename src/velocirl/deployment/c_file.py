@@ -258,15 +258,16 @@ def _reading(controller: Controller) -> tuple[list[str], list[str]]:
                 f"    if (!({number} >= -{real('inf')} && {number} <= {real('inf')})) return 1;",
             ]
             if isinstance(one, Normalised):
-                limit = real(one.limit)
                 constants += [
                     array("float", f"centre_{place}", one.centre),
                     array("float", f"inverse_scale_{place}", one.inverse_scale),
                 ]
-                lines += [
-                    f"    const float number = ({number} - centre_{place}[k]) * inverse_scale_{place}[k];",
-                    f"    one[{start} + k] = number > {limit} ? {limit} : (number < -{limit} ? -{limit} : number);",
-                ]
+                lines.append(f"    const float number = ({number} - centre_{place}[k]) * inverse_scale_{place}[k];")
+                clipped = "number"
+                if one.limit is not None:
+                    limit = real(one.limit)
+                    clipped = f"number > {limit} ? {limit} : (number < -{limit} ? -{limit} : number)"
+                lines.append(f"    one[{start} + k] = {clipped};")
             else:
                 lines.append(f"    one[{start} + k] = {number}{'' if one.factor == 1.0 else f' * {real(one.factor)}'};")
             lines.append("}")

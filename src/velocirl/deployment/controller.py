@@ -37,12 +37,12 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Normalised:
-    """Neighbouring numbers as inputs (number - centre) * inverse_scale, held within +-limit."""
+    """Neighbouring numbers as inputs (number - centre) * inverse_scale, clipped to +-limit where there is one."""
 
     first: int
     centre: Vector
     inverse_scale: Vector
-    limit: float
+    limit: float | None  # None of numbers that are scaled by the bounds of their space
 
     @property
     def size(self) -> int:

@@ -51,7 +51,8 @@ def encoded(controller: Controller, observations: NDArray[Any]) -> NDArray[np.fl
             continue
         numbers = observations[:, one.first : one.first + one.size].astype(np.float32)
         if isinstance(one, Normalised):
-            parts.append(np.clip((numbers - one.centre) * one.inverse_scale, -one.limit, one.limit))
+            scaled = (numbers - one.centre) * one.inverse_scale
+            parts.append(scaled if one.limit is None else np.clip(scaled, -one.limit, one.limit))
         else:
             parts.append(numbers * np.float32(one.factor))
     return np.concatenate(parts, axis=1).astype(np.float32)

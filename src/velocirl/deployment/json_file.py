@@ -6,8 +6,9 @@ The layout, in the order in which an action is computed:
 - `observation`: `space` as text, and `signals`, the name and unit of each number of its raw row;
 - `inputs`: what the network reads, one after the other. `{"kind": "numbers", "first": i, "size": n, "factor": f}` are
   observation[i..i+n-1] * f; `{"kind": "normalised", "first", "centre", "inverse_scale", "limit"}` are
-  (observation - centre) * inverse_scale, held within +-limit; `{"kind": "code", "first", "start", "size"}` are `size`
-  inputs, 1 at place observation[first] - start and else 0;
+  (observation - centre) * inverse_scale, held within +-limit (null is no limit: of numbers that are scaled by the
+  bounds of their space); `{"kind": "code", "first", "start", "size"}` are `size` inputs, 1 at place
+  observation[first] - start and else 0;
 - `layers`: y = activation(norm(weights @ x + biases)), with `weights` a list for each output; with `scales` (int8),
   those lists count times the scale of their output; `norm` is null, or `{"scale", "shift", "epsilon"}` of a layer norm;
 - or `table`, where observations are whole numbers: `sizes` and `starts` of the digits of a state, `states` (ascending,

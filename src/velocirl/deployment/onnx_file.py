@@ -97,8 +97,10 @@ def _encoded(graph: Graph, controller: Controller, leaves: list[Leaf], read: dic
         if isinstance(one, Normalised):
             apart = graph.node("Sub", [numbers, graph.constant(one.centre)])
             scaled = graph.node("Mul", [apart, graph.constant(one.inverse_scale)])
-            ends = [graph.constant(end, np.float32) for end in (-one.limit, one.limit)]
-            parts.append(graph.node("Clip", [scaled, *ends]))
+            if one.limit is not None:
+                ends = [graph.constant(end, np.float32) for end in (-one.limit, one.limit)]
+                scaled = graph.node("Clip", [scaled, *ends])
+            parts.append(scaled)
         else:
             parts.append(graph.node("Mul", [numbers, graph.constant(one.factor, np.float32)]))
     return graph.node("Concat", parts, ENCODED, axis=1)

@@ -26,7 +26,7 @@ from velocirl.deployment.controller import (
 from velocirl.deployment.layers import mlp_layers
 from velocirl.engine.action_parts import parts_of
 from velocirl.learners.rows.commands import CENTRE, HIGH, LOW, REACH, bounds_of
-from velocirl.networks.encoding import LIMIT, Encoding
+from velocirl.networks.encoding import Encoding
 from velocirl.networks.mlp import MLP
 from velocirl.networks.observations import raw_space
 from velocirl.tabular.agent import TabularAgent
@@ -93,16 +93,23 @@ def _named(space: Space[Any], kind: str, source: Any, what: str) -> tuple[Sequen
 
 
 def _inputs(encoding: Encoding, moments: Any) -> tuple[Input, ...]:
-    centre, inverse = (part.astype(np.float32) for part in (moments.mean, moments.inverse_deviation))
+    """The encoding, leaf by leaf: numbers that are only multiplied by one factor are written as that."""
+    affine = encoding.affine(moments.mean, moments.inverse_deviation)
     found: list[Input] = []
-    for field in encoding.table:
-        raw, start, width = (int(field[name]) for name in ("raw", "start", "width"))
-        if field["code"]:
-            found.append(Code(raw, int(field["first"]), width))
-        elif field["normalised"]:
-            found.append(Normalised(raw, centre[start : start + width], inverse[start : start + width], LIMIT))
+    for part in encoding.parts:
+        starts = encoding.table["start"]
+        fields = encoding.table[(part.start <= starts) & (starts < part.start + part.size)]
+        if fields["code"].any():
+            found += [Code(int(one["raw"]), int(one["first"]), int(one["width"])) for one in fields]
+            continue
+        first, at = int(fields["raw"][0]), slice(part.start, part.start + part.size)
+        centre, scale, limit = (column[at].copy() for column in affine)
+        if fields["normalised"].any():
+            found.append(Normalised(first, centre, scale, float(limit[0])))
+        elif (centre == 0).all() and (scale == scale[0]).all():
+            found.append(Numbers(first, part.size, float(scale[0])))
         else:
-            found.append(Numbers(raw, width, float(field["factor"])))
+            found.append(Normalised(first, centre, scale, None))
     return tuple(found)
 
 

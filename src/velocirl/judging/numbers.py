@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Space
 from numpy.typing import NDArray
 
 from velocirl.learners.rows.commands import CENTRE, REACH, bounds_of
-from velocirl.networks.encoding import encode_rows, encoding_for
+from velocirl.networks.encoding import encoding_for
 from velocirl.networks.observations import leaves_of, raw_space, write_raw
 
 Numbers = NDArray[np.float32]
@@ -24,8 +24,7 @@ def numbers_of(space: Space[Any], values: Any, count: int) -> Numbers:
     shape, dtype = raw_space(space)
     raw, rows = np.empty((count, *shape), dtype), np.empty((count, encoding.inputs), np.float32)
     write_raw(space, values, raw)
-    nothing = np.zeros(encoding.inputs, np.float32)
-    encode_rows(raw.reshape(count, -1), encoding.table, nothing, nothing, rows)
+    encoding.encode_rows(raw.reshape(count, -1), encoding.affine(), rows)
     return rows
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from velocirl.networks.observations import WHOLE_LIMIT, Leaf, is_structured, leaves_of
 
 LIMIT = 10.0  # normalised numbers further out than this say no more than "far out"
+HUGE = 1e12  # bounds at or beyond this, such as 3.4e38, only say that a number is finite: they are no scale
 
 
 class Part(NamedTuple):
@@ -59,37 +60,63 @@ def encode(raw, table, centre, inverse_scale, into):
     return check
 
 
-def encode_rows(
-    raw: NDArray[Any], table: NDArray[Any], centre: NDArray[Any], inverse_scale: NDArray[Any], into: NDArray[np.float32]
-) -> None:
-    """The same for many raw observations (rows, numbers) at once, number for number."""
-    for field in table:
-        start, width = int(field["start"]), int(field["width"])
-        inputs = slice(start, start + width)
-        if field["code"]:
-            into[:, inputs] = raw[:, field["raw"], None] == field["first"] + np.arange(width)
-        elif field["normalised"]:
-            numbers = raw[:, field["raw"] : field["raw"] + width].astype(np.float32)
-            into[:, inputs] = np.clip((numbers - centre[inputs]) * inverse_scale[inputs], -LIMIT, LIMIT)
-        else:
-            numbers = raw[:, field["raw"] : field["raw"] + width].astype(np.float32)
-            into[:, inputs] = numbers * field["factor"]
+class Affine(NamedTuple):
+    """Each input as a function of its number: (number - centre) * scale, clipped to +-limit; codes have no entry."""
+
+    centre: NDArray[np.float32]  # (inputs,)
+    scale: NDArray[np.float32]  # (inputs,)
+    limit: NDArray[np.float32]  # (inputs,) infinity where nothing is clipped
 
 
 class Encoding(NamedTuple):
-    """How one observation becomes one input row."""
+    """How one observation becomes one input row.
+
+    `encode` does it for one row on every device, `encode_rows` for an array of rows, number for number the same. What
+    is written out of it (exports, the first layers of an agent that continues another) is written from `affine`.
+    """
 
     inputs: int  # the width of the row
     normalises: bool  # whether `encode` uses centre and inverse_scale
     parts: tuple[Part, ...]  # of the row, from left to right
     table: NDArray[Any]  # (fields,) FIELD, what `encode` goes through
 
+    def affine(self, centre: Any = 0.0, inverse_scale: Any = 1.0) -> Affine:
+        """The formula of each input; `centre` and `inverse_scale` (inputs,) are those of the normalizer."""
+        found = Affine(*(np.full(self.inputs, value, np.float32) for value in (0.0, 1.0, np.inf)))
+        centre, inverse_scale = (np.broadcast_to(one, (self.inputs,)) for one in (centre, inverse_scale))
+        for field in self.table[self.table["code"] == 0]:
+            at = slice(int(field["start"]), int(field["start"] + field["width"]))
+            if field["normalised"]:
+                found.centre[at], found.scale[at], found.limit[at] = centre[at], inverse_scale[at], LIMIT
+            else:
+                found.centre[at], found.scale[at] = field["offset"], field["factor"]
+        return found
+
+    def encode_rows(self, raw: NDArray[Any], affine: Affine, into: NDArray[np.float32]) -> None:
+        """Write the input rows (rows, inputs) of raw observations (rows, numbers)."""
+        for field in self.table:
+            start, width = int(field["start"]), int(field["width"])
+            at = slice(start, start + width)
+            if field["code"]:
+                into[:, at] = raw[:, field["raw"], None] == field["first"] + np.arange(width)
+                continue
+            numbers = raw[:, field["raw"] : field["raw"] + width].astype(np.float32)
+            numbers = (numbers - affine.centre[at]) * affine.scale[at]
+            into[:, at] = np.clip(numbers, -affine.limit[at], affine.limit[at]) if field["normalised"] else numbers
+
+    @property
+    def pixel_factor(self) -> np.float32:
+        """What each byte of images is multiplied by, which is all of their encoding: frames are stored as bytes."""
+        (field,) = self.table
+        assert not field["code"] and not field["normalised"]  # noqa: S101, PT018 - only raw bytes are stored so
+        return np.float32(field["factor"])
+
 
 def encoding_for(space: Space[Any], normalise: bool, *, scale: bool = False) -> Encoding:
     """The encoding of an observation space. Only numbers are normalised or scaled; codes are not numbers.
 
-    Normalised is by what was seen so far, scaled by the bounds of the space, where it has some: to -1 at the lowest and
-    1 at the highest.
+    Normalised is by what was seen so far, scaled by the bounds of the space, where they are a scale: to -1 at the
+    lowest and 1 at the highest.
     """
     rows: list[tuple[Any, ...]] = []
     parts: list[Part] = []
@@ -123,10 +150,15 @@ def _numbers(leaf: Leaf, start: int, normalise: bool, scale: bool) -> list[tuple
     if not (isinstance(space, Box) and scale and np.issubdtype(space.dtype, np.floating)):
         return [(leaf.start, start, leaf.size, 0, 0, 0, 0.0, _factor(space))]
     low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
-    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    bounded = are_scale(low, high) & (low < high)
     low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
     offset, factor = (low + high) / 2.0, 2.0 / (high - low)
     return [(leaf.start + k, start + k, 1, 0, 0, 0, offset[k], factor[k]) for k in range(leaf.size)]
+
+
+def are_scale(low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which bounds tell the size of a number: both are there, and neither is huge."""
+    return (np.abs(low) < HUGE) & (np.abs(high) < HUGE)
 
 
 def _codes(space: Space[Any]) -> list[tuple[int, int]]:

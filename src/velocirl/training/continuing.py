@@ -1,8 +1,9 @@
 """Going on by another algorithm: an agent that learns from steps begins with the networks of one that learnt from data.
 
-Where observations were normalised by the moments of the data, that becomes part of the first layers, so that the agent
-that goes on needs no normaliser: (x - mean) / deviation W + b = x W' + b'. It acts the same but where numbers lie ten
-deviations and more from the data, which a normaliser holds there.
+Where the agents encode observations differently (one normalises by the moments of its data, the other scales by bounds,
+or divides bytes by 255), the first layers make up for it. Of a number x one reads c(x) = (x - m) s, the other
+c'(x) = (x - m') s', so that c(x) W + b = c'(x) W' + b' with W' = s / s' W and b' = b + (m' - m) s W. It acts the same
+but where numbers lie ten deviations and more from the data, which a normalizer clips.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def take_over(agent: DeepAgent, other: DeepAgent) -> None:
         _require_alike(agent, other, name, theirs)
     agent.prepare()
     sources = {name: name for name in task.trained} | task.targets
-    found = {name: _folded(agent.built[of], theirs.get(name, theirs[of]), other) for name, of in sources.items()}
+    found = {name: _folded(agent.built[of], theirs.get(name, theirs[of]), other, agent) for name, of in sources.items()}
     agent.policy.parameters[:] = found.pop(agent.acting)
     agent.learner.take()
     state = agent.learner.state() | {f"{name}{PARAMETERS}": one for name, one in found.items()}
@@ -59,20 +60,20 @@ def _require_alike(agent: DeepAgent, other: DeepAgent, name: str, theirs: Mappin
         )
 
 
-def _folded(network: MLP, parameters: NDArray[np.float32], other: DeepAgent) -> NDArray[np.float32]:
-    """The same parameters for observations that are not normalised."""
-    found, inputs = parameters.copy(), other.encoding.inputs
-    if not other.encoding.normalises:
+def _folded(network: MLP, parameters: NDArray[np.float32], other: DeepAgent, agent: DeepAgent) -> NDArray[np.float32]:
+    """The parameters that give for the agent's encoding what those of the other give for its own."""
+    found, inputs = parameters.copy(), agent.encoding.inputs
+    before, now = (
+        one.encoding.affine(one.observation_moments.mean, one.observation_moments.inverse_deviation)
+        for one in (other, agent)
+    )
+    scale = before.scale.astype(np.float64) / now.scale
+    shift = (now.centre.astype(np.float64) - before.centre) * before.scale
+    if (scale == 1.0).all() and (shift == 0.0).all():
         return found
-    moments, table = other.observation_moments, other.encoding.table
-    scale, shift = np.ones(inputs), np.zeros(inputs)
-    for field in table[table["normalised"] == 1]:
-        part = slice(field["start"], field["start"] + field["width"])
-        scale[part] = moments.inverse_deviation[part] / field["factor"]
-        shift[part] = moments.inverse_deviation[part] * moments.mean[part]
     for layer, (weights, biases) in zip(network.plan.layers, network.layers(found), strict=True):
         if layer["first"]:
             seen = weights[:inputs].astype(np.float64)
-            biases[:] = biases - shift @ seen
+            biases[:] = biases + shift @ seen
             weights[:inputs] = seen * scale[:, None]
     return found

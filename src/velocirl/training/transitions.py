@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from gymnasium.spaces import Box, Discrete
 
+from velocirl.networks.encoding import are_scale
 from velocirl.scale.launching import launch_of
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
@@ -55,9 +56,10 @@ class TransitionAgent(DeepAgent):
                 f"{self.label} needs actions that are a flat Box of floats, and those of {self.source.id} are {space}:"
                 f" use {self.for_choices}"
             )
-        if not space.is_bounded():
+        if not are_scale(space.low, space.high).all():
+            lacking = "with one so huge that it is no scale" if space.is_bounded() else "without one"
             raise ValueError(
-                f"{self.label} acts between bounds, and the actions of {self.source.id} are {space}, without one:"
+                f"{self.label} acts between bounds, and the actions of {self.source.id} are {space}, {lacking}:"
                 " give the space bounds, or use PPO"
             )
         return space.shape[0]

@@ -7,7 +7,7 @@ from velocirl import Box, Dict, Discrete, MultiDiscrete
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.recorded import Recorded
-from velocirl.networks.encoding import encode, encode_rows, encoding_for
+from velocirl.networks.encoding import encode, encoding_for
 from velocirl.networks.observations import raw_space, write_raw
 
 SPACES = [
@@ -19,11 +19,12 @@ SPACES = [
 ]
 
 
-@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("way", ["raw", "normalised", "scaled"])
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_many_observations_are_encoded_as_one(space, normalise):
+def test_many_observations_are_encoded_as_one(space, way):
     space.seed(0)
-    samples, encoding = [space.sample() for _ in range(9)], encoding_for(space, normalise)
+    encoding = encoding_for(space, way == "normalised", scale=way == "scaled")
+    samples = [space.sample() for _ in range(9)]
     shape, dtype = raw_space(space)
     raw = np.zeros((9, *shape), dtype)
     batch = {key: np.stack([one[key] for one in samples]) for key in space} if isinstance(space, Dict) else samples
@@ -34,7 +35,7 @@ def test_many_observations_are_encoded_as_one(space, normalise):
     expected, found = np.zeros((2, 9, encoding.inputs), np.float32)
     for one, into in zip(raw, expected, strict=True):
         encode(one, encoding.table.view(np.recarray), centre, inverse, into)
-    encode_rows(raw, encoding.table, centre, inverse, found)
+    encoding.encode_rows(raw, encoding.affine(centre, inverse), found)
     np.testing.assert_array_equal(found, expected)
 
 

@@ -154,7 +154,7 @@ class BlockReplay(BlockMemory):
         memory, task, buffer = within("memory", state), self.task, self.buffer
         if (frames := task.source.stored) is None or "edges" not in memory:
             return memory
-        room, factor = room_of(frames, task.source, task.config), np.float32(task.encoding.table[0]["factor"])
+        room, factor = room_of(frames, task.source, task.config), task.encoding.pixel_factor
         own = {name: memory[name] for name in buffer.bookkeeping() if name in memory}
         return {**own, **to_observations(memory, room, buffer.rows.dtype, factor)}
 

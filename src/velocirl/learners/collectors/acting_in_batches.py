@@ -22,7 +22,7 @@ class Pictures:
     """What a network reads of pictures, of which the ring gets all that is seen; see `FrameMemory`."""
 
     def __init__(self, device: Any, task: Task) -> None:
-        self._device, self._factor = device, np.float32(task.encoding.table[0]["factor"])
+        self._device, self._factor = device, task.encoding.pixel_factor
         self.inputs = device.zeros(task.config.num_envs, task.encoding.inputs)
 
     def begin(self) -> None:

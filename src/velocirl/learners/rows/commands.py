@@ -1,7 +1,8 @@
 """From what a policy drew to what an environment gets: bounds are the environment's, log-probabilities the policy's.
 
 A policy over a bounded Box acts in [-1, 1]: its numbers are clipped to that and stretched to the bounds, so that a
-valve from 0 to 350 is as easy to learn as a torque from -1 to 1. Where there is no bound they pass unchanged.
+valve from 0 to 350 is as easy to learn as a torque from -1 to 1. Where there is no bound they pass unchanged, or where
+one is so huge that it is no scale.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gymnasium.spaces import Box, Space
 from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import Part, has_parts, in_turn, parts_of, writer
+from velocirl.networks.encoding import are_scale
 
 LOW, HIGH, CENTRE, REACH = range(4)  # the rows of `bounds`
 
@@ -44,7 +46,7 @@ def command_for(space: Space[Any]) -> tuple[Callable[..., Any], NDArray[Any]]:
 def bounds_of(space: Box) -> NDArray[np.float32]:
     """The bounds of the numbers of a Box, (4, numbers)."""
     low, high = (bound.astype(np.float64).reshape(-1) for bound in (space.low, space.high))
-    bounded = np.isfinite(low) & np.isfinite(high)
+    bounded = are_scale(low, high)
     with np.errstate(invalid="ignore"):
         centre, reach = np.where(bounded, (low + high) / 2, 0.0), np.where(bounded, (high - low) / 2, 1.0)
     rows = [np.where(bounded, -1.0, low), np.where(bounded, 1.0, high), centre, reach]

@@ -18,7 +18,7 @@ from velocirl.engine.naming import nearest
 from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.rows.commands import CENTRE, HIGH, LOW, REACH, bounds_of
-from velocirl.networks.encoding import Encoding, encode_rows
+from velocirl.networks.encoding import Encoding
 from velocirl.networks.observations import raw_space, write_raw
 
 
@@ -52,10 +52,13 @@ class Recorded:
         for part in self.data.transitions():
             raw = self._raw(part.observations)
             sums, squares = np.zeros((2, self._encoding.inputs))
+            first = not moments.state[0].any()
             for field in table[table["normalised"] == 1]:
                 numbers = raw[:, field["raw"] : field["raw"] + field["width"]].astype(np.float64)
                 into = slice(field["start"], field["start"] + field["width"])
-                # About the mean so far, so that squares lose no digits where a number is far from 0.
+                # About the mean so far, so that squares lose no digits where a number is far from 0, and what is
+                # constant has no deviation at all.
+                moments.state[1, into] = numbers[0] if first else moments.mean[into]
                 numbers -= moments.mean[into]
                 sums[into], squares[into] = numbers.sum(0), (numbers * numbers).sum(0)
             _add(moments, sums, squares, len(raw))
@@ -95,9 +98,8 @@ class Recorded:
 
     def encode(self, observations: Any, into: NDArray[np.float32]) -> None:
         """What networks read of observations."""
-        moments = self._moments
-        centre, inverse = moments.mean.astype(np.float32), moments.inverse_deviation.astype(np.float32)
-        encode_rows(self._raw(observations), self._encoding.table, centre, inverse, into)
+        affine = self._encoding.affine(self._moments.mean, self._moments.inverse_deviation)
+        self._encoding.encode_rows(self._raw(observations), affine, into)
 
     def actions(self, given: NDArray[Any]) -> NDArray[Any]:
         """Actions (rows, numbers) as a policy writes them: numbers within [-1, 1], choices from 0 on."""

@@ -40,7 +40,7 @@ class Filming:
         self, task: Task, device: Any, film: Film, shown: Shown, final_mask: Any, rollout: Rollout, cuts: Cuts
     ) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
-        self._device, self._film, self._factor = device, film, float(task.encoding.table[0]["factor"])
+        self._device, self._film, self._factor = device, film, float(task.encoding.pixel_factor)
         places = cuts.time.shape[0] * cuts.time.shape[1]
         strip = device.strip(task.frames.size)
         strips = task.frames.stack * strips_of(task.frames.size, strip)  # of an observation

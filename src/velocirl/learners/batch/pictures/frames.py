@@ -45,7 +45,7 @@ class FrameMemory:
     def __init__(self, device: Any, task: Task) -> None:
         assert task.frames is not None  # noqa: S101 - only then it is made
         self.device, self.room = device, room_of(task.frames, task.source, task.config)
-        self._table = task.encoding.table
+        self._table, self._factor = task.encoding.table, task.encoding.pixel_factor
         self._senders: tuple[Callable[[], None], ...] = ()
         self._always_whole = task.source.native is not None  # whether no record is ever lost
         zeros, copies, batch = device.zeros, self.room.copies, task.config.effective_batch_size
@@ -131,8 +131,7 @@ class FrameMemory:
         """The same state; where its records have what networks read, with frames of it."""
         if "memory.edges" in state:
             return state
-        factor = np.float32(self._table[0]["factor"])
-        return {**state, **named("memory", to_frames(within("memory", state), self.room, kind, factor))}
+        return {**state, **named("memory", to_frames(within("memory", state), self.room, kind, self._factor))}
 
     def load(
         self, rows: NDArray[Any], counts: NDArray[np.int64], state: Mapping[str, NDArray[Any]], *, episodes_begin: bool
