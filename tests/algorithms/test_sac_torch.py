@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from choosing import slow_but
+from constrained import for_algorithm
 from torch import nn
 
 import velocirl
@@ -166,6 +167,28 @@ def test_networks_may_share_what_is_frozen_and_copies_learn_apart():
         agent = SAC("IdentityContinuous-v0", **SMALL, **given).learn(80)
         assert np.isfinite(agent.parameters).all()
     torch.testing.assert_close(frozen.weight, before, rtol=0, atol=0)
+
+
+def test_a_module_for_several_networks_begins_each_of_them_and_is_part_of_one():
+    """Cost critics are made as the critics are: with batch norms that take statistics of their own."""
+
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.out = nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+        def forward(self, observation, action):
+            return self.out(self.norm(torch.cat([observation, action], dim=-1)))
+
+    env = for_algorithm(velocirl.SACLagrangian, "Pendulum-v1")
+    module = Normed()
+    agent = velocirl.SACLagrangian(env, **SMALL, network="mlp(8)", critic=module)
+    critics, costs = (agent.built[name].held for name in ("critics", "cost_critics"))
+    assert critics.module is module
+    assert (critics.takes_statistics, costs.takes_statistics) == (True, True)
+    np.testing.assert_array_equal(critics.to_host(), costs.to_host())
+    costs.parameters.zero_()
+    assert torch.count_nonzero(module.out.weight) == 8
 
 
 def test_a_critic_of_ones_own_learns_and_keeps_its_buffers(tmp_path):

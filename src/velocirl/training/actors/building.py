@@ -22,13 +22,21 @@ def build_networks(agent: DeepAgent) -> dict[str, Any]:
         from velocirl.networks.torch.building import require_apart  # needs torch
 
         require_apart(agent.modules)
-    return {name: _build(agent, name, one) for name, one in trained(agent.networks).items()}
+    built: dict[str, Any] = {}
+    first: dict[str, Any] = {}  # by setting
+    for name, network in trained(agent.networks).items():
+        module, before = agent.modules.get(network.setting), first.get(network.setting)
+        if module is not None and before is not None:  # each learns apart, from the same beginning
+            module = before.held.copied_module()
+        built[name] = _build(agent, name, network, module)
+        first.setdefault(network.setting, built[name])
+    return built
 
 
-def _build(agent: DeepAgent, name: str, network: Network) -> Any:
-    """A network that learns: native, or torch's where a setting says so."""
+def _build(agent: DeepAgent, name: str, network: Network, module: Any) -> Any:
+    """A network that learns: native, or torch's where a setting says so; `module` is a user's own for it."""
     config, groups = agent.config, network.gives(agent)
-    described, module = getattr(config, network.setting, None), agent.modules.get(network.setting)
+    described = getattr(config, network.setting, None)
     if network.setting != "network" and described is None:  # as the one that acts
         described, module = config.network, agent.modules.get("network")
         if module is not None:
