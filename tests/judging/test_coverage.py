@@ -7,6 +7,7 @@ from gymnasium.spaces import Box, Discrete
 from velocirl import Dataset, DatasetInfo
 from velocirl.judging.acting import actions_at_recorded
 from velocirl.judging.coverage import coverage_of
+from velocirl.judging.numbers import action_numbers
 
 SEEN = Box(-10, 10, (2,), np.float32)
 
@@ -35,6 +36,15 @@ def test_actions_are_unusual_where_nobody_took_such_in_similar_states():
     quarter = share_of(data, lambda x: (x + (x > 0.5))[:, None])
     assert quarter.unusual == pytest.approx(0.25, abs=0.06)
     assert share_of(data, lambda x: x[:, None] + 1).unusual == 1.0
+
+
+@pytest.mark.parametrize("space", [
+    Box(np.array([-2, 10], np.float32), np.array([2, 350], np.float32)), Box(0, 255, (2,), np.uint8),
+], ids=["floats", "bytes"])  # fmt: skip
+def test_numbers_of_actions_are_from_minus_one_to_one(space):
+    ends = np.stack([space.low, (space.low + (space.high - space.low) / 2).astype(space.dtype), space.high])
+    expected = [[-1, -1], [0, 0], [1, 1]]
+    np.testing.assert_allclose(action_numbers(space, ends, 3), expected, atol=0.005)
 
 
 def test_a_choice_is_unusual_where_nobody_made_it():

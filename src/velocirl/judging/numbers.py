@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from numpy.typing import NDArray
 
-from velocirl.learners.rows.commands import CENTRE, REACH, bounds_of
+from velocirl.learners.rows.commands import unstretch
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.observations import leaves_of, raw_space, write_raw
 
@@ -30,11 +30,7 @@ def numbers_of(space: Space[Any], values: Any, count: int) -> Numbers:
 
 def action_numbers(space: Space[Any], actions: Any, count: int) -> Numbers:
     """Actions as rows; numbers between bounds are from -1 to 1, whatever their units are."""
-    rows = numbers_of(space, actions, count)
-    if not isinstance(space, Box):
-        return rows
-    bounds = bounds_of(space)
-    return (rows - bounds[CENTRE]) / np.where(bounds[REACH] > 0, bounds[REACH], 1)
+    return unstretch(space, np.asarray(actions)) if isinstance(space, Box) else numbers_of(space, actions, count)
 
 
 def is_choice(space: Space[Any]) -> bool:

@@ -57,6 +57,13 @@ def bounds_of(space: Box) -> NDArray[np.float32]:
     return table
 
 
+def unstretch(space: Box, actions: NDArray[Any]) -> NDArray[np.float32]:
+    """The numbers (rows, numbers) that `stretch` makes these actions of; where it cannot change one, 0."""
+    bounds = bounds_of(space)
+    reach = np.where(bounds[REACH] > 0, bounds[REACH], np.float32(1))
+    return ((actions.reshape(len(actions), -1) - bounds[CENTRE]) / reach).astype(np.float32)
+
+
 def _command_of_parts(parts: list[Part]) -> tuple[Callable[..., Any], NDArray[Any]]:
     """The same for a record of parts; in the row of a policy all choices come first, then all numbers."""
     choices = sum(len(part.counts) for part in parts)

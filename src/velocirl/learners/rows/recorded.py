@@ -17,7 +17,7 @@ from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine.naming import nearest
 from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
-from velocirl.learners.rows.commands import CENTRE, HIGH, LOW, REACH, bounds_of
+from velocirl.learners.rows.commands import HIGH, LOW, bounds_of, unstretch
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.observations import raw_space, write_raw
 
@@ -107,8 +107,7 @@ class Recorded:
         if not isinstance(space, Box):
             return rows - np.asarray(getattr(space, "start", 0)).reshape(-1)
         bounds = bounds_of(space)
-        reach = np.where(bounds[REACH] > 0, bounds[REACH], 1.0)  # a number that cannot change is in the middle
-        return np.clip((rows - bounds[CENTRE]) / reach, bounds[LOW], bounds[HIGH]).astype(np.float32)
+        return np.clip(unstretch(space, rows), bounds[LOW], bounds[HIGH])
 
     @property
     def _costs(self) -> list[int]:
