@@ -29,6 +29,7 @@ PPO, DQN, SAC, QUANTILES, DISCRETE = (
 LEARNING, PPO_LEARNING = (f"tests/algorithms/test_{name}_learning.py" for name in ("dqn", "ppo"))
 AGENT, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("agent", "evaluation", "callbacks"))
 ACTOR = "tests/training/actors/test_actor.py"
+ENCODINGS = "tests/contracts/test_encodings.py"
 FAULTS, NORMALISING = (f"tests/learners/test_{name}.py" for name in ("faults", "normalising"))
 BLOCK, UPDATES, TWINS = (
     f"tests/learners/block/test_{name}.py" for name in ("rollout", "replay", "actor_critic_update")
@@ -324,6 +325,34 @@ BUGS = (
         "check += number * 0  # here, since an infinite number would not be seen once it is held within limits\n",
         "check += 0\n",
         (f"{FAULTS}::test_in_an_observation[python-True-inf]",),
+    ),
+    Bug(
+        "offset forgotten where many observations are encoded",
+        "networks/encoding.py",
+        'found.centre[at], found.scale[at] = field["offset"], field["factor"]',
+        'found.scale[at] = field["factor"]',
+        (f"{ENCODINGS}::test_remembering_and_prefill[units-scaled-python]",),
+    ),
+    Bug(
+        "observations folded as if the agent that continues read them raw",
+        "training/continuing.py",
+        "    scale = before.scale.astype(np.float64) / now.scale\n",
+        "    scale = before.scale.astype(np.float64)\n",
+        (f"{ENCODINGS}::test_continuing[bytes-normalised-raw]",),
+    ),
+    Bug(
+        "constant columns blown up",
+        "learners/normalising.py",
+        "    return constant * 1.0 + (1.0 - constant) * (variance + EPSILON)\n",
+        "    return variance + EPSILON\n",
+        (f"{NORMALISING}::test_a_constant_is_only_centred[3.0]",),
+    ),
+    Bug(
+        "recorded transitions never drawn",
+        "learners/batch/ring.py",
+        'np.where(full, state["memory.greatest"], np.float32(0))',
+        "np.zeros(self.capacity, np.float32)",
+        ("tests/training/test_prefill.py::test_with_priorities_each_record_of_the_data_can_be_drawn[python]",),
     ),
     Bug(
         "nan in a gradient not seen",

@@ -77,7 +77,8 @@ class OffPolicyConfig(CollectingConfig):
         "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),
     }
     scale_observations: bool = False
-    """Scale observations by the bounds of their space, so that these are -1 and 1; for those in physical units."""
+    """Scale observations by the bounds of their space, so that these are -1 and 1; for those in physical units. Bounds
+    that are infinite or huge (3.4e38) are no scale."""
     buffer_size: int = 100_000
     """Number of transitions in the replay buffer."""
     buffer_file: str | None = None
