@@ -331,7 +331,7 @@ BUGS = (
         "networks/encoding.py",
         'found.centre[at], found.scale[at] = field["offset"], field["factor"]',
         'found.scale[at] = field["factor"]',
-        (f"{ENCODINGS}::test_remembering_and_prefill[units-scaled-python]",),
+        (f"{ENCODINGS}::test_remembering_and_prefill[units-python-scaled]",),
     ),
     Bug(
         "observations folded as if the agent that continues read them raw",

@@ -6,12 +6,11 @@ Pairs of features that meet, and the test that covers each; a kind of space is a
 |------------|--------|-------------|---------|-----------------------|------------------------|---------|----------|
 | raw        | x      | x           | x       | x; x                  | x                      | x       | x        |
 | scaled     | x      | x           | x       | x; x                  | x                      | x       | x        |
-| normalised | x      | rollouts 1  | data 2  | x; none learns so     | x                      | x       | x        |
-| frames     | x      | x           | refused | torch alone: refused  | test_onnx_file         | refused | 3        |
+| normalised | x      | rollouts    | data 1  | x; none learns so     | x                      | x       | x        |
+| frames     | x      | x           | refused | torch alone: refused  | test_onnx_file         | refused | 2        |
 
-1: tests/learners/rows/test_recording.py::test_normalised_rollouts, tests/learners/test_normalising.py
-2: `Recorded` writes the data itself, as it does for prefill: `test_data`
-3: tests/contracts/test_cuda_stored_frames.py, tests/learners/batch/pictures
+1: `Recorded` writes the data itself, as it does for prefill: `test_data`
+2: tests/contracts/test_cuda_stored_frames.py, tests/learners/batch/pictures
 Priorities meet prefill in tests/training/test_prefill.py; constants meet normalisers in
 tests/learners/test_normalising.py; tests/networks/test_encoding.py compares compiled code with plain Python.
 """
@@ -20,13 +19,14 @@ import gymnasium
 import numpy as np
 import onnxruntime
 import pytest
+from choosing import on_cuda
 from deployed import Compiled, entries_of, needs_cc
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector.utils import create_empty_array
 from json_controller import act
 
 import velocirl
-from velocirl import BC, SAC, TD3, TD3BC, Dataset, DatasetInfo
+from velocirl import BC, PPO, SAC, TD3, TD3BC, Dataset, DatasetInfo
 from velocirl.deployment.deciding import decide
 from velocirl.deployment.reading import read_controller
 from velocirl.engine.disk.files import parse_json
@@ -63,9 +63,22 @@ HERE = {"hidden": (), "device": "python", "seed": 3}
 CRITICS = {**HERE, "critic_layer_norm": False}
 STEPS = {**CRITICS, "num_envs": 1, "batch_size": 4, "buffer_size": 100}
 TORCH = {"device": "cpu", "network": "mlp(4, norm=layer)", "critic": "mlp(4, norm=layer)"}
+BACKENDS = {
+    "python": {"device": "python"}, "torch": TORCH, "threads": {"device": "cpu", "threads": 1},
+    "cuda": {**TORCH, "device": "cuda", "precision": "float32"},
+}  # fmt: skip
+SOME = ("units", "bytes", "dict")  # that are tried on every backend
 WAYS = {"raw": {}, "scaled": {"scale_observations": True}, "normalised": {}}
 LIMIT = 10.0
 
+MARKS = {"torch": pytest.mark.slow, "threads": pytest.mark.slow, "cuda": on_cuda()}
+on_backends = pytest.mark.parametrize(
+    ("kind", "backend"),
+    [
+        *((kind, "python") for kind in KINDS),
+        *(pytest.param(kind, name, marks=MARKS[name]) for kind in SOME for name in MARKS),
+    ],
+)
 by_kind = pytest.mark.parametrize("kind", KINDS)
 by_way = pytest.mark.parametrize("way", WAYS)
 by_scale = pytest.mark.parametrize("way", ["raw", "scaled"])
@@ -206,23 +219,19 @@ def test_judging_compares_observations_as_they_are(kind):
     np.testing.assert_allclose(found, formula(space, "raw", drawn(space)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("backend", ["python", pytest.param("torch", marks=pytest.mark.slow),
-                                     pytest.param("threads", marks=pytest.mark.slow)])  # fmt: skip
 @by_scale
-@by_kind
+@on_backends
 def test_remembering_and_prefill(kind, way, backend):
     """A memory has the steps that were taken, and before them those that were recorded."""
     space = KINDS[kind]
-    if backend != "python" and kind not in ("units", "bytes", "dict"):
-        pytest.skip("in plain Python alone")
     data, acted = data_of(space)
-    changes = {"python": {}, "torch": TORCH, "threads": {"device": "cpu", "threads": 1}}[backend]
+    changes = BACKENDS[backend]
     if backend != "threads" and "bytes" in kind:  # which are stored frame by frame
         with pytest.raises(ValueError, match="shows pictures, which are stored frame by frame: leave prefill out"):
             made(kind, way, prefill=data, **changes)
         return
     agent = made(kind, way, prefill=data, **changes).learn(20)
-    rows = agent.learner.buffer.rows if backend == "threads" else agent.learner.ring.rows
+    rows = agent.learner.state()["memory.rows"][:]
     wanted = np.concatenate([formula(space, way, acted), formula(space, way, drawn(space))[:20]])
     np.testing.assert_allclose(rows["observation"][: len(wanted)], wanted, rtol=1e-5, atol=1e-5)
     following = formula(space, way, drawn(space))[1:21]
@@ -231,12 +240,10 @@ def test_remembering_and_prefill(kind, way, backend):
     )
 
 
-@by_way
+@pytest.mark.parametrize("way", ["raw", "normalised"])
 @by_kind
 def test_data(kind, way):
     """What an agent learns from that never steps."""
-    if way == "scaled":
-        pytest.skip("data is normalised, or read as it is")
     space, (data, acted) = KINDS[kind], data_of(KINDS[kind])
     agent = BC(data=data, normalise_observations=way == "normalised", batch_size=4, **HERE).learn(1)
     wanted = formula(space, way, acted, acted)
@@ -291,6 +298,29 @@ def test_export(kind, way, tmp_path):
             values = values[key]
         given[leaf.name or "observation"] = values
     assert_acts(session.run(None, given)[0], expected)
+
+
+@on_backends
+def test_rollouts(kind, backend, tmp_path):
+    """What a rollout saw normalises the next one, acts, and is exported; the last number of most never changes."""
+    space, steps = KINDS[kind], 20
+    changes = {**BACKENDS[backend], "hidden": (), "num_envs": 1, "horizon": steps, "minibatch_size": steps, "seed": 1}
+    changes |= {"epochs": 1, "normalise_observations": True, "layer_norm": None}
+    changes.pop("critic", None)
+    agent = PPO(lambda: Told(space, drawn(space)), **changes).learn(steps)
+    inputs = formula(space, "normalised", drawn(space), map_arrays(lambda one: one[:steps], drawn(space)))
+    moments = agent.observation_moments
+    read = np.zeros((ROWS, agent.encoding.inputs), np.float32)
+    raw = np.zeros((ROWS, *raw_space(space)[0]), raw_space(space)[1])
+    write_raw(space, drawn(space), raw)
+    affine = agent.encoding.affine(moments.mean, moments.inverse_deviation)
+    agent.encoding.encode_rows(raw.reshape(ROWS, -1), affine, read)
+    np.testing.assert_allclose(read, inputs, rtol=1e-3, atol=2e-4)
+    agent.predict(drawn(space), deterministic=True)
+    np.testing.assert_array_equal(agent._actor._inputs[:ROWS], read)
+    controller = read_controller(agent)
+    found, expected = decide(controller, raw.reshape(ROWS, -1)), agent.predict(drawn(space), deterministic=True)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 @by_scale

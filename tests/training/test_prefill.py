@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import on_cuda
 from recorded import file_of, made_up
 
 from velocirl import DQN, SAC, TD3
@@ -76,13 +77,17 @@ def test_a_memory_that_was_not_saved_is_empty(tmp_path):
     assert again.metrics["buffer/fill_share"] == round(32 / 300, 4)
 
 
+TORCH = {"network": "mlp(8, norm=layer)", "critic": "mlp(8, norm=layer)"}
 BACKENDS = {
     "python": {},
-    "torch": {"network": "mlp(8, norm=layer)", "critic": "mlp(8, norm=layer)", "device": "cpu"},
+    "torch": {**TORCH, "device": "cpu"},
+    "overlapped": {**TORCH, "device": "cpu", "overlap": True, "buffer_size": 1000},
     "threads": {"device": "cpu", "threads": 1},
+    "cuda": {**TORCH, "device": "cuda"},
 }
 on_backends = pytest.mark.parametrize("backend", [
-    "python", pytest.param("torch", marks=pytest.mark.slow), pytest.param("threads", marks=pytest.mark.slow),
+    "python", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch", "overlapped", "threads")),
+    pytest.param("cuda", marks=on_cuda()),
 ])  # fmt: skip
 
 
@@ -99,7 +104,7 @@ def test_with_priorities_each_record_of_the_data_can_be_drawn(data, backend):
     assert not priorities[240:].any()
     agent.learn(8)
     learner = agent.learner
-    drawn = learner.batch.places if backend == "threads" else np.asarray(learner.ring.drawn.places)
+    drawn = learner.batch.places if backend == "threads" else learner.ring.device.fetch(learner.ring.drawn.places)
     assert (drawn < 240).mean() > 0.8  # of 248
     assert len(np.unique(drawn)) > 40
 
