@@ -117,10 +117,10 @@ def test_where_nothing_can_be_renamed_a_damaged_one_is_passed_over(checkpoints, 
     paths = save_steps(checkpoints, 1, 2)
     damage(paths[1])
 
-    def refuse(self, target):
+    def refuse(*arguments, **named):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.replace", refuse)
+    monkeypatch.setattr("os.replace", refuse)
     with pytest.warns(UserWarning, match="checksum"):
         assert checkpoints.latest().step == 1
 

@@ -10,7 +10,6 @@ import hashlib
 import mmap
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -21,12 +20,14 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import without_gaps
 from velocirl.buffers.replay import FILLED, TOTAL
 from velocirl.buffers.replay_storage import HEADER_BYTES, header_bytes, size_of
-from velocirl.engine.disk.files import NotPlainFileError, open_plain
-from velocirl.engine.disk.writing import sync_directory
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
+from velocirl.engine.disk.files import open_plain
+from velocirl.engine.disk.writing import nameless_file, remove_unfinished, sync_directory, unfinished_file
 
 FORMAT, VERSION = "velocirl segment", 1
 BYTES = 2**24  # of a segment at most, so that old ones go in small pieces
 MAPPED = 2**30  # bytes of rows from which they are put together in a file without a name, as they may exceed memory
+Place = str | Path | ConfinedPath  # of the directory of segments
 NAME = re.compile(r"\d{15}_\d{15}_[0-9a-f]{64}\.rows")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SURE = 2  # segments in a row that hold what the ring holds: then all before them do
@@ -60,7 +61,7 @@ class Segment(NamedTuple):
         return f"{self.first:015d}_{self.stop:015d}_{self.digest}.rows"
 
 
-def save_rows(directory: Path, rows: Rows, counts: NDArray[np.int64], known: Sequence[Segment] = ()) -> list[Segment]:
+def save_rows(place: Place, rows: Rows, counts: NDArray[np.int64], known: Sequence[Segment] = ()) -> list[Segment]:
     """Write the rows that the `known` segments of an earlier save do not have; returns the segments of all rows.
 
     What is known is believed once its newest segments were found to hold what the ring holds: a ring that went another
@@ -68,7 +69,8 @@ def save_rows(directory: Path, rows: Rows, counts: NDArray[np.int64], known: Seq
     """
     total, filled = int(counts[TOTAL]), int(counts[FILLED])
     oldest = total - filled
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = ConfinedPath.of(place)
+    directory.make_directory()
     segments = [_kept(directory, rows, oldest, one) for one in _matching(rows, oldest, total, known)]
     begin = segments[-1].stop if segments else oldest
     most = max(BYTES // rows.dtype.itemsize, 1)
@@ -78,12 +80,13 @@ def save_rows(directory: Path, rows: Rows, counts: NDArray[np.int64], known: Seq
 
 
 def load_rows(
-    directory: Path, dtype: np.dtype[Any], counts: NDArray[np.int64], segments: Sequence[Segment]
+    place: Place, dtype: np.dtype[Any], counts: NDArray[np.int64], segments: Sequence[Segment]
 ) -> NDArray[Any]:
     """The rows of a ring in the order of their places. Every file is checked before memory is taken for them."""
     total, filled = int(counts[TOTAL]), int(counts[FILLED])
     oldest = total - filled
     _check_list(segments, oldest, total)
+    directory = ConfinedPath.of(place)
     files = [_map(directory, dtype, one) for one in segments]
     rows = _room(directory, filled, dtype)
     for one, file in zip(segments, files, strict=True):
@@ -92,13 +95,13 @@ def load_rows(
     return rows
 
 
-def remove_others(directory: Path, needed: Iterable[Segment]) -> None:
+def remove_others(place: Place, needed: Iterable[Segment]) -> None:
     """Remove the segments that nobody needs, and what a killed process left half-written; other files stay."""
-    names = {one.name for one in needed}
-    for path in directory.iterdir() if directory.is_dir() else ():
-        unneeded = NAME.fullmatch(path.name) and path.name not in names
-        if unneeded or (path.name.startswith(".") and path.name.endswith(".unfinished")):
-            path.unlink(missing_ok=True)
+    directory, names = ConfinedPath.of(place), {one.name for one in needed}
+    for name in directory.names():
+        if NAME.fullmatch(name) and name not in names:
+            (directory / name).remove()
+    remove_unfinished(directory)
 
 
 def segments_from(listed: Any) -> list[Segment]:
@@ -135,10 +138,11 @@ def _matching(rows: Rows, oldest: int, total: int, known: Sequence[Segment]) -> 
     return segments
 
 
-def _kept(directory: Path, rows: Rows, oldest: int, one: Segment) -> Segment:
+def _kept(directory: ConfinedPath, rows: Rows, oldest: int, one: Segment) -> Segment:
     """A segment whose file is there; one that was lost since is written again."""
     path = directory / one.name
-    if path.is_file() and path.stat().st_size == size_of(one.stop - one.first, rows.dtype):
+    status = path.status() if path.is_file() else None
+    if status is not None and status.st_size == size_of(one.stop - one.first, rows.dtype):
         return one
     return _write(directory, rows, max(one.first, oldest), one.stop)
 
@@ -150,33 +154,29 @@ def _digest(rows: Rows, first: int, stop: int) -> str:
     return digest.hexdigest()
 
 
-def _write(directory: Path, rows: Rows, first: int, stop: int) -> Segment:
+def _write(directory: ConfinedPath, rows: Rows, first: int, stop: int) -> Segment:
     """Write one segment under another name, then give it its own, so that there is never half of one."""
     header = _header(rows.dtype, first, stop)
     digest = hashlib.sha256(header)
-    unfinished = None
     try:
-        handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".unfinished", dir=directory)
-        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            file.write(header)
-            for data in _data(rows, first, stop):
-                digest.update(data)
-                file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        one = Segment(first, stop, digest.hexdigest())
-        Path(unfinished).replace(directory / one.name)
-        unfinished = None
+        with directory.opened_directory() as within, unfinished_file(within) as (name, handle):
+            with open(handle, "wb", closefd=False) as file:
+                file.write(header)
+                for data in _data(rows, first, stop):
+                    digest.update(data)
+                    file.write(data)
+            os.fsync(handle)
+            one = Segment(first, stop, digest.hexdigest())
+            os.replace(name, one.name, src_dir_fd=within, dst_dir_fd=within)
+    except NotPlainFileError:
+        raise
     except OSError as error:
         reason = f"no segment could be written ({error.strerror}); earlier saves are untouched"
         raise OSError(error.errno, reason, str(directory)) from error
-    finally:
-        if unfinished is not None:
-            Path(unfinished).unlink(missing_ok=True)
     return one
 
 
-def _map(directory: Path, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
+def _map(directory: ConfinedPath, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
     """The rows of a segment, mapped, once their checksum was found right."""
     path, count = directory / one.name, one.stop - one.first
     try:
@@ -184,8 +184,8 @@ def _map(directory: Path, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
     except FileNotFoundError:
         needs = f"rows {one.first} to {one.stop - 1} of the memory"
         raise DamagedSegmentError(f"{path} is missing; the checkpoint needs its {needs}") from None
-    except (NotPlainFileError, IsADirectoryError):
-        raise DamagedSegmentError(f"{path} is not a plain file") from None
+    except (NotPlainFileError, IsADirectoryError) as error:
+        raise DamagedSegmentError(f"{error.filename} {error.strerror}") from None
     with file:
         if file.read(HEADER_BYTES) != _header(dtype, one.first, one.stop):
             raise DamagedSegmentError(f"{path} is damaged, or has rows of another kind than {dtype}")
@@ -198,12 +198,12 @@ def _map(directory: Path, dtype: np.dtype[Any], one: Segment) -> NDArray[Any]:
     return np.frombuffer(mapped, dtype, count, HEADER_BYTES)
 
 
-def _room(directory: Path, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _room(directory: ConfinedPath, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Rows to fill, in memory or, where they are very many, in a file that is gone when nobody uses it."""
     size = count * dtype.itemsize
     if size < MAPPED:
         return np.zeros(count, dtype)
-    with tempfile.TemporaryFile(dir=directory) as file:
+    with nameless_file(directory) as file:
         os.posix_fallocate(file.fileno(), 0, size)
         return np.frombuffer(mmap.mmap(file.fileno(), size), dtype, count)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +140,7 @@ def buffer_file_of(run: Run, config: Any, *, trust: bool) -> dict[str, Any]:
     path = config.get("buffer_file") if isinstance(config, dict) else None
     if not isinstance(path, str):  # what else it may be, the agent refuses
         return {}
-    if not Path(path).resolve().is_relative_to(run.path):
+    if not Path(os.path.realpath(path)).is_relative_to(run.path):
         require_buffer_file(path, str(run.path), trust=trust)
     return {"buffer_file": path}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.cli.parsing import Parser
+from velocirl.engine.disk.confined import NotPlainFileError
 from velocirl.monitor.words import printable
 from velocirl.runs.directory import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
 from velocirl.runs.groups import find_group, is_group, open_group, status_of
@@ -93,7 +94,7 @@ def _grouped(path: Path, runs: list[RunSummary]) -> dict[str, Any]:
     try:
         group = open_group(path)
         results = group.results()
-    except (DamagedRunError, DamagedMetricsError) as error:
+    except (DamagedRunError, DamagedMetricsError, NotPlainFileError) as error:
         return {**seeds[0], "name": path.name, "path": str(path), "status": "damaged", "problem": str(error)}
     summary = summarise("", "", results, 0.0)
     plan = group.description.plan

@@ -98,7 +98,7 @@ class Heartbeat(Callback):
     def _write(self, agent: Agent) -> None:
         began = time.perf_counter()
         try:
-            write_heartbeat(self._run.path, self._state(agent))
+            write_heartbeat(self._run.files, self._state(agent))
         except OSError as error:
             if not self._warned:
                 self._warned = True

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from velocirl.engine.disk.files import parse_json, read_plain
+from velocirl.engine.disk.confined import ConfinedPath
+from velocirl.engine.disk.files import parse_json, plain_handle, read_plain
 from velocirl.monitor.resource_use import Amount, Bytes, ResourceUse
 from velocirl.monitor.words import printable
 
@@ -69,26 +70,26 @@ class HeartbeatState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return max(self.total - self.steps, 0) / self.steps_per_second
 
 
-def write_heartbeat(directory: Path, state: HeartbeatState) -> None:
+def write_heartbeat(directory: Path | ConfinedPath, state: HeartbeatState) -> None:
     """Write a heartbeat whole: a reader finds the old one or the new one. It is not forced to the disk."""
-    unfinished = directory / UNFINISHED
-    unfinished.unlink(missing_ok=True)  # left by a kill
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    unfinished = ConfinedPath.of(directory) / UNFINISHED
+    unfinished.remove()  # left by a kill
+    handle = plain_handle(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         content = memoryview(msgspec.json.encode(state))
         while content:
             content = content[os.write(handle, content) :]
-        unfinished.replace(directory / NAME)
+        unfinished.rename(NAME)
     except BaseException:
-        unfinished.unlink(missing_ok=True)
+        unfinished.remove()
         raise
     finally:
         os.close(handle)
 
 
-def read_heartbeat(directory: Path) -> HeartbeatState | None:
+def read_heartbeat(directory: Path | ConfinedPath) -> HeartbeatState | None:
     """The heartbeat of the run in a directory, None where there is none yet; anything else is refused."""
-    path = directory / NAME
+    path = ConfinedPath.of(directory) / NAME
     try:
         return msgspec.convert(parse_json(read_plain(path, MOST_BYTES)), HeartbeatState)
     except FileNotFoundError:

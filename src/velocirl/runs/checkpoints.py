@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.buffers.segments import Segment, remove_others
+from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.engine.disk.writing import remove_unfinished
 from velocirl.runs.memory_files import DIRECTORY, forget, read_checkpoint, segments_of, whole, write_checkpoint
 from velocirl.runs.state_file import DamagedStateError, State, read_state, write_state
@@ -40,32 +41,32 @@ class Checkpoint:
 class Checkpoints:
     """A directory of checkpoints, of which the newest `keep` stay; an old one goes when a new one is on the disk.
 
-    A large memory (see `memory_files`) lies beside them, in memory/: a checkpoint adds what is new of it.
+    A large memory (see `memory_files`) lies beside them, in memory/: a checkpoint adds what is new of it. Links below
+    the directory are not followed, nor is the directory itself where its path is confined.
     """
 
-    def __init__(self, directory: str | Path, keep: int = 3) -> None:
+    def __init__(self, directory: str | Path | ConfinedPath, keep: int = 3) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}")
-        self.directory = Path(directory)
+        self._place = ConfinedPath.of(directory)
+        self.directory = self._place.path
         self.keep = keep
         self._segments: dict[Path, list[Segment]] = {}  # of the memory, by the checkpoint that needs them
-        remove_unfinished(self.directory)
+        remove_unfinished(self._place)
 
     @property
     def untouched(self) -> bool:
         """Whether nothing was saved yet, damaged ones included."""
-        return not self.directory.is_dir() or not any(self.directory.iterdir())
+        return not self._place.names()
 
     def any(self) -> bool:
         """Whether there is one: of a step, or the best."""
-        return bool(self.steps()) or (self.directory / BEST).is_file()
+        return bool(self.steps()) or (self._place / BEST).is_file()
 
     def steps(self) -> dict[int, Path]:
         """The file of every step that was saved, oldest first."""
-        if not self.directory.is_dir():
-            return {}
-        found = {path: NAME.fullmatch(path.name) for path in self.directory.iterdir()}
-        return dict(sorted((int(match[1]), path) for path, match in found.items() if match))
+        found = filter(None, map(NAME.fullmatch, self._place.names()))
+        return dict(sorted((int(match[1]), self.directory / match[0]) for match in found))
 
     def save(self, step: int, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
         """Save a step, then remove those that are too many. Steps only go forward."""
@@ -78,20 +79,20 @@ class Checkpoints:
                 "to go another way from an earlier step, start a new run"
             )
         path = self.directory / f"step_{step:012d}.safetensors"
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._place.make_directory()
         self._segments = {one: self._needed_by(one) for one in self.steps().values()}
         known = next((some for some in reversed(self._segments.values()) if some), [])
-        self._segments[path] = write_checkpoint(path, arrays, document, known)
+        self._segments[path] = write_checkpoint(self._place / path.name, arrays, document, known)
         for old in list(self.steps().values())[: -self.keep]:
-            old.unlink(missing_ok=True)
+            (self._place / old.name).remove()
             self._segments.pop(old, None)
-        remove_others(self.directory / DIRECTORY, (one for some in self._segments.values() for one in some))
+        remove_others(self._place / DIRECTORY, (one for some in self._segments.values() for one in some))
         return path
 
     def save_best(self, arrays: Mapping[str, Any], document: Mapping[str, Any]) -> Path:
         """Save what is the best so far, without its memory; it stays until a better one takes its place."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_state(self.directory / BEST, whole(forget(arrays)), document)
+        self._place.make_directory()
+        write_state(self._place / BEST, whole(forget(arrays)), document)
         return self.directory / BEST
 
     def latest(self, *, memory: bool = True) -> Checkpoint:
@@ -106,14 +107,14 @@ class Checkpoints:
             path = left[step]
             tried.add(path)
             try:
-                return Checkpoint(path, step, read_checkpoint(path, memory=memory), tuple(problems))
+                return Checkpoint(path, step, read_checkpoint(self._place / path.name, memory=memory), tuple(problems))
             except FileNotFoundError:  # a run that is going on has just removed it, and has newer ones
                 continue
             except DamagedStateError as error:
-                if not path.exists():  # removed just now, with its memory
+                if not (self._place / path.name).exists():  # removed just now, with its memory
                     continue
                 with contextlib.suppress(OSError):  # where nothing can be renamed, passing it over is enough
-                    path.replace(f"{path}{DAMAGED}")
+                    (self._place / path.name).rename(f"{path.name}{DAMAGED}")
                 problems.append(f"{error}; it is set aside as {path.name}{DAMAGED}")
                 warnings.warn(problems[-1], stacklevel=2)
         tail = "".join(f"\n  {problem}" for problem in problems)
@@ -121,7 +122,7 @@ class Checkpoints:
 
     def best(self) -> State:
         """The best state that was saved."""
-        path = self.directory / BEST
+        path = self._place / BEST
         if not path.exists():
             raise NoCheckpointError(f"no best state was saved in {self.directory}")
         return read_state(path)
@@ -135,4 +136,4 @@ class Checkpoints:
         return found.get("score") if found.get("metric") == metric else None
 
     def _needed_by(self, path: Path) -> list[Segment]:
-        return self._segments[path] if path in self._segments else segments_of(path)
+        return self._segments[path] if path in self._segments else segments_of(self._place / path.name)

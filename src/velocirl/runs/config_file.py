@@ -20,7 +20,7 @@ def write_config(run: Run | Group, environment: str) -> None:
     description = run.description
     assert description.plan is not None  # noqa: S101 - every run that is trained has one
     text = config_text(environment, description.algorithm, description.plan, description.config)
-    write_whole(run.path / CONFIG, [text.encode()])
+    write_whole(run.files / CONFIG, [text.encode()])
 
 
 def config_text(environment: str, algorithm: str, plan: Plan, config: Mapping[str, Any]) -> str:

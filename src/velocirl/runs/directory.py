@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.directories import data_directory
-from velocirl.engine.disk.files import NotPlainFileError, parse_json, plain_handle, read_plain
+from velocirl.engine.disk.files import parse_json, plain_handle, read_plain
 from velocirl.engine.disk.writing import remove_unfinished, strict_json, write_whole
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.runs.metrics import MetricsLog, Row, read_rows
@@ -28,6 +29,7 @@ from velocirl.runs.processor import processor
 
 DESCRIPTION = "run.json"
 INDEX = "runs.jsonl"
+METRICS, EVENTS, CURVE, CHECKPOINTS = "metrics.jsonl", "events", "learning_curve.png", "checkpoints"
 PACKAGES = ("velocirl", "numpy", "numba")
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -95,10 +97,15 @@ class RunSummary:
 
 
 class Run:
-    """One run directory: run.json, metrics.jsonl, checkpoints/, events/ and learning_curve.png."""
+    """One run directory: run.json, metrics.jsonl, checkpoints/, events/ and learning_curve.png.
+
+    It may have come as an archive: whatever reads or writes in it does so by `files`, below which no link is followed.
+    The other paths are for showing.
+    """
 
     def __init__(self, path: Path, description: RunDescription) -> None:
         self.path = path
+        self.files = ConfinedPath(path)
         self.description = description
 
     @property
@@ -109,29 +116,29 @@ class Run:
     @property
     def metrics_path(self) -> Path:
         """The file of its figures."""
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def events_path(self) -> Path:
         """The directory of its TensorBoard events, where they are written."""
-        return self.path / "events"
+        return self.path / EVENTS
 
     @property
     def curve_path(self) -> Path:
         """The picture of its learning curve."""
-        return self.path / "learning_curve.png"
+        return self.path / CURVE
 
     def checkpoints(self, keep: int = 3) -> Checkpoints:
         """Its checkpoints, of which the newest `keep` stay."""
-        return Checkpoints(self.path / "checkpoints", keep)
+        return Checkpoints(self.files / CHECKPOINTS, keep)
 
     def metrics(self) -> MetricsLog:
         """Its figures, open for appending."""
-        return MetricsLog(self.metrics_path)
+        return MetricsLog(self.files / METRICS)
 
     def rows(self) -> list[Row]:
         """The figures so far, none when it has just begun."""
-        return read_rows(self.metrics_path) if self.metrics_path.exists() else []
+        return read_rows(self.files / METRICS) if (self.files / METRICS).exists() else []
 
     def set_status(self, status: Status) -> None:
         """Say how the run stands, on the disk too."""
@@ -151,7 +158,7 @@ class Run:
 
     def _write(self) -> None:
         text = strict_json(msgspec.to_builtins(self.description), indent=2)
-        write_whole(self.path / DESCRIPTION, [f"{text}\n".encode()])
+        write_whole(self.files / DESCRIPTION, [f"{text}\n".encode()])
 
 
 def create_run(
@@ -260,7 +267,7 @@ def _find(name: str) -> Path:
 
 
 def _read(path: Path) -> RunDescription:
-    file = path / DESCRIPTION
+    file = ConfinedPath(path) / DESCRIPTION
     try:
         return msgspec.convert(parse_json(read_plain(file)), RunDescription)
     except (ValueError, NotPlainFileError) as error:

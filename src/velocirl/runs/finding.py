@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
+from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.runs.directory import Run, RunNotFoundError, list_runs, open_run
 from velocirl.runs.groups import Group, find_group, is_group, open_group
 
@@ -15,7 +19,7 @@ def find(name: str | None) -> Run | Group:
         within = newest.path.parent
         return open_group(within) if is_group(within) else open_run(newest.path)
     try:
-        return open_run(name)
+        return _open(Path(name))
     except RunNotFoundError:
         group = find_group(name)
         if group is not None:
@@ -24,7 +28,7 @@ def find(name: str | None) -> Run | Group:
         group = find_group(above) if above else None
         if group is None:
             raise
-        return open_run(group.path / below)  # NAME/seed-3
+        return _open(group.path / below)  # NAME/seed-3
 
 
 def find_run(name: str | None) -> Run:
@@ -36,3 +40,11 @@ def find_run(name: str | None) -> Run:
     raise RunNotFoundError(
         f"{found.name} is a group of {len(found.description.seeds)} runs: choose one, such as {found.name}/{first}"
     )
+
+
+def _open(path: Path) -> Run:
+    """Open a run by its directory or name; within a group, a link to another directory is refused."""
+    if path.name and is_group(path.parent):
+        with contextlib.suppress(FileNotFoundError), (ConfinedPath(path.parent) / path.name).opened_directory():
+            pass
+    return open_run(path)

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.directories import data_directory
-from velocirl.engine.disk.files import NotPlainFileError, parse_json, read_plain
+from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.engine.disk.writing import strict_json, write_whole
 from velocirl.runs.curves.curve import draw_seeds
 from velocirl.runs.directory import (
@@ -32,6 +33,7 @@ from velocirl.runs.seeds import SeedResult, Summary, aggregate, summarise
 
 GROUP = "group.json"
 SUMMARY = "summary.json"
+CURVE = "curve.png"
 WAITING = "waiting"
 STATUSES = ("running", "failed", "interrupted", "stopped", WAITING, "finished")
 
@@ -53,6 +55,7 @@ class Group:
 
     def __init__(self, path: Path, description: GroupDescription) -> None:
         self.path = path
+        self.files = ConfinedPath(path)  # by which everything in it is read and written, as in a `Run`
         self.description = description
 
     @property
@@ -63,11 +66,14 @@ class Group:
     @property
     def curve_path(self) -> Path:
         """The picture of its learning curves."""
-        return self.path / "curve.png"
+        return self.path / CURVE
 
     def run_path(self, seed: int) -> Path:
-        """The directory of the run of a seed."""
-        return self.path / f"seed-{seed}"
+        """The directory of the run of a seed; a link to another one is refused."""
+        place = self.files / f"seed-{seed}"
+        with contextlib.suppress(FileNotFoundError), place.opened_directory():
+            pass
+        return place.path
 
     def run(self, seed: int) -> Run | None:
         """The run of a seed, or None where it has not begun."""
@@ -96,7 +102,7 @@ class Group:
     def summary(self) -> Summary | None:
         """The summary that was written last."""
         try:
-            return msgspec.convert(parse_json(read_plain(self.path / SUMMARY)), Summary)
+            return msgspec.convert(parse_json(read_plain(self.files / SUMMARY)), Summary)
         except (OSError, ValueError):  # it is made anew from the runs
             return None
 
@@ -105,10 +111,10 @@ class Group:
         results = self.results(errors)
         description = self.description
         summary = summarise(description.environment, description.algorithm, results, seconds)
-        write_whole(self.path / SUMMARY, [f"{strict_json(msgspec.to_builtins(summary), indent=2)}\n".encode()])
+        write_whole(self.files / SUMMARY, [f"{strict_json(msgspec.to_builtins(summary), indent=2)}\n".encode()])
         title = f"{description.environment}  {description.algorithm}"
         try:
-            draw_seeds([one.rows for one in results], aggregate(results), self.curve_path, title)
+            draw_seeds([one.rows for one in results], aggregate(results), self.files / CURVE, title)
         except OSError as error:  # it can be drawn from the figures at any later time
             warnings.warn(f"the picture of the learning curves could not be written: {error}", stacklevel=2)
         return summary
@@ -122,7 +128,7 @@ class Group:
     def write(self) -> None:
         """Write the description."""
         text = strict_json(msgspec.to_builtins(self.description), indent=2)
-        write_whole(self.path / GROUP, [f"{text}\n".encode()])
+        write_whole(self.files / GROUP, [f"{text}\n".encode()])
 
 
 def create_group(
@@ -174,7 +180,7 @@ def open_group(path: str | Path) -> Group:
     """The group in a directory."""
     path = Path(path).resolve()
     try:
-        return Group(path, msgspec.convert(parse_json(read_plain(path / GROUP)), GroupDescription))
+        return Group(path, msgspec.convert(parse_json(read_plain(ConfinedPath(path) / GROUP)), GroupDescription))
     except (ValueError, NotPlainFileError) as error:
         raise DamagedRunError(f"{path / GROUP} does not describe a group of runs: {error}") from error
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.segments import Segment, load_rows, save_rows, segments_from
+from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.runs.state_file import DamagedStateError, State, read_state, write_state
 
 PREFIX = "memory."
@@ -43,20 +44,20 @@ def whole(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def write_checkpoint(
-    path: Path, arrays: Mapping[str, Any], document: Mapping[str, Any], known: Sequence[Segment] = ()
+    path: Path | ConfinedPath, arrays: Mapping[str, Any], document: Mapping[str, Any], known: Sequence[Segment] = ()
 ) -> list[Segment]:
     """Write a state, with the rows of a large memory as segments beside it; `known` are those of an earlier one."""
     rows = arrays.get(ROWS)
     if rows is None or len(rows) * rows.dtype.itemsize < LARGE:
         write_state(path, whole(arrays), document)
         return []
-    segments = save_rows(path.parent / DIRECTORY, rows, arrays[COUNTS], known)
+    segments = save_rows(_beside(path), rows, arrays[COUNTS], known)
     listed = {LISTED: [list(one) for one in segments]}
     write_state(path, {**arrays, ROWS: np.zeros(0, rows.dtype)}, {**document, **listed})
     return segments
 
 
-def read_checkpoint(path: str | Path, *, memory: bool = True) -> State:
+def read_checkpoint(path: str | Path | ConfinedPath, *, memory: bool = True) -> State:
     """Read a state and the segments that it needs; or without them, as that of an agent that remembers nothing."""
     state = read_state(path)
     listed = state.document.pop(LISTED, None)
@@ -66,15 +67,21 @@ def read_checkpoint(path: str | Path, *, memory: bool = True) -> State:
         return state
     try:
         segments = segments_from(listed)
-        rows = load_rows(Path(path).parent / DIRECTORY, state.arrays[ROWS].dtype, state.arrays[COUNTS], segments)
+        rows = load_rows(_beside(path), state.arrays[ROWS].dtype, state.arrays[COUNTS], segments)
     except ValueError as error:
         raise DamagedStateError(f"{path} cannot be used with its memory: {error}") from error
     return State({**state.arrays, ROWS: rows}, state.document)
 
 
-def segments_of(path: Path) -> list[Segment]:
+def segments_of(path: Path | ConfinedPath) -> list[Segment]:
     """The segments that a checkpoint needs; none where it is damaged, as it is of no use then."""
     try:
         return segments_from(read_state(path).document.get(LISTED, []))
     except (ValueError, FileNotFoundError):
         return []
+
+
+def _beside(path: str | Path | ConfinedPath) -> ConfinedPath:
+    """The directory of the segments that a file needs."""
+    above = path.parent if isinstance(path, ConfinedPath) else ConfinedPath(Path(path).parent)
+    return above / DIRECTORY

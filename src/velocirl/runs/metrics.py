@@ -11,7 +11,8 @@ from typing import Any, Self, SupportsFloat
 
 import numpy as np
 
-from velocirl.engine.disk.files import NotPlainFileError, parse_json, plain_handle, read_plain
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
+from velocirl.engine.disk.files import parse_json, plain_handle, read_plain
 from velocirl.engine.disk.writing import strict_json, write_whole
 
 MOST_BYTES = 2**31  # some millions of rows
@@ -28,8 +29,8 @@ class DamagedMetricsError(ValueError):
 class MetricsLog:
     """The file of a run's figures, open for appending. A last line that a kill has torn is dropped when it opens."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | ConfinedPath) -> None:
+        self.path = path
         self._handle = self._open()
         content = read_plain(self.path, MOST_BYTES)
         self._size = content.rfind(b"\n") + 1
@@ -86,7 +87,7 @@ class MetricsLog:
         return plain_handle(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-def read_rows(path: str | Path) -> list[Row]:
+def read_rows(path: str | Path | ConfinedPath) -> list[Row]:
     """All rows of a file of figures; only a last line without an end, torn or just being written, is left out."""
     try:
         *lines, _ = read_plain(path, MOST_BYTES).split(b"\n")
@@ -95,7 +96,7 @@ def read_rows(path: str | Path) -> list[Row]:
     return [_parse(path, number, line) for number, line in enumerate(lines, 1)]
 
 
-def _parse(path: str | Path, number: int, line: bytes) -> Row:
+def _parse(path: object, number: int, line: bytes) -> Row:
     try:
         row = parse_json(line)
     except ValueError as error:

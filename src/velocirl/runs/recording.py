@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from velocirl.engine.disk.confined import NotPlainFileError
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE
 from velocirl.runs.curves.curve import draw_curve
-from velocirl.runs.directory import Run
+from velocirl.runs.directory import CURVE, EVENTS, Run
 from velocirl.runs.metrics import EVALUATION, RETURN, STEP, MetricsLog, Row
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.tensorboard import EventWriter, available
@@ -168,7 +169,11 @@ class RunRecorder(Callback):
         except OSError as error:
             saved = max(self._checkpoints.steps(), default=None)
             after = "there is no checkpoint yet" if saved is None else f"the checkpoint of step {saved} is whole"
-            advice = "" if saved is None else f": make room, then go on with `velocirl resume {self.run.name}`"
+            advice = (
+                ""
+                if saved is None or isinstance(error, NotPlainFileError)
+                else f": make room, then go on with `velocirl resume {self.run.name}`"
+            )
             raise RecordingError(f"the run cannot be saved at step {agent.steps}: {error}; {after}{advice}") from error
 
     def _close(self) -> None:
@@ -218,15 +223,14 @@ class RunPublisher(Callback):
                 self._open()
         self._close()
         with _forgiven("the picture of the learning curve"):
-            draw_curve(run.rows(), run.curve_path, f"{agent.source.id}  {agent.name}")
+            draw_curve(run.rows(), run.files / CURVE, f"{agent.source.id}  {agent.name}")
 
     def fail(self, agent: Agent, error: BaseException) -> None:  # noqa: ARG002 - a callback's signature
         """Write what is left."""
         self._close()
 
     def _has_events(self) -> bool:
-        path = self._recorder.run.events_path
-        return path.is_dir() and any(path.iterdir())
+        return bool((self._recorder.run.files / EVENTS).names())
 
     def _close(self) -> None:
         if self._writer is not None:
@@ -238,7 +242,7 @@ class RunPublisher(Callback):
         """Begin a file of events with the rows so far: all of them, or those that no earlier file has."""
         run = self._recorder.run
         resumed = self._resumed_at if self._has_events() else None
-        self._writer = EventWriter(run.events_path, resumed)
+        self._writer = EventWriter(run.files / EVENTS, resumed)
         for row in run.rows():
             step = int(row[STEP] or 0)
             if resumed is None or step > resumed:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.engine.disk.files import parse_json
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
+from velocirl.engine.disk.files import open_plain, parse_json
 from velocirl.engine.disk.safetensors_layout import (
     DTYPES,
     METADATA,
@@ -43,7 +44,9 @@ class State:
     document: dict[str, Any]
 
 
-def write_state(path: str | Path, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> None:
+def write_state(
+    path: str | Path | ConfinedPath, arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any]
+) -> None:
     """Write arrays (plain or structured) and a document of strict JSON to one file that any safetensors reader opens.
 
     The file is on the disk when this returns; if it cannot be written, what lay under this name stays as it was.
@@ -71,9 +74,13 @@ def state_parts(arrays: Mapping[str, NDArray[Any]], document: Mapping[str, Any])
     return [len(header).to_bytes(8, "little"), header, *map(tensor_bytes, ordered.values())]
 
 
-def read_state(path: str | Path) -> State:
+def read_state(path: str | Path | ConfinedPath) -> State:
     """Read a file that `write_state` wrote. Anything else is refused, before memory is taken for its arrays."""
-    with Path(path).open("rb") as file:
+    try:
+        file = open_plain(path)
+    except (NotPlainFileError, IsADirectoryError) as error:
+        raise DamagedStateError(f"{path} {error.strerror}") from error
+    with file:
         try:
             return _read(file)
         except (AttributeError, LookupError, RecursionError, TypeError) as error:

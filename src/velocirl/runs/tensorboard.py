@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from velocirl.engine.disk.confined import ConfinedPath
+from velocirl.engine.disk.files import plain_handle
+
 FILE_VERSION = "brain.Event:2"  # what readers of event files look for first
 
 
@@ -21,7 +24,7 @@ def available() -> bool:
 class EventWriter:
     """A new file of scalar events. Where a run resumes at a step, readers drop the events after it in earlier files."""
 
-    def __init__(self, directory: str | Path, resumed_at: int | None = None) -> None:
+    def __init__(self, directory: str | Path | ConfinedPath, resumed_at: int | None = None) -> None:
         if not available():
             raise ModuleNotFoundError("TensorBoard events need the tensorboard package: pip install tensorboard")
         # Only here: the package takes a third of a second to import.
@@ -30,11 +33,12 @@ class EventWriter:
 
         self._events: Any = event_pb2
         self._summaries: Any = summary_pb2
-        directory = Path(directory)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = ConfinedPath.of(directory)
+        place.make_directory()
         # Readers take the files of a directory in the order of their names.
-        self.path = directory / f"events.out.tfevents.{time.time_ns():020d}.{secrets.token_hex(4)}"
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        file = place / f"events.out.tfevents.{time.time_ns():020d}.{secrets.token_hex(4)}"
+        self.path = file.path
+        handle = plain_handle(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self._records = RecordWriter(open(handle, "wb"))  # noqa: PTH123, SIM115 - a descriptor, closed by close()
         self._write(file_version=FILE_VERSION)
         if resumed_at is not None:

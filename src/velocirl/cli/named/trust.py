@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -54,7 +53,7 @@ def require_trust(code: Trusted, named_by: str | None, *, trust: bool, quiet: bo
 
 def require_buffer_file(path: str, named_by: str | None, *, trust: bool) -> None:
     """The same for the file of a memory, which is made where it is missing and written over where it is there."""
-    file, known = Trusted(f"{Path(path).resolve()}", BUFFER_FILE), _remembered()
+    file, known = Trusted(os.path.realpath(path), BUFFER_FILE), _remembered()
     if named_by is not None and file not in known and not trust:
         wish = f"{named_by} wants its memory in {file.code}, a file elsewhere that you have not named before"
         if not _agreed(wish):

@@ -19,6 +19,7 @@ from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
+from velocirl.engine.disk.files import open_plain
 from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.monitor.heartbeat_file import DamagedHeartbeatError, read_heartbeat
@@ -182,6 +183,8 @@ def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
     """The command that trains a seed from its beginning; without an environment, the file of settings names it."""
     named = [] if environment is None else [environment]
     place = ["--run-dir", str(group.run_path(seed))]
+    with open_plain(group.files / CONFIG):  # which the process opens by its path
+        pass
     mapped = group.description.config.get("buffer_file")
     memory = [] if mapped is None else ["--buffer-file", str(_of_seed(Path(mapped), seed))]
     return [
@@ -205,7 +208,7 @@ def _of_seed(path: Path, seed: int) -> Path:
 
 def _has_checkpoint(group: Group, seed: int) -> bool:
     run = group.run(seed)
-    return run is not None and (run.path / "checkpoints").is_dir() and any((run.path / "checkpoints").iterdir())
+    return run is not None and not run.checkpoints().untouched
 
 
 def _clear(path: Path) -> None:

@@ -15,24 +15,22 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError, refused
+
 MOST_BYTES = 64 * 2**20  # of a document; those of ours have a few thousand
 MOST_DEPTH = 32  # of lists and objects within each other; no document of ours comes near
-
-
-class NotPlainFileError(OSError):
-    """A pipe, a device or a socket where a file was expected."""
 
 
 class UnsafePathError(PermissionError):
     """A file or directory through which somebody else could hand us code; the message says what to do about it."""
 
 
-def open_plain(path: str | Path) -> BufferedReader:
+def open_plain(path: str | Path | ConfinedPath) -> BufferedReader:
     """Open a plain file for reading. Anything else is refused: a pipe would wait for ever, a device never end."""
     return os.fdopen(plain_handle(path, os.O_RDONLY), "rb")
 
 
-def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:
+def read_plain(path: str | Path | ConfinedPath, most: int = MOST_BYTES) -> bytes:
     """The content of a plain file of at most so many bytes."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -41,11 +39,20 @@ def read_plain(path: str | Path, most: int = MOST_BYTES) -> bytes:
         return file.read()
 
 
-def plain_handle(path: str | Path, flags: int, directory: int | None = None) -> int:
+def plain_handle(path: str | Path | ConfinedPath, flags: int, directory: int | None = None) -> int:
     """The descriptor of a plain file, opened with flags of `os.open`; a file that they create is private.
 
-    With the descriptor of its directory, it is the one that lies there, whatever the path leads to by now.
+    With the descriptor of its directory, it is the one that lies there, whatever the path leads to by now. A confined
+    path is opened by the descriptors of the directories on the way, and is not followed.
     """
+    if isinstance(path, ConfinedPath):
+        with path.parent.opened_directory() as within:
+            try:
+                return plain_handle(path.path, flags | os.O_NOFOLLOW, within)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.EMLINK):
+                    raise refused(path, path.name, within) from None
+                raise
     name = path if directory is None else Path(path).name
     try:
         # Without blocking, so that a pipe answers at once.
@@ -53,7 +60,7 @@ def plain_handle(path: str | Path, flags: int, directory: int | None = None) -> 
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads from
             raise _not_plain(path) from None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         kind = os.fstat(handle).st_mode
         if stat.S_ISDIR(kind):

@@ -8,13 +8,19 @@ import fcntl
 import json
 import math
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from io import BufferedWriter
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BufferedRandom, BufferedWriter
 from pathlib import Path
 from typing import Any
 
+from velocirl.engine.disk.confined import BELOW, ConfinedPath, NotPlainFileError
+
 UNFINISHED = ".unfinished"
+TOKEN = 8  # characters between the name of a file and that ending
 
 
 def strict_json(document: Mapping[str, Any], *, indent: int | None = None) -> str:
@@ -24,54 +30,142 @@ def strict_json(document: Mapping[str, Any], *, indent: int | None = None) -> st
     return json.dumps(document, allow_nan=False, indent=indent, separators=None if indent else (",", ":"))
 
 
-def write_whole(path: str | Path, parts: Iterable[bytes | memoryview]) -> None:
+def write_whole(path: str | Path | ConfinedPath, parts: Iterable[bytes | memoryview]) -> None:
     """Write a private file under another name, then give it its own: a reader finds the old file or the new one."""
     with written_whole(path) as file:
         file.writelines(parts)
 
 
 @contextlib.contextmanager
-def written_whole(path: str | Path) -> Iterator[BufferedWriter]:
-    """A file to write, which has its name only once it is complete and on the disk; else nothing is left of it."""
-    path = Path(path).resolve()  # of a link, the file it points to
-    unfinished = None
+def written_whole(path: str | Path | ConfinedPath) -> Iterator[BufferedWriter]:
+    """A file to write, which has its name only once it is complete and on the disk; else nothing is left of it.
+
+    What earlier processes left of it when they were killed is removed. Where the path is a link, the file behind it is
+    written, unless the path is confined: then the link is replaced.
+    """
+    place = path if isinstance(path, ConfinedPath) else _behind_links(path)
+    with contextlib.ExitStack() as stack:
+        try:
+            directory = stack.enter_context(place.parent.opened_directory())
+            remove_unfinished(place.parent, place.name)
+            name, handle = stack.enter_context(unfinished_file(directory, place.name))
+            with open(handle, "wb", closefd=False) as file:
+                yield file
+            os.fsync(handle)
+            os.replace(name, place.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except NotPlainFileError:
+            raise
+        except OSError as error:
+            reason = f"could not be written ({error.strerror}); what was there before is untouched"
+            raise OSError(error.errno, reason, str(place)) from error
+        _sync(directory)
+
+
+@contextlib.contextmanager
+def unfinished_file(directory: int, of: str = "") -> Iterator[tuple[str, int]]:
+    """Create a locked, private file in an open directory, on its way to the name `of`; yields its name and descriptor.
+
+    It is removed at the end, unless it was renamed. As long as its writer lives it is locked, by which
+    `remove_unfinished` tells it from one that a killed process has left.
+    """
+    name, handle = _locked(lambda name: _create(name, directory), of, directory)
     try:
-        handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
-        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            with contextlib.suppress(OSError):  # where there are no locks, nothing is taken for left over either
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            Path(unfinished).replace(path)
-            unfinished = None
-    except OSError as error:
-        reason = f"could not be written ({error.strerror}); what was there before is untouched"
-        raise OSError(error.errno, reason, str(path)) from error
+        yield name, handle
     finally:
-        if unfinished is not None:
-            Path(unfinished).unlink(missing_ok=True)
-    sync_directory(path.parent)
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+        os.close(handle)
 
 
-def remove_unfinished(directory: Path) -> None:
-    """Remove what a killed process left half-written; a file that somebody is writing now is locked, and stays."""
-    for path in directory.glob(f".*{UNFINISHED}"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+@contextlib.contextmanager
+def unfinished_directory(path: Path) -> Iterator[Path]:
+    """Create a locked, private directory on its way to the name `path`; removed at the end, unless it was renamed."""
+    with ConfinedPath(path.parent).opened_directory() as above:
+        remove_unfinished(path.parent, path.name)
+
+        def create(name: str) -> int:
+            os.mkdir(name, 0o700, dir_fd=above)
+            return os.open(name, BELOW, dir_fd=above)
+
+        name, handle = _locked(create, path.name, above)
+        try:
+            yield path.with_name(name)
+        finally:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=above)
+            os.close(handle)
 
 
-def sync_directory(directory: Path) -> None:
+def remove_unfinished(directory: str | Path | ConfinedPath, of: str | None = None) -> None:
+    """Remove what killed processes left half-written: all of it, or what was to get the name `of`.
+
+    What somebody is writing now is locked, and stays. A directory is removed only where its name is given.
+    """
+    stem = ".*" if of is None else rf"{re.escape(of)}\.[0-9a-z_]{{{TOKEN}}}"
+    left = re.compile(rf"\.{stem}{re.escape(UNFINISHED)}", re.DOTALL)
+    with contextlib.suppress(FileNotFoundError), ConfinedPath.of(directory).opened_directory() as above:
+        for name in filter(left.fullmatch, os.listdir(above)):  # noqa: PTH208 - a descriptor, not a path
+            with contextlib.suppress(OSError):
+                handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if of is not None and stat.S_ISDIR(os.fstat(handle).st_mode):
+                        shutil.rmtree(name, dir_fd=above)
+                    else:
+                        os.unlink(name, dir_fd=above)
+                finally:
+                    os.close(handle)
+
+
+@contextlib.contextmanager
+def nameless_file(directory: str | Path | ConfinedPath) -> Iterator[BufferedRandom]:
+    """A file in a directory that has no name, and is gone when nobody uses it."""
+    with ConfinedPath.of(directory).opened_directory() as above, unfinished_file(above) as (name, handle):
+        os.unlink(name, dir_fd=above)
+        with open(handle, "w+b", closefd=False) as file:
+            yield file
+
+
+def sync_directory(directory: str | Path | ConfinedPath) -> None:
     """Have the names in a directory on the disk."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    with ConfinedPath.of(directory).opened_directory() as handle:
+        _sync(handle)
+
+
+def _sync(directory: int) -> None:
     try:
-        os.fsync(handle)
+        os.fsync(directory)
     except OSError as error:
         if error.errno != errno.EINVAL:  # a file system that does not sync directories has nothing to wait for
             raise
-    finally:
-        os.close(handle)
+
+
+def _behind_links(path: str | Path) -> ConfinedPath:
+    """The path of the file to which links lead, of which nothing but the name is left to open."""
+    try:
+        path = Path(path).resolve()
+    except RuntimeError:  # as Python up to 3.12 says that links lead in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+    return ConfinedPath(path.parent, (path.name,))
+
+
+def _create(name: str, directory: int) -> int:
+    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+
+
+def _locked(create: Callable[[str], int], of: str, directory: int) -> tuple[str, int]:
+    """Create a file or directory under a new name and lock it; returns both."""
+    while True:
+        name = f".{of}.{secrets.token_hex(TOKEN // 2)}{UNFINISHED}"
+        try:
+            handle = create(name)
+        except FileExistsError:
+            continue
+        with contextlib.suppress(OSError):  # where there are no locks, nothing is taken for left over either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(name, dir_fd=directory, follow_symlinks=False)):
+                return name, handle
+        os.close(handle)  # before it was locked, another process took it for left over
 
 
 def _check_plain(value: Any, place: str) -> None:

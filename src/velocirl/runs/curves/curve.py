@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.engine.disk.writing import write_whole
 from velocirl.runs.curves.characters import NOTHING, say_tick
 from velocirl.runs.metrics import DEVIATION, EVALUATION, RETURN, STEP, Row
@@ -21,7 +22,7 @@ INK, FAINT, BLUE, ORANGE = "#252b36", "#969ea9", "#3a7ac4", "#e57b3a"
 PALETTE = (BLUE, ORANGE, "#2f8f5b", "#8e4fc0", "#c23b3b", "#2aa5b5", "#8a6d3b", "#d463a8")
 
 
-def draw_curve(rows: Sequence[Row], path: str | Path, title: str) -> bool:
+def draw_curve(rows: Sequence[Row], path: str | Path | ConfinedPath, title: str) -> bool:
     """Draw return against steps, with evaluations where there are any, as a PNG; False where matplotlib is missing."""
     axes = _new_axes()
     if axes is None:
@@ -39,7 +40,9 @@ def draw_curve(rows: Sequence[Row], path: str | Path, title: str) -> bool:
     return True
 
 
-def draw_seeds(seeds: Sequence[Sequence[Row]], mean: SeedCurve | None, path: str | Path, title: str) -> bool:
+def draw_seeds(
+    seeds: Sequence[Sequence[Row]], mean: SeedCurve | None, path: str | Path | ConfinedPath, title: str
+) -> bool:
     """Draw the return of every seed as a thin line, and their mean within its interval; False without matplotlib."""
     axes = _new_axes()
     if axes is None:
@@ -96,7 +99,7 @@ def _new_axes() -> Any:
 
 def _finish(
     axes: Any,
-    path: str | Path,
+    path: str | Path | ConfinedPath,
     title: str,
     *,
     empty: bool,
