@@ -47,7 +47,7 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path, monkeypatch, make, f
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     path = tmp_path.relative_to(tmp_path) / "thing"
     make(path)
-    with pytest.raises(NotPlainFileError, match="^thing is not a plain file$"):
+    with pytest.raises(NotPlainFileError, match=r"^thing is not a plain file$"):
         plain_handle(path, flags)
 
 
