@@ -372,10 +372,10 @@ def add_to(numbers, more):
 
 
 def sealed(code):
-    return hashlib.sha256(code).digest() + code
+    return lambda name: hashlib.sha256(name.encode() + b"\0" + code).digest() + code
 
 
-@pytest.mark.parametrize("damage", [b"garbage", sealed(b"\x80\x04"), sealed(pickle.dumps(3))])
+@pytest.mark.parametrize("damage", [lambda name: b"garbage", sealed(b"\x80\x04"), sealed(pickle.dumps(3))])
 def test_a_damaged_file_of_a_whole_loop_is_compiled_anew(home, forgetful, monkeypatch, damage):
     arguments, missed = (np.zeros(3, np.float32), 1.5), []
 
@@ -386,12 +386,25 @@ def test_a_damaged_file_of_a_whole_loop_is_compiled_anew(home, forgetful, monkey
 
     add()
     (file,) = (home / "compiled").glob("*.loop")
-    file.write_bytes(damage)
+    file.write_bytes(damage(file.name))
     add()
     add()
     assert arguments[0].tolist() == [4.5] * 3
     assert missed == [1, 1]
     assert file.stat().st_size > 1000
+
+
+def test_units_that_were_exchanged_are_compiled_anew(home):
+    """Each file is whole; only their names say which function each of them holds."""
+    keep_code("one", b"code of one")
+    keep_code("two", b"code of two")
+    one, two = home / "compiled" / "one", home / "compiled" / "two"
+    one.rename(home / "kept")
+    two.rename(one)
+    (home / "kept").rename(two)
+    assert find_code("one") is find_code("two") is None
+    keep_code("one", b"code of one")
+    assert find_code("one") == b"code of one"
 
 
 def draw_a_line(state, params, canvas):

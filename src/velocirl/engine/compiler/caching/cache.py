@@ -82,7 +82,7 @@ def find_code(name: str) -> bytes | None:
     try:
         with open_own(cache_path() / name, directory) as file:
             digest, code = (content := file.read())[:32], content[32:]
-        if hashlib.sha256(code).digest() != digest:
+        if _digest(name, code) != digest:
             return None
         with suppress(OSError):  # where nothing can be written, or it was just removed
             os.utime(name, dir_fd=directory)
@@ -95,6 +95,11 @@ def find_code(name: str) -> bytes | None:
     return code
 
 
+def _digest(name: str, code: bytes) -> bytes:
+    """Checksum of a file's name and code, so that code under the name of another function is not run."""
+    return hashlib.sha256(name.encode() + b"\0" + code).digest()
+
+
 def keep_code(name: str, code: bytes) -> None:
     """Keep something under a name; a full or read-only disk costs a compilation next time, not this run."""
     directory, unfinished = _place(), None
@@ -103,7 +108,7 @@ def keep_code(name: str, code: bytes) -> None:
     try:
         handle, unfinished = tempfile.mkstemp(prefix=".", suffix=".unfinished", dir=directory)
         with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            file.write(hashlib.sha256(code).digest() + code)
+            file.write(_digest(name, code) + code)
         Path(unfinished).replace(directory / name)
         unfinished = None
         _count(len(code) + 32)
