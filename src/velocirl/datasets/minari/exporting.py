@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.datasets.minari.layout import COST, COSTS, DATA, DESCRIPTION, FILE, OWN, VERSION, hdf5, space_text
-from velocirl.engine.disk.writing import UNFINISHED, strict_json, sync_directory
+from velocirl.engine.disk.writing import strict_json, sync_directory, unfinished_directory
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]+-v\d+")
 
@@ -40,26 +40,24 @@ def export_minari(
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
     hdf5()
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent))
     try:
-        data = unfinished / DATA
-        data.mkdir()
-        _write_episodes(dataset, data / FILE, progress)
-        description = _description(dataset, name, (data / FILE).stat().st_size)
-        (data / DESCRIPTION).write_text(strict_json(description), encoding="utf-8")
-        unfinished.chmod(0o755)  # for others as Minari's own are; only what is unfinished is private
-        unfinished.rename(path)
+        with unfinished_directory(path) as unfinished:
+            data = unfinished / DATA
+            data.mkdir()
+            _write_episodes(dataset, data / FILE, progress)
+            description = _description(dataset, name, (data / FILE).stat().st_size)
+            (data / DESCRIPTION).write_text(strict_json(description), encoding="utf-8")
+            unfinished.chmod(0o755)  # for others as Minari's own are; only what is unfinished is private
+            unfinished.rename(path)
     except OSError as error:
         reason = f"could not be written ({error.strerror or error}); nothing is left of it"
         raise OSError(error.errno, reason, str(path)) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     sync_directory(path.parent)
     return path
 
 
 def _write_episodes(dataset: Dataset, path: Path, progress: Progress | None) -> None:
-    with hdf5().File(path, "w") as file:
+    with _ForgivingFile(path) as storage, hdf5().File(storage, "w") as file:
         for number in range(dataset.episodes):
             episode, group = dataset.episode(number), file.create_group(f"episode_{number}")
             group.attrs["id"], group.attrs["total_steps"] = number, len(episode)
@@ -70,8 +68,88 @@ def _write_episodes(dataset: Dataset, path: Path, progress: Progress | None) -> 
             if dataset.info.constraints:  # infos have a row for the beginning, too
                 costs = np.concatenate([np.zeros_like(episode.costs[:1]), episode.costs])
                 _put(group, "infos", {COSTS: costs, COST: costs.sum(axis=1)})
+            storage.require_room()
             if progress is not None:
                 progress(number + 1, dataset.episodes)
+
+
+class _ForgivingFile(io.RawIOBase):
+    """A file for HDF5 to write that fails late: HDF5 ends the process where it cannot write what it has cached.
+
+    After the first write that fails, writes are taken and forgotten, until `require_room` or the end raises.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._place, self._size = 0, 0
+        self._error: OSError | None = None
+
+    def require_room(self) -> None:
+        """Raise the first error there was."""
+        if self._error is not None:
+            raise self._error
+
+    def __exit__(self, kind: Any, *more: Any) -> None:
+        super().__exit__(kind, *more)
+        if kind is None or issubclass(kind, Exception):  # HDF5's own, of what was forgotten, do not say why
+            self.require_room()
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def write(self, data: Any) -> int:
+        left = view = memoryview(data).cast("B")
+        with self._forgiven():
+            while left and self._error is None:
+                done = os.pwrite(self._handle, left, self._place + len(view) - len(left))
+                left = left[done:]
+        self._place += len(view)
+        self._size = max(self._size, self._place)
+        return len(view)
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        found = os.pread(self._handle, len(view), self._place)
+        view[: len(found)] = found
+        view[len(found) :] = bytes(len(view) - len(found))  # what was forgotten, or lies beyond the end
+        self._place += len(view)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._size = self._place if size is None else size
+        with self._forgiven():
+            os.ftruncate(self._handle, self._size)
+        return self._size
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._forgiven():
+                os.fsync(self._handle)
+            os.close(self._handle)
+        super().close()
+
+    @contextlib.contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._error = self._error or error
 
 
 def _put(group: Any, name: str, values: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 from velocirl.buffers.data.spaces import space_of
+from velocirl.engine.disk.confined import ConfinedPath
 
 DATA, FILE, DESCRIPTION = "data", "main_data.hdf5", "metadata.json"
 VERSION = "0.5.0"  # of Minari: later ones read what this one wrote
@@ -16,10 +17,10 @@ OWN = "velocirl"  # the key of the description under which a data set of ours sa
 COSTS, COST = "costs", "cost"  # of a step's infos: by constraint, and all together
 
 
-def data_directory(path: str | Path) -> Path:
+def data_directory(path: str | Path) -> ConfinedPath:
     """Where the files lie: in the directory itself, or in its `data`, as Minari has it."""
-    path = Path(path)
-    return path / DATA if (path / DATA).is_dir() else path
+    within = ConfinedPath(Path(path))
+    return within / DATA if (within / DATA).exists() else within
 
 
 def space_text(space: Space[Any]) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 TIMES, BOUND = 4, 2**24  # loading a file takes at most so many times its bytes at once, and 16 MiB more
+DENSEST = 32  # times its bytes that a compressed file may take in memory, where that is more than WORTH_ASKING
 WORTH_ASKING = 2**28  # bytes from which a claim is compared with what the machine has
 
 _size: ContextVar[int | None] = ContextVar("size of the file that is loaded", default=None)
@@ -42,6 +43,15 @@ def claim(size: int, what: str) -> None:
         raise AllowanceError(
             f"{what} would take {size / 2**30:,.1f} GiB, and this machine has {most / 2**30:,.1f} GiB: reduce it"
         )
+
+
+def claim_unpacked(size: int, stored: int, what: str) -> None:
+    """Refuse to unpack so many bytes from a file of `stored`, where only a file made for that would have them."""
+    if size > max(DENSEST * stored, WORTH_ASKING):
+        raise ValueError(
+            f"{what} would take {size:,} bytes unpacked, more than {DENSEST} times the {stored:,} bytes of the file"
+        )
+    claim(size, what)
 
 
 def memory_of_machine() -> int:

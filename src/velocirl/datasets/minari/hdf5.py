@@ -1,0 +1,179 @@
+"""HDF5 that somebody else may have written: no links, sizes known before anything is unpacked, failures in a sentence.
+
+HDF5 follows links into any file that they name, and unpacks whatever a chunk turns out to hold. So what is read has to
+be the file's own, its size counts before it is read, and compressed chunks are unpacked here, up to the size they say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.data.columns import DatasetError
+from velocirl.datasets.minari.layout import hdf5
+from velocirl.engine.disk.allowance import AllowanceError, claim_unpacked
+from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
+from velocirl.engine.disk.files import open_plain
+
+UNTOLD = 4096  # bytes that an array may have beyond what is stored of it
+DEFLATE, SHUFFLE, FLETCHER = 1, 2, 3  # the filters of HDF5 that are read
+MOST_COLUMNS = 1000  # of an array to whose columns names are given
+CHECKSUM_BYTES = 4  # of the last one, behind what it is of
+
+
+class HDF5File:
+    """An open file: the arrays in its groups. `taken` counts the bytes of all that were read."""
+
+    def __init__(self, root: Any, name: str, size: int) -> None:
+        self.root = root
+        self._name, self._size = name, size
+        self._taken = 0
+
+    def group(self, within: Any, name: str) -> Any:
+        """The group under a name in a group."""
+        return _own(within, name, hdf5().Group)
+
+    def has(self, within: Any, name: str) -> bool:
+        """Whether a group has something under a name; a link is refused."""
+        with understood(self._name):
+            return _link(within, name) is not None
+
+    def array(self, within: Any, name: str) -> NDArray[Any]:
+        """The array under a name in a group."""
+        with understood(self._name):
+            found = _own(within, name, hdf5().Dataset)
+            if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
+                raise DatasetError(f"{found.name} has values of the type {found.dtype}, and data are numbers")
+            if not found.shape:
+                raise DatasetError(f"{found.name} is a single value, and data have a row for each step")
+            if found.external or found.is_virtual:
+                raise DatasetError(f"{found.name} lies in other files, which are not read")
+            filters = _filters(found)
+            self._taken += _bytes_of(found) if filters else found.nbytes
+            if not filters and found.nbytes > found.id.get_storage_size() + UNTOLD:
+                raise DatasetError(f"{found.name} says that it has {found.nbytes} bytes, which are not there")
+            try:
+                claim_unpacked(self._taken, self._size, f"{found.name}, with what was read before,")
+            except (ValueError, AllowanceError) as error:
+                raise DatasetError(str(error)) from None
+            return _unpacked(found, filters, self._size) if filters else found[()]
+
+    def width(self, within: Any, name: str) -> int:
+        """Number of values in a row of the array under a name in a group."""
+        with understood(self._name):
+            found = _own(within, name, hdf5().Dataset)
+            width = math.prod(found.shape[1:]) if found.shape and found.shape[0] else 0
+            if width > MOST_COLUMNS:
+                raise DatasetError(f"{found.name} has {width:,} values in a row; at most {MOST_COLUMNS:,} have names")
+            return width
+
+
+@contextlib.contextmanager
+def opened(path: ConfinedPath) -> Iterator[HDF5File]:
+    """Open a file of HDF5 for reading."""
+    try:
+        file = open_plain(path)
+    except (NotPlainFileError, IsADirectoryError):
+        raise DatasetError(f"its {path.name} is not a plain file") from None
+    with file:
+        try:
+            root = hdf5().File(file, "r")  # what is open is read: what its path leads to by then is not asked
+        except Exception as error:  # noqa: BLE001 - whatever it makes of bytes that are no HDF5
+            raise DatasetError(f"its {path.name} is damaged, or no HDF5 file ({_brief(error)})") from None
+        try:
+            yield HDF5File(root, path.name, os.fstat(file.fileno()).st_size)
+        finally:
+            with contextlib.suppress(Exception):  # of a damaged file that was only read
+                root.close()
+
+
+@contextlib.contextmanager
+def understood(name: str) -> Iterator[None]:
+    """Say of whatever HDF5 raises that the file is damaged: it raises anything."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except Exception as error:  # noqa: BLE001 - KeyError, MemoryError, RuntimeError, SystemError, UnicodeError, ...
+        raise DatasetError(f"its {name} is damaged, or means no good ({_brief(error)})") from None
+
+
+def _own(within: Any, name: str, kind: type) -> Any:
+    """What lies under a name in a group of the same file; a link may lead into any other file."""
+    with understood("file"):
+        if _link(within, name) is None:
+            raise DatasetError(f"{within.name.rstrip('/')}/{name} is missing")
+        found = within[name]
+        if not isinstance(found, kind):
+            raise DatasetError(f"{found.name} is not a {kind.__name__.lower()}")
+        return found
+
+
+def _link(within: Any, name: str) -> Any:
+    """By which a group has a name, or None where it does not; read by itself, without what it leads to."""
+    link = within.get(name, getlink=True)
+    if link is not None and not isinstance(link, hdf5().HardLink):
+        raise DatasetError(f"{within.name.rstrip('/')}/{name} is a link, which may lead anywhere")
+    return link
+
+
+def _filters(found: Any) -> list[int]:
+    """By which filters the chunks of an array went, in their order."""
+    plan = found.id.get_create_plist()
+    filters = [plan.get_filter(k)[0] for k in range(plan.get_nfilters())]
+    for code in filters:
+        if code not in (DEFLATE, SHUFFLE, FLETCHER):
+            raise DatasetError(f"{found.name} is compressed by the filter {code} of HDF5; velocirl reads gzip")
+    return filters
+
+
+def _bytes_of(found: Any) -> int:
+    """The bytes of the chunks of an array, of which the last ones may reach beyond its end."""
+    parts = (-(-size // chunk) * chunk for size, chunk in zip(found.shape, found.chunks, strict=True))
+    return math.prod(parts) * found.dtype.itemsize
+
+
+def _unpacked(found: Any, filters: list[int], size: int) -> NDArray[Any]:
+    """A compressed array, chunk by chunk."""
+    if not found.id.get_type().equal(hdf5().h5t.py_create(found.dtype, logical=True)):
+        raise DatasetError(f"{found.name} is compressed, and not of a plain type of numbers")
+    stored = np.dtype(np.uint8) if found.dtype == np.bool_ else found.dtype
+    array, whole = np.empty(found.shape, found.dtype), math.prod(found.chunks) * stored.itemsize
+    if found.id.get_num_chunks() != _bytes_of(found) // whole:
+        raise DatasetError(f"{found.name} lacks some of its chunks")
+    for place in found.iter_chunks():
+        offset = tuple(one.start for one in place)
+        if not 0 < found.id.get_chunk_info_by_coord(offset).size <= size:
+            raise DatasetError(f"{found.name} has a chunk that the file does not have")
+        mask, data = found.id.read_direct_chunk(offset)
+        for position in reversed(range(len(filters))):
+            if not mask >> position & 1:
+                data = _undone(filters[position], data, whole, stored.itemsize)
+        if len(data) != whole:
+            raise DatasetError(f"{found.name} has a chunk of {len(data)} bytes, and not of {whole}")
+        array[place] = np.frombuffer(data, stored).reshape(found.chunks)[tuple(slice(n.stop - n.start) for n in place)]
+    return array
+
+
+def _undone(code: int, data: bytes, whole: int, itemsize: int) -> bytes:
+    """The bytes of a chunk of `whole` bytes before a filter."""
+    if code == DEFLATE:
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(data, whole + CHECKSUM_BYTES + 1)
+        if not unpacking.eof:
+            raise ValueError(f"a chunk has more than its {whole} bytes, or ends too early")
+        return data
+    if code == FLETCHER:
+        return data[:-CHECKSUM_BYTES]
+    return np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__} {error}".split())[:120]
