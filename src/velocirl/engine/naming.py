@@ -5,14 +5,17 @@ import re
 from collections.abc import Iterable
 
 ALIKE = 0.6  # names that have less in common are no slips of each other
+MOST_COMPARED, MOST_LETTERS, MOST_LISTED = 1000, 100, 100  # a file of somebody else's may have any number of names
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=ALIKE)
+    near = difflib.get_close_matches(name[:MOST_LETTERS], names[:MOST_COMPARED], n=1, cutoff=ALIKE)
     if near:
         return f": did you mean {near[0]!r}?"
+    if len(names) > MOST_LISTED:
+        return f"; there are {len(names):,}, such as {', '.join(names[:3])}"
     return f"; there are {', '.join(names)}" if names else "; it has none"
 
 

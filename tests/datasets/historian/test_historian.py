@@ -1,12 +1,16 @@
 """A historian's tables: units, gaps, duplicate times, and whatever else is wrong with them, named clearly."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pandas
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import velocirl
+from velocirl.buffers.data.columns import DatasetError
 from velocirl.datasets.historian.importing import import_historian
 from velocirl.datasets.historian.units import UNITS, conversion
 
@@ -208,3 +212,110 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     twice = pandas.DataFrame([[0, 1]], columns=["a [K]", "a"])
     with pytest.raises(ValueError, match="two columns 'a'"):
         import_historian(twice, MAPPING)
+
+
+def written(path, columns, rows, *, groups=1, **options):
+    """Write a table of Parquet whose columns repeat a value."""
+    places = pyarrow.array(np.zeros(rows, np.int32))
+    table = pyarrow.table(
+        {n: pyarrow.DictionaryArray.from_arrays(places, pyarrow.array([v])) for n, v in columns.items()}
+    )
+    with parquet.ParquetWriter(path, table.schema, compression="zstd", **options) as writer:
+        for _ in range(groups):
+            writer.write_table(table)
+    return path
+
+
+SAME = {"when": 0.0, "TI101": 1.0, "PI102 [bar]": 1.0, "FV103": 1.0, "profit": 1.0, "alarm": 0.0}
+
+
+def test_a_small_table_of_many_rows_is_refused_before_it_is_unpacked(tmp_path):
+    path = written(tmp_path / "x.parquet", SAME, 100_000, groups=40)
+    assert path.stat().st_size < 10**6
+    tracemalloc.start()
+    with pytest.raises(DatasetError, match=r"would take 3\d\d,\d\d\d,\d\d\d bytes unpacked, more than 32 times"):
+        import_historian(path, MAPPING)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+    assert pyarrow.total_allocated_bytes() < 2**24
+
+
+def test_texts_that_are_stored_once_are_refused_before_they_are_repeated(tmp_path):
+    path = written(tmp_path / "x.parquet", SAME | {"batch": "x" * 100_000}, 5000)
+    with pytest.raises(DatasetError, match=r"column 'batch' would take 500,000,000 bytes unpacked"):
+        import_historian(path, MAPPING | {"episode": "batch"})
+    assert path.stat().st_size < 10**6
+
+
+def test_columns_that_are_not_mapped_are_not_unpacked(tmp_path):
+    columns = SAME | {f"other {k}": "x" * 100_000 for k in range(3)}
+    path = written(tmp_path / "x.parquet", columns, 5000)
+    with pytest.raises(ValueError, match="rows 0 and 1 have the same time"):
+        import_historian(path, MAPPING)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([[1.0]], "is of the type list<.*>, and needs numbers, times or texts"),
+        ([b"1"], "is of the type binary, and needs numbers, times or texts"),
+        ([{"a": 1}], "is of the type struct<a: int64>, and needs numbers, times or texts"),
+    ],
+)
+def test_columns_of_other_things_are_refused(tmp_path, values, reason):
+    frame = {name: pyarrow.array([value] * 4) for name, value in SAME.items()}
+    parquet.write_table(pyarrow.table(frame | {"TI101": pyarrow.array(values * 4)}), tmp_path / "x.parquet")
+    with pytest.raises(DatasetError, match=f"column 'TI101' {reason}"):
+        import_historian(tmp_path / "x.parquet", MAPPING)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_labels_in_categories_and_an_index_are_columns_as_well(tmp_path, ending):
+    frame = table((0, 10, 20, 30, 41), batch=["a", "a", "a", "b", "b"])
+    if ending == "csv":
+        frame.to_csv(tmp_path / "x.csv", index=False)
+    else:
+        frame.assign(batch=pandas.Categorical(frame["batch"])).set_index("when").to_parquet(tmp_path / "x.parquet")
+    found = import_historian(tmp_path / f"x.{ending}", MAPPING | {"episode": "batch"}).dataset
+    assert found.columns["starts"].tolist() == [0, 2, 3]
+    np.testing.assert_allclose(found.observations[:, 0], 293.15 + np.arange(5))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_without_rows_is_refused(tmp_path, ending):
+    frame = table()[:0]
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DatasetError, match=rf"x\.{ending} has no rows below its headings"):
+        import_historian(tmp_path / f"x.{ending}", MAPPING)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"gap": 10**400}, "gap must be a number above 0, got a number of 1329 bits"),
+        ({"longest": 10**5000}, "longest must be a number above 0, got a number of 16610 bits"),
+        ({"reward": -(10**400)}, "reward must be finite, got a number of 1329 bits"),
+        ({"actions": [{"column": "FV103", "low": 0, "high": 10**400}]}, r"actions\[0\]: high must be between"),
+        ({"time": 10**5000}, "time must be a text, got a number of 16610 bits"),
+        ({"observations": 10**5000}, "observations must be a list of columns, got a number of 16610 bits"),
+    ],
+)
+def test_numbers_of_any_length_are_refused(changes, reason):
+    with pytest.raises(ValueError, match=reason):
+        imported(table(), **changes)
+
+
+def test_a_hundred_thousand_unknown_columns_are_counted_and_not_listed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(",".join(f"C{k}" for k in range(100_000)) + "\n" + ",".join(["1"] * 100_000) + "\n")
+    with pytest.raises(DatasetError, match="has 100,000 columns, and at most 10,000 are looked through"):
+        import_historian(path, MAPPING)
+    path.write_text(",".join(f"column {k}" for k in range(9000)) + "\n" + ",".join(["1"] * 9000) + "\n")
+    with pytest.raises(
+        ValueError, match="no column 'TI101' for observations; there are 9,000, such as column 0, column 1, column 2"
+    ):
+        import_historian(path, MAPPING)
+    path.write_text(" " * 100_000 + "[K]\n1\n")
+    with pytest.raises(DatasetError, match="has a heading of 100,003 letters"):
+        import_historian(path, MAPPING)

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from velocirl import __version__
+from velocirl.buffers.data.columns import DatasetError
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.episodes import Episode
 from velocirl.buffers.data.info import DatasetInfo
@@ -59,7 +60,7 @@ def import_historian(
     is refused with its column and row.
     """
     mapping = HistorianMapping.read(mapping)
-    read = read_table(table) if isinstance(table, (str, Path)) else table_from(table, "the table")
+    read = read_table(table, mapping.columns) if isinstance(table, (str, Path)) else table_from(table, "the table")
     native = None if mapping.environment is None else registry.find(mapping.environment)
     seen = _named(read, mapping.observations, "observations", native)
     done = _named(read, mapping.actions, "actions", native)
@@ -68,6 +69,8 @@ def import_historian(
     if rewards is None:
         read.require(str(mapping.reward), "the reward")
         rewards = read.numbers(str(mapping.reward))
+    if not len(read.frame):
+        raise DatasetError(f"{read.source} has no rows below its headings")
     found = _cut(read, mapping, seen, done, rewards, costs)
     terminated = _flags(read, mapping.terminated)
     info = DatasetInfo(
@@ -147,9 +150,8 @@ def _named(read: Table, channels: Sequence[Channel], what: str, native: Environm
     """The columns of observations or actions, in the order and units of the environment where there is one."""
     named = {one.name or one.column: one for one in channels}
     if len(named) != len(channels):
-        raise ValueError(
-            f"two of the {what} have the same name: {', '.join(one.name or one.column for one in channels)}"
-        )
+        names = [one.name or one.column for one in channels]
+        raise ValueError(f"two of the {what} have the same name: {next(one for one in names if names.count(one) > 1)}")
     known: Mapping[str, str] = {}
     space: Any = None
     if native is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any, Self
 
 from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.engine.naming import nearest
+
+LARGEST = 1e38  # of the numbers in a mapping, so that single precision has them
 
 REFUSE = "refuse"
 CHOICES = {
@@ -40,7 +41,9 @@ class Channel:
         for name, value in known.items():
             kind, wanted = ((int, float), "a number") if name in ("low", "high") else (str, "a text")
             if not isinstance(value, kind) or isinstance(value, bool):
-                raise ValueError(f"{place}: {name} must be {wanted}, got {value!r}")
+                raise ValueError(f"{place}: {name} must be {wanted}, got {_shown(value)}")
+            if name in ("low", "high") and not _is_moderate(value):
+                raise ValueError(f"{place}: {name} must be between {-LARGEST:g} and {LARGEST:g}, got {_shown(value)}")
         if "column" not in known:
             raise ValueError(f"{place} names no column: {{'column': 'TI101', 'name': 'temperature', 'unit': 'degC'}}")
         return cls(**known)
@@ -75,19 +78,26 @@ class HistorianMapping:
                 raise ValueError(f"{self.source}: {name} is one of {', '.join(choices)}, got {getattr(self, name)!r}")
         for name in ("gap", "longest"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-                raise ValueError(f"{self.source}: {name} must be a number above 0, got {value!r}")
+            if value is not None and not (_is_moderate(value) and value > 0):
+                raise ValueError(f"{self.source}: {name} must be a number above 0, got {_shown(value)}")
         for name in ("time", "terminated", "environment", "episode"):
             value = getattr(self, name)
             if not isinstance(value, str | None) or (name == "time" and not value):
-                raise ValueError(f"{self.source}: {name} must be a text, got {value!r}")
+                raise ValueError(f"{self.source}: {name} must be a text, got {_shown(value)}")
         if isinstance(self.reward, bool) or not isinstance(self.reward, str | int | float):
-            raise ValueError(f"{self.source}: reward is a column or a number, got {self.reward!r}")
-        if not isinstance(self.reward, str) and not math.isfinite(self.reward):
-            raise ValueError(f"{self.source}: reward must be finite, got {self.reward!r}")
+            raise ValueError(f"{self.source}: reward is a column or a number, got {_shown(self.reward)}")
+        if not isinstance(self.reward, str) and not _is_moderate(self.reward):
+            raise ValueError(f"{self.source}: reward must be finite, got {_shown(self.reward)}")
         for name in ("observations", "actions"):
             if not getattr(self, name):
                 raise ValueError(f"{self.source}: {name} names no column")
+
+    @property
+    def columns(self) -> set[str]:
+        """Names of all columns that it maps."""
+        named = {one.column for one in (*self.observations, *self.actions, *self.costs)}
+        others = (self.time, self.terminated, self.episode, self.reward)
+        return named | {one for one in others if isinstance(one, str)}
 
     @classmethod
     def read(cls, given: str | Path | Mapping[str, Any] | HistorianMapping) -> HistorianMapping:
@@ -108,9 +118,21 @@ class HistorianMapping:
         for name in ("observations", "actions", "costs"):
             listed = known.get(name, [])
             if not isinstance(listed, list | tuple):
-                raise ValueError(f"{source}: {name} must be a list of columns, got {listed!r}")
+                raise ValueError(f"{source}: {name} must be a list of columns, got {_shown(listed)}")
             known[name] = tuple(Channel.read(one, f"{source}: {name}[{k}]") for k, one in enumerate(listed))
         return cls(**{**known, "source": source})
+
+
+def _is_moderate(value: Any) -> bool:
+    """Whether a value is a number that every type of floats has; JSON has whole numbers of any length."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; Python refuses to write numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)[:80]
 
 
 def _known(kind: type[Any], given: Any, place: str) -> dict[str, Any]:
