@@ -70,11 +70,13 @@ def test_links_are_refused_and_not_followed(foreign, tmp_path, name, kind):
     os.mkfifo(tmp_path / "pipe")
     with h5py.File(tmp_path / "other.hdf5", "w") as other:
         other["secret"] = np.zeros(3)
-    link = {
-        "a pipe": h5py.ExternalLink(tmp_path / "pipe", "/x"), "a file": h5py.ExternalLink(tmp_path / "other.hdf5", "/secret"),
-        "itself": h5py.SoftLink(f"/{name}"), "the root": h5py.SoftLink("/"),
-    }[kind]  # fmt: skip
-    changed(foreign, replaced(name, link))
+    links = {
+        "a pipe": h5py.ExternalLink(tmp_path / "pipe", "/x"),
+        "a file": h5py.ExternalLink(tmp_path / "other.hdf5", "/secret"),
+        "itself": h5py.SoftLink(f"/{name}"),
+        "the root": h5py.SoftLink("/"),
+    }
+    changed(foreign, replaced(name, links[kind]))
     with pytest.raises(DatasetError, match=rf"x-v0: /{name} is a link, which may lead anywhere"):
         import_minari(foreign)
 
