@@ -1,12 +1,10 @@
 """Whether somebody looks, and whether something is shown already."""
 
-import io
-import sys
 import threading
 
 import pytest
 
-from velocirl.monitor.attention import attention, in_terminal, is_free
+from velocirl.monitor.attention import attention, is_free
 
 
 def test_one_thing_is_shown_at_a_time():
@@ -31,16 +29,3 @@ def test_it_is_free_again_after_an_error():
     with pytest.raises(RuntimeError), attention():
         raise RuntimeError
     assert is_free()
-
-
-@pytest.mark.parametrize("stream", [io.StringIO(), None, object()])
-def test_what_is_no_terminal(stream, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", stream)
-    assert not in_terminal()
-
-
-def test_a_closed_stream_is_no_terminal(monkeypatch):
-    stream = io.StringIO()
-    stream.close()
-    monkeypatch.setattr(sys, "stdout", stream)
-    assert not in_terminal()

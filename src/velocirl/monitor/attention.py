@@ -31,11 +31,3 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
-
-
-def in_terminal() -> bool:
-    """Whether a terminal shows what is printed."""
-    try:
-        return sys.stdout.isatty()
-    except (AttributeError, ValueError):  # there is none, or it is closed
-        return False

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.segment import Segment
 
+from velocirl.monitor.terminal import is_terminal
 from velocirl.monitor.words import printable
 
 PIPE_WIDTH = 200  # what another program reads is not wrapped at the width of a terminal that is not there
@@ -48,6 +49,10 @@ class LastingStream:
     def flush(self) -> None:
         """Let it be seen."""
         self._try(self._stream.flush)
+
+    def isatty(self) -> bool:
+        """Return whether a terminal shows it: of a rank, the launcher's."""
+        return is_terminal(self._stream)
 
     def _try(self, work: Callable[[], Any]) -> Any:
         try:

@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from velocirl.monitor.attention import attention, in_notebook, in_terminal, is_free
+from velocirl.monitor.attention import attention, in_notebook, is_free
+from velocirl.monitor.terminal import in_terminal
 from velocirl.runs.callback import Callback
 
 if TYPE_CHECKING:
