@@ -19,18 +19,6 @@ def has_device():
 
 
 @pytest.mark.parametrize(
-    ("cores", "expected"), [(1, [1, 2]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])], ids=str
-)
-def test_numbers_of_workers(monkeypatch, cores, expected):
-    monkeypatch.setattr(scaling, "available_cores", lambda: cores)
-    assert scaling.counts() == expected
-    comparison = scaling.comparison("process", lambda count: count)
-    assert list(comparison.contestants)[:2] == ["1 process", "2 processes"]
-    assert [make() for make in comparison.contestants.values()] == expected
-    assert [claim.to for claim in comparison.claims] == ["1 process"] * (len(expected) - 1)
-
-
-@pytest.mark.parametrize(
     ("make", "copies"),
     [(scaling.fleet_steps, scaling.COPIES), (scaling.worker_steps, scaling.WORKED_COPIES)],
     ids=["threads", "processes"],

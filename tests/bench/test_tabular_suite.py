@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import tic_tac_toe_oracle as oracle
+from ranks import needs_mpi
 
 from velocirl.bench.measuring import QUICK
 from velocirl.bench.peers import list_q_learning, numpy_q_learning
@@ -29,6 +30,7 @@ def test_what_is_claimed():
         if claim.at_least is not None or claim.at_most is not None
     }
     dense, sparse = "velocirl, dense table", "velocirl, sparse table"
+    assert all(one.define().workers for one in find_benchmarks(["tabular_scaling"]))
     assert {
         ("q_learning", "value", dense, "", 20e6, None),
         ("q_learning", "ratio", dense, "NumPy", 200.0, None),
@@ -160,3 +162,18 @@ def test_workers_of_a_benchmark_train(make):
     sampler.prepare(QUICK)
     assert sampler.sample() > 1e3
     sampler.close()
+
+
+@needs_mpi
+@pytest.mark.parametrize("runtime", ["mpi", "mpi-async"])
+def test_ranks_of_a_benchmark_train(runtime):
+    rates = tabular_scaling.run_ranks(2, runtime, steps=400_000)
+    assert len(rates) == 3
+    assert min(rates) > 1e4
+
+
+def test_rates_are_found_in_whatever_a_job_prints():
+    output = f"compiled in 8.1 s\n\x1b[?25h\x1b[2K\x1b[1A 3.5 {tabular_scaling.MARK}[1.5e6, 2e6]\x1b[0m\r\n7 8 9\n"
+    assert tabular_scaling.rates_in(output) == [1.5e6, 2e6]
+    with pytest.raises(RuntimeError, match="printed no rates:\n1 2 3"):
+        tabular_scaling.rates_in("1 2 3")

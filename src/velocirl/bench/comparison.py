@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from velocirl.bench.measuring import Counted, Sampler, Timed
@@ -29,17 +29,20 @@ class Claim:
 class Comparison:
     """Contestants measured in turns in the same run. A contestant is what makes its sampler, called just before.
 
-    `peers` names those that are somebody else's: they are measured where peers are asked for.
+    `peers` names those that are somebody else's: they are measured where peers are asked for. `workers` has the number
+    of threads, processes or ranks of those that are compared by it: reports show their efficiency.
     """
 
     unit: Unit
     contestants: Mapping[str, Callable[[], Sampler]]
     claims: Sequence[Claim] = ()
     peers: Collection[str] = ()
+    workers: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         named = [name for claim in self.claims for name in (claim.of, claim.to) if name]
-        for role, names in (("a claim names", named), ("the peers have", self.peers)):
+        roles = (("a claim names", named), ("the peers have", self.peers), ("the workers have", self.workers))
+        for role, names in roles:
             for name in names:
                 if name not in self.contestants:
                     raise ValueError(f"{role} {name!r}; the contestants are {', '.join(self.contestants)}")
@@ -50,6 +53,7 @@ class Comparison:
             self.unit,
             {name: make for name, make in self.contestants.items() if name not in self.peers},
             [claim for claim in self.claims if claim.of not in self.peers and claim.to not in self.peers],
+            workers={name: count for name, count in self.workers.items() if name not in self.peers},
         )
 
 

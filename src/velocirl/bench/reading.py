@@ -37,6 +37,8 @@ def _check(report: Report) -> None:
     if not all(map(math.isfinite, numbers)) or not 0 <= machine.memory_bytes < 2**60 or not 0 < machine.cores < 2**20:
         raise ValueError("a number is larger than any machine")
     for result in report.results:
+        if any(not 0 <= one.workers < 2**20 for one in result.contestants):
+            raise ValueError(f"{result.name} has more workers than any machine")
         names = [one.name for one in result.contestants]
         if len(set(names)) != len(names):
             raise ValueError(f"{result.name} has a contestant twice")

@@ -32,6 +32,7 @@ class Measured:
     peer: bool = False  # somebody else's
     cost: Cost | None = None
     by_processor: tuple[float, ...] = ()  # the same samples by the time that this process was on a processor
+    workers: int = 0  # threads, processes or ranks, where contestants differ by their number
 
     @cached_property
     def estimate(self) -> Estimate | None:

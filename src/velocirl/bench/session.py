@@ -159,10 +159,11 @@ def _measure(comparison: Comparison, settings: Settings, watcher: Watcher, taken
 def _measured(name: str, comparison: Comparison, taken: _Taken, rounds: int) -> Measured:
     """A contestant's samples, of the rounds that everybody took part in."""
     peer, sampler = name in comparison.peers, taken.samplers.get(name)
+    workers = comparison.workers.get(name, 0)
     if sampler is None:
-        return Measured(name, unavailable=taken.unavailable.get(name, "not begun"), peer=peer)
+        return Measured(name, unavailable=taken.unavailable.get(name, "not begun"), peer=peer, workers=workers)
     samples = tuple(taken.samples.get(name, ())[:rounds])
     unavailable = "" if samples else "not measured"
     own = tuple(taken.by_processor.get(name, ())[:rounds])
     by_processor = own if len(own) == len(samples) else ()
-    return Measured(name, samples, sampler.iterations, unavailable, peer, sampler.cost, by_processor)
+    return Measured(name, samples, sampler.iterations, unavailable, peer, sampler.cost, by_processor, workers)

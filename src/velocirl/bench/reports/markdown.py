@@ -13,6 +13,7 @@ from velocirl.bench.reports.kpis import readings
 from velocirl.bench.reports.recommendations import recommend
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import Report, Result
+from velocirl.bench.scaling import say_efficiency
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -109,20 +110,22 @@ def _benchmark(report: Report, result: Result) -> list[str]:
 
 
 def _contestants(report: Report, result: Result) -> list[str]:
-    """A column more where it is known how near to the machine's limit something came."""
+    """Efficiencies where workers are compared by their number, and shares of the machine's limit where it is known."""
     shares = [share_in(result, one, report.peaks) for one in result.contestants]
-    more = any(shares)
+    efficiencies = [say_efficiency(result, one) for one in result.contestants]
+    limited, scaled = any(shares), any(efficiencies)
     rows = []
-    for one, share in zip(result.contestants, shares, strict=True):
+    for one, share, efficiency in zip(result.contestants, shares, efficiencies, strict=True):
         found = one.estimate
-        limit = (f"{share.of_peak:.0%} of {share.bound}" if share else "",) if more else ()
+        more = (efficiency,) if scaled else ()
+        more += (f"{share.of_peak:.0%} of {share.bound}" if share else "",) if limited else ()
         if found is None:
-            rows.append((one.name, one.unavailable, "", "", "", *limit))
+            rows.append((one.name, one.unavailable, "", "", "", *more))
         else:
             interval, samples = result.unit.say_interval(found), f"{len(one.samples)} x {one.iterations:,} calls"
-            rows.append((one.name, result.unit.say(found.median), interval, f"{one.spread:.1%}", samples, *limit))
-    headings = ("", "median", "interval", "spread", "samples", *(("of the limit",) if more else ()))
-    return table(headings, rows, "lrrrr" + "r" * more)
+            rows.append((one.name, result.unit.say(found.median), interval, f"{one.spread:.1%}", samples, *more))
+    extra = (*(("efficiency",) if scaled else ()), *(("of the limit",) if limited else ()))
+    return table(("", "median", "interval", "spread", "samples", *extra), rows, "lrrrr" + "r" * len(extra))
 
 
 def _warned(warnings: Iterable[str]) -> list[str]:

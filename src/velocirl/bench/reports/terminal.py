@@ -18,6 +18,7 @@ from velocirl.bench.machine.peaks import Peaks
 from velocirl.bench.registry import Benchmark
 from velocirl.bench.reports.roofline import share_in
 from velocirl.bench.results import MET, MISSED, NOT_MEASURED, UNDECIDED, Measured, Report, Result
+from velocirl.bench.scaling import say_efficiency
 
 COLORS = {MET: "green", MISSED: "red", UNDECIDED: "yellow", NOT_MEASURED: "dim"}
 
@@ -133,11 +134,17 @@ def _contestants(console: Console, result: Result, peaks: Peaks | None) -> Table
     table = new_table(console)
     table.add_column("")
     shares = [share_in(result, one, peaks) for one in result.contestants]
-    for heading in ("median", "95% interval", "spread", *(("of the limit",) if any(shares) else ())):
+    efficiencies = [say_efficiency(result, one) for one in result.contestants]
+    scaled = any(efficiencies)
+    more = (*(("efficiency",) if scaled else ()), *(("of the limit",) if any(shares) else ()))
+    for heading in ("median", "95% interval", "spread", *more):
         table.add_column(heading, justify="right")
-    for one, share in zip(result.contestants, shares, strict=True):
+    for one, share, efficiency in zip(result.contestants, shares, efficiencies, strict=True):
         limit = (f"{share.of_peak:.0%} of {share.bound}",) if share is not None else ()
-        table.add_row(escape(one.name), *_figures(result, one), *limit)
+        figures = _figures(result, one)
+        if one.estimate is not None:
+            figures = (*figures, *((efficiency,) if scaled else ()), *limit)
+        table.add_row(escape(one.name), *figures)
     return table
 
 

@@ -9,12 +9,12 @@ from velocirl.bench.reports.absent import is_absent, missing
 from velocirl.bench.reports.html.svg import strip
 from velocirl.bench.reports.html.words import VERDICTS, share_note
 from velocirl.bench.results import Finding, Measured, Report, Result
+from velocirl.bench.scaling import say_efficiency
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.words import section, with_code
 from velocirl.monitor.scales import Scale
 
 LEAST = 0.02  # samples that differ by less look alike
-MOST_COLUMNS = 5
 
 
 def detail_section(report: Report) -> Markup:
@@ -63,8 +63,13 @@ def _contestants(report: Report, result: Result, measured: list[Measured]) -> Ma
     farthest = max(abs(share) for one in measured for share in deviations(one))
     scale = Scale(-max(farthest, LEAST), max(farthest, LEAST), 1.0, 99.0)
     limits = [share_note(report, result, one) for one in measured]
-    columns = ["median", "95% interval", "spread", *(["of the limit"] if any(limits) else []), "samples"]
-    rows = [_row(result, one, limit, scale, len(columns)) for one, limit in zip(measured, limits, strict=True)]
+    known = {
+        "efficiency": [say_efficiency(result, one) for one in measured],
+        "of the limit": [limit.partition(" ")[0] for limit in limits],
+    }
+    extra = {heading: cells for heading, cells in known.items() if any(cells)}
+    rows = [_row(result, one, [cells[place] for cells in extra.values()], scale) for place, one in enumerate(measured)]
+    columns = ["median", "95% interval", "spread", *extra, "samples"]
     headings = ["contestant", *columns, f"each, within {scale.high:.0%} of the median"]
     return table(headings, rows, numeric=set(range(1, len(columns) + 1)), class_="sortable contestants")
 
@@ -76,13 +81,12 @@ def deviations(one: Measured) -> list[float]:
     return [share if math.isfinite(share) else 0.0 for share in shares]
 
 
-def _row(result: Result, one: Measured, limit: str, scale: Scale, columns: int) -> list[str]:
+def _row(result: Result, one: Measured, more: list[str], scale: Scale) -> list[str]:
     found = one.estimate
     assert found is not None  # noqa: S101 - for the type checker: there are samples
     name = joined(one.name, tag("small", " peer")) if one.peer else one.name
     spread = pill(f"{one.spread:.1%}", "fair") if one.noisy else f"{one.spread:.1%}"
-    limits = [limit.partition(" ")[0]] if columns == MOST_COLUMNS else []
-    figures = [tag("b", result.unit.say(found.median)), result.unit.say_interval(found), spread, *limits]
+    figures = [tag("b", result.unit.say(found.median)), result.unit.say_interval(found), spread, *more]
     drawing = strip(f"samples of {one.name}", deviations(one), scale)
     return [name, *figures, f"{len(one.samples)} x {one.iterations:,}", drawing]
 

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import velocirl
-from velocirl.bench.comparison import Comparison, ratio
+from velocirl.bench.comparison import Comparison
 from velocirl.bench.measuring import Sampler
 from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores, vector_steps
+from velocirl.bench.scaling import scaling
 from velocirl.bench.suite.tables.tabular_scaling import SLOW
 from velocirl.bench.suite.training.ppo import ONE_EPOCH, velocirl_training
-from velocirl.bench.units import STEPS
-from velocirl.engine.targets.cpu import available_cores
 
 COPIES = 65_536
 WORKED_COPIES = 16
-
-
-def counts() -> list[int]:
-    """One, two, four and so on up to all cores; two even where there is one, to say that it is missing."""
-    cores = available_cores()
-    doubled = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
-    return sorted({1, 2, *doubled, cores})
-
-
-def named(count: int, noun: str) -> str:
-    """1 thread, 2 threads."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
-def comparison(noun: str, make: Callable[[int], Sampler]) -> Comparison:
-    """Each number beside one."""
-    names = {named(count, noun): count for count in counts()}
-    one = named(1, noun)
-    return Comparison(
-        unit=STEPS,
-        contestants={name: partial(make, count) for name, count in names.items()},
-        claims=[ratio(name, one) for name in names if name != one],
-    )
 
 
 def fleet_steps(threads: int) -> Sampler:
@@ -60,7 +35,7 @@ def ppo_threads() -> Comparison:
 
     A 64x64 tanh network that policy and value share.
     """
-    return comparison("thread", partial(velocirl_training, ONE_EPOCH))
+    return scaling("thread", partial(velocirl_training, ONE_EPOCH))
 
 
 @benchmark(category="scaling")
@@ -69,10 +44,10 @@ def vector_threads() -> Comparison:
 
     Without copies of what is returned, which one thread alone would make.
     """
-    return comparison("thread", fleet_steps)
+    return scaling("thread", fleet_steps)
 
 
 @benchmark(category="scaling", quick=False)
 def host_processes() -> Comparison:
     """A Gymnasium environment whose step takes 20 us of Python, 16 copies, by worker processes."""
-    return comparison("process", worker_steps)
+    return scaling("process", worker_steps)
