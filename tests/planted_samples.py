@@ -28,6 +28,7 @@ def result_of(
     reference=None,
     by_processor=None,
     reference_by_processor=None,
+    **given,
 ):
     """A benchmark with one contestant of ours, and perhaps a peer."""
     rounds = len(samples)
@@ -37,7 +38,7 @@ def result_of(
     if peer is not None:
         contestants.append(Measured("Gymnasium", plain(peer), 3, peer=True))
     kept = {"reference": plain(reference), "reference_by_processor": plain(own)}
-    return Result(name, "vector", "Steps of many", "A note.", unit, tuple(contestants), (), 1.5, **kept)
+    return Result(name, "vector", "Steps of many", "A note.", unit, tuple(contestants), (), 1.5, **kept, **given)
 
 
 def report_of(*results, machine=MACHINE, **given):

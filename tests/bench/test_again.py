@@ -1,14 +1,19 @@
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from neighbours import busy_neighbours
 from planted_samples import MACHINE, report_of
 
-from velocirl.bench import Counted
+from velocirl.bench import Counted, Timed, again
 from velocirl.bench.again import AGAIN, compare_and_confirm, measure_twice, together
-from velocirl.bench.measuring import QUICK
+from velocirl.bench.measuring import QUICK, Settings
+from velocirl.bench.quiet import disturbed
 from velocirl.bench.registry import Benchmark
-from velocirl.bench.regression import Thresholds
+from velocirl.bench.regression import Thresholds, compare
 from velocirl.bench.session import run_benchmarks
+from velocirl.bench.units import STEPS
+from velocirl.engine.targets.cpu import available_cores
 
 
 class Silent:
@@ -49,6 +54,63 @@ def test_what_stays_worse_is_called_after_it_was_measured_again():
     assert len(made) == 2 + AGAIN
     assert [change.severity for change in found.regressions] == ["failure"]
     assert len(report.results[0].contestants[0].samples) >= 3 * QUICK.fewest_rounds
+
+
+def test_what_became_better_for_a_moment_only_is_not_called():
+    benchmark, made = planted(100.0, 125.0, 100.0)
+    report, found = compared(benchmark)
+    assert made[:3] == [100.0, 125.0, 100.0]
+    (change,) = found.changes
+    assert (change.severity, change.reason) == ("inconclusive", "in 1 of 3 measurements only")
+    assert report.results[0].measurements == (QUICK.most_rounds,) * 3
+
+
+def test_what_stays_better_is_called_after_it_was_measured_again():
+    benchmark, made = planted(100.0, 125.0)
+    _, found = compared(benchmark)
+    assert len(made) == 2 + AGAIN
+    assert [change.severity for change in found.changes] == ["improved"]
+
+
+@pytest.mark.parametrize("busy", ["baseline", "run"])
+def test_the_same_code_beside_busy_processes_and_without_them_is_not_called(busy):
+    """Real ones, on every core, that no reference and no clock of a process can be blamed for."""
+    settings = Settings(0.02, 0.05, fewest_rounds=6, most_rounds=10, budget_seconds=1.0)
+
+    def define():
+        """Title."""
+        return Timed(lambda: sum(number * number for number in range(5000)), amount=5000)
+
+    def run(beside):
+        with busy_neighbours(available_cores()) if beside else nullcontext():
+            return run_benchmarks([Benchmark("test", define)], settings, MACHINE, Silent(), "")
+
+    base, report = run(busy == "baseline"), run(busy == "run")
+    disturbed_one = base if busy == "baseline" else report
+    assert disturbed(disturbed_one)
+    assert len(disturbed_one.results[0].company_by_round) == len(disturbed_one.results[0].reference)
+    (change,) = compare(base, report, Thresholds()).changes
+    assert change.severity in ("none", "inconclusive")
+    if busy == "baseline":
+        _, found = compare_and_confirm(base, report, [Benchmark("test", define)], Thresholds(), Silent(), peers=True)
+        assert [change.severity for change in found.changes] == ["inconclusive"]
+        assert "save it again" in found.changes[0].reason
+
+
+def test_a_baseline_that_others_disturbed_is_measured_again_and_said_to_be_none(monkeypatch):
+    benchmark, _ = planted(100.0)
+    report = run_benchmarks([benchmark], QUICK, MACHINE, Silent(), "")
+    rounds = len(report.results[0].reference)
+    busy = replace(report.results[0], unit=STEPS, company=2.0, company_by_round=(2.0,) * rounds)
+    assert disturbed(report) == []
+    assert disturbed(replace(report, results=[busy])) == [
+        "other programs kept too many cores busy: no change of define will be called beside this baseline,"
+        " save it again when nothing else runs"
+    ]
+    measured = iter([busy, busy, replace(busy, company=0.0, company_by_round=(0.0,) * rounds)])
+    monkeypatch.setattr(again, "run_benchmarks", lambda *_, **__: replace(report, results=[next(measured)]))
+    found = measure_twice(replace(report, results=[busy]), [benchmark], Silent(), peers=True)
+    assert found.results[0].measurements == (rounds,) * (1 + AGAIN)
 
 
 def test_what_is_as_before_is_not_measured_again():

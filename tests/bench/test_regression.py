@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_samples import OTHER_MACHINE, noisy, report_of, result_of
+from planted_samples import OTHER_MACHINE, noisy, plain, report_of, result_of
 from scipy.stats import mannwhitneyu
 
 from velocirl.bench.regression import Thresholds, compare, ratio_of, worse_share
@@ -110,7 +110,101 @@ def test_nothing_is_called_where_other_programs_take_too_much():
     change = change_of(before, after)
     assert change.severity == "inconclusive"
     assert "kept 1.2 cores busy" in change.reason
-    assert change_of(after, before).severity == "improved"
+    change = change_of(after, before)
+    assert change.severity == "inconclusive"
+    assert "kept 1.2 cores busy while the baseline was taken" in change.reason
+
+
+def beside(factor, company, *, seed=0, slowed=2.0, noise=0.05):
+    """Samples of code that is so many times as fast, in rounds with this company, each core of which slows it down."""
+    company = np.asarray(company, np.float64)
+    samples = noisy(factor * 1e6, seed=seed, noise=noise, rounds=len(company)) / slowed**company
+    own = plain(noisy(factor * 1e6, seed=seed + 1000, noise=noise, rounds=len(company)))
+    reference = np.full(len(company), 0.005) * np.where(company > 0.25, 1.2, 1.0)
+    given = {"company": float(company.mean()), "company_by_round": plain(company)}
+    return result_of(
+        samples, by_processor=own, reference=reference, reference_by_processor=np.full(len(company), 0.005), **given
+    )
+
+
+QUIET, BUSY = [0.02] * 15, [1.0] * 15
+STARTS, STOPS, PAUSES = QUIET[:8] + BUSY[:7], BUSY[:7] + QUIET[:8], ([0.02] * 2 + [1.0]) * 5
+CALLED_WORSE, CALLED = ("warning", "failure"), ("warning", "failure", "improved")
+
+
+@pytest.mark.parametrize("company", [STARTS, STOPS, PAUSES, QUIET], ids=["starts", "stops", "pauses", "none"])
+@pytest.mark.parametrize("busy_side", ["baseline", "run", "both"])
+@pytest.mark.parametrize(("factor", "expected"), [(1 / 1.15, CALLED_WORSE), (1.15, ("improved",))])
+def test_planted_changes_are_called_beside_a_neighbour_that_comes_and_goes(factor, expected, busy_side, company):
+    sides = {"baseline": (company, QUIET), "run": (QUIET, company), "both": (company, company[::-1])}[busy_side]
+    found = [
+        change_of(beside(1.0, sides[0], seed=2 * seed), beside(factor, sides[1], seed=2 * seed + 1)).severity
+        for seed in range(40)
+    ]
+    assert sum(one in expected for one in found) >= 36
+    assert not sum(one in CALLED and one not in expected for one in found)
+
+
+@pytest.mark.parametrize(
+    "first", [QUIET, STARTS, STOPS, PAUSES, BUSY], ids=["quiet", "starts", "stops", "pauses", "busy"]
+)
+@pytest.mark.parametrize(
+    "second", [QUIET, STARTS, STOPS, PAUSES, BUSY], ids=["quiet", "starts", "stops", "pauses", "busy"]
+)
+def test_unchanged_code_is_not_called_whatever_the_neighbours_do(first, second):
+    found = [
+        change_of(beside(1.0, first, seed=2 * seed), beside(1.0, second, seed=2 * seed + 1)).severity
+        for seed in range(40)
+    ]
+    assert sum(one in CALLED for one in found) <= 1
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_a_busy_baseline_hides_nothing(factor):
+    """Slower code beside it looks as before; that is not said."""
+    change = change_of(beside(1.0, BUSY), beside(factor, QUIET, seed=1))
+    assert change.severity == "inconclusive"
+    assert "kept 1.0 cores busy while the baseline was taken: save it again" in change.reason
+
+
+def test_some_company_of_the_slower_run_only_is_why_it_is_slower():
+    some = [0.5] * 15
+    slower = change_of(
+        beside(1.0, QUIET), replace(beside(0.8, some, seed=1), contestants=beside(0.5, QUIET).contestants)
+    )
+    assert slower.severity == "inconclusive"
+    assert "kept 0.5 cores busy during the slower one, 0.0 during the faster" in slower.reason
+    faster = change_of(
+        replace(beside(1.0, some), contestants=beside(0.5, QUIET).contestants), beside(1.0, QUIET, seed=1)
+    )
+    assert faster.severity == "inconclusive"
+    assert "kept 0.5 cores busy during the slower one" in faster.reason
+
+
+def test_what_is_faster_by_the_clock_only_is_not_called_beside_others():
+    before, after = busy(0.7e6, 1 / 0.7, company=0.2, seed=2), busy(1e6, 1.0, company=0.0, seed=0)
+    change = change_of(before, after)
+    assert change.severity == "inconclusive"
+    assert "others may have been at work" in change.reason
+    alone = change_of(replace(before, company=0.02), after)
+    assert alone.severity == "improved"
+    assert "so it waits less" in alone.reason
+
+
+def test_an_improvement_is_one_in_every_measurement():
+    before = result_of(noisy(1e6, seed=0))
+    steady = result_of(np.concatenate([noisy(1.2e6, seed=1), noisy(1.2e6, seed=2)]), measurements=(15, 15))
+    lucky = result_of(np.concatenate([noisy(1.0e6, seed=1), noisy(1.2e6, seed=2)]), measurements=(15, 15))
+    assert change_of(before, steady).severity == "improved"
+    change = change_of(before, lucky)
+    assert (change.severity, change.reason) == ("inconclusive", "in 1 of 2 measurements only")
+
+
+def test_memory_does_not_depend_on_other_programs():
+    others = {"company": 2.0, "company_by_round": [2.0] * 7}
+    before = result_of([100.0] * 7, unit=BYTES, **others)
+    assert change_of(before, result_of([130.0] * 7, unit=BYTES, **others)).severity == "failure"
+    assert change_of(before, result_of([50.0] * 7, unit=BYTES, **others)).severity == "improved"
 
 
 def test_wildly_scattered_samples_are_not_called():

@@ -1,4 +1,4 @@
-"""Measuring again: a baseline twice, and what seems to have become worse before it is called so.
+"""Measuring again: a baseline twice, and what seems to have changed before it is called so, for worse or for better.
 
 Something that slowed the machine for half a minute has gone by then, and something that slowed the code has not.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from velocirl.bench.quiet import rounds_of, too_busy
 from velocirl.bench.registry import Benchmark
-from velocirl.bench.regression import DOUBTFUL, Compared, Thresholds, compare
+from velocirl.bench.regression import Compared, Thresholds, compare
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.session import Watcher, run_benchmarks
 
@@ -19,10 +20,17 @@ AGAIN = 2  # times, at most
 def measure_twice(report: Report, benchmarks: Sequence[Benchmark], watcher: Watcher, *, peers: bool) -> Report:
     """The same run with everything measured a second time, some minutes later: what a baseline is made of.
 
-    A baseline of a slow minute would hide what becomes slower later.
+    A baseline of a slow minute would hide what becomes slower later. What other programs disturbed both times is
+    measured again once more.
     """
     measured = [one for one in benchmarks if any(one.name == result.name for result in report.results)]
-    return _measure_again(report, measured, watcher, peers=peers) if report.complete else report
+    for _ in range(AGAIN):
+        if not measured or not report.complete:
+            break
+        report = _measure_again(report, measured, watcher, peers=peers)
+        disturbed = {result.name for result in report.results if too_busy(result)}
+        measured = [one for one in measured if one.name in disturbed]
+    return report
 
 
 def compare_and_confirm(
@@ -36,8 +44,9 @@ def compare_and_confirm(
 ) -> tuple[Report, Compared]:
     """The run, with the further samples of what was in doubt, and what became of every figure."""
     compared = compare(baseline, report, thresholds)
+    hopeless = {result.name for result in baseline.results if too_busy(result)}
     for _ in range(AGAIN):
-        doubtful = {change.benchmark for change in compared.changes if change.severity in DOUBTFUL}
+        doubtful = {change.benchmark for change in compared.changes if change.severity != "none"} - hopeless
         chosen = [one for one in benchmarks if one.name in doubtful]
         if not chosen or not report.complete:
             break
@@ -54,21 +63,30 @@ def _measure_again(report: Report, chosen: Sequence[Benchmark], watcher: Watcher
 
 
 def together(first: Result, second: Result) -> Result:
-    """The samples of a benchmark that was measured twice, as if it had been once."""
+    """The samples of a benchmark that was measured twice, as if it had been once.
+
+    Where not the same contestants were measured both times, the first time is all that counts.
+    """
     more = {one.name: one for one in second.contestants}
+    measured = [one.name for one in first.contestants if one.samples]
+    if not measured or set(measured) != {name for name, one in more.items() if one.samples}:
+        return first
+    rounds, further = rounds_of(first), rounds_of(second)
+    before = first.company_by_round or (first.company,) * rounds
+    after = second.company_by_round or (second.company,) * further
     return replace(
         first,
-        contestants=tuple(_joined(one, more.get(one.name)) for one in first.contestants),
+        contestants=tuple(_joined(one, more[one.name]) if one.samples else one for one in first.contestants),
         reference=first.reference + second.reference,
         reference_by_processor=first.reference_by_processor + second.reference_by_processor,
         seconds=first.seconds + second.seconds,
         company=max(first.company, second.company),
+        company_by_round=before + after,
+        measurements=(first.measurements or (rounds,)) + (second.measurements or (further,)),
         interrupted=first.interrupted or second.interrupted,
     )
 
 
-def _joined(one: Measured, other: Measured | None) -> Measured:
-    if other is None or not one.samples or not other.samples:
-        return one
+def _joined(one: Measured, other: Measured) -> Measured:
     known = one.by_processor + other.by_processor if one.by_processor and other.by_processor else ()
     return replace(one, samples=one.samples + other.samples, by_processor=known)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from velocirl.bench.machine.company import CompanyByRound
 from velocirl.bench.machine.cost import Cost
 
 
@@ -157,12 +158,14 @@ def measure(
     progress: Callable[[float], None],
     into: dict[str, list[float]] | None = None,
     by_processor: dict[str, list[float]] | None = None,
+    company: CompanyByRound | None = None,
 ) -> dict[str, list[float]]:
     """The samples of every contestant, sample i of each from round i; `progress` is told the share that is done.
 
     What slows the machine for a while so slows all of them; each round has an order of its own, so that nobody always
     runs in the wake of the same other one. Samples are added to `into` as they are taken, so that an interrupt loses
-    none of them, and to `by_processor` the same by the processor's time, of those that know it.
+    none of them, and to `by_processor` the same by the processor's time, of those that know it. `company` is told when
+    each round begins and ends.
     """
     samples = {} if into is None else into
     for name in samplers:
@@ -170,6 +173,8 @@ def measure(
     for sampler in samplers.values():
         sampler.prepare(settings)
     shuffle = np.random.default_rng(0)
+    company = company or CompanyByRound()
+    company.mark()
     start = time.perf_counter()
     for done in range(settings.most_rounds if samplers else 0):
         seconds = time.perf_counter() - start
@@ -184,5 +189,6 @@ def measure(
             known = getattr(samplers[name], "by_processor", None)
             if by_processor is not None and known is not None:
                 by_processor.setdefault(name, []).append(known)
+        company.mark()
     progress(1.0)
     return samples

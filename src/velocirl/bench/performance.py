@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from velocirl.bench.files import write_whole
+from velocirl.bench.machine.company import CompanyByRound
 from velocirl.bench.machine.facts import Machine, this_machine
 from velocirl.bench.measuring import THOROUGH, Settings, Timed, measure, synchronise
 from velocirl.bench.reports.terminal import show_result
@@ -50,20 +52,25 @@ class PerformanceBenchmark:
                 raise ValueError(f"{word} must be at least {least}, got {number}")
         if any(result.name == name for result in self.results):
             raise ValueError(f"{name!r} was measured already; give this one another name")
-        timed = Timed(func, amount)
+        timed, company = Timed(func, amount), CompanyByRound()
         start = time.perf_counter()
         with attention():  # what is measured shows nothing by itself
             for _ in range(warmup or 0 if iterations is None or warmup is not None else 1):
                 func()
             if iterations is None:
-                samples = measure({name: timed}, self.settings, lambda _: None)[name]
+                samples = measure({name: timed}, self.settings, lambda _: None, company=company)[name]
+                by_round = company.cores()
             else:
                 synchronise()
+                company.mark()
                 samples = [timed.sample() for _ in range(iterations)]
+                company.mark()
+                by_round = company.cores() * iterations
         shown = unit or (SECONDS if amount is None else RATE)
         measured = Measured(name, tuple(samples), timed.iterations)
         seconds = time.perf_counter() - start
-        result = Result(name, category, name, "", shown, (measured,), (), seconds, metadata=metadata)
+        others = {"company": statistics.fmean(by_round), "company_by_round": by_round}
+        result = Result(name, category, name, "", shown, (measured,), (), seconds, metadata=metadata, **others)
         self.results.append(result)
         return result
 

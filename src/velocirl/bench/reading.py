@@ -44,10 +44,15 @@ def _check(report: Report) -> None:
             raise ValueError(f"{result.name} has a contestant twice")
         rounds = [series for one in result.contestants for series in (one.samples, one.by_processor)]
         times = result.reference, result.reference_by_processor
-        if len(set(map(len, (*rounds, *times))) - {0}) > 1:
+        lengths = set(map(len, (*rounds, *times, result.company_by_round))) - {0}
+        if len(lengths) > 1:
             raise ValueError(f"{result.name} has contestants with different numbers of rounds")
         if not all(math.isfinite(figure) for series in (*rounds, *times) for figure in series):
             raise ValueError(f"{result.name} has a sample that is not finite")
+        if not all(math.isfinite(cores) and cores >= 0.0 for cores in (result.company, *result.company_by_round)):
+            raise ValueError(f"{result.name} has a number of busy cores that cannot be")
+        if result.measurements and (min(result.measurements) < 1 or {sum(result.measurements)} != lengths):
+            raise ValueError(f"{result.name} has measurements with another number of rounds")
         if any(time <= 0.0 for series in times for time in series):
             raise ValueError(f"{result.name} has a time that is not positive")
     names = [result.name for result in report.results]

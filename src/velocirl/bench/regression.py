@@ -1,23 +1,26 @@
-"""Whether something became slower or larger since a baseline, beyond noise.
+"""Whether something became slower, faster, larger or smaller since a baseline, beyond noise.
 
 A change is called by the raw samples of both runs, of which the fastest count: neighbours on a machine only
 ever slow something down. In every round a fixed piece of work is timed too (see `reference`), and figures stand for how
 often it could have been done in their place: so the speed of the machine cancels, from one run to another.
-What other programs take of the processors is told apart by the processor's time, which they do not change: what took
-longer by the clock but not by the processor waited, and unless the machine was all ours, it may have waited for them.
-Where they took too much of it, nothing is called at all.
+Rounds that other programs disturbed do not count (see `quiet`). What is left of their work is told apart by the
+processor's time, which they do not change: what took longer by the clock but not by the processor waited, and unless
+the machine was all ours, it may have waited for them. Where they took too much of the processors in either run, or
+much more in the run that was slower, nothing is called at all. All of that holds in both directions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.bench.machine.company import ALONE, TOO_MUCH
+from velocirl.bench.machine.company import ALONE, NOTABLE, TOO_MUCH
+from velocirl.bench.quiet import FEWEST, measurements, quiet, too_busy
 from velocirl.bench.results import Measured, Report, Result
 from velocirl.bench.statistics import CONFIDENCE, RESAMPLES, Estimate, spread
 from velocirl.bench.units import Unit
@@ -26,8 +29,6 @@ Severity = Literal["none", "improved", "warning", "failure", "inconclusive"]
 SURE = 0.75  # the share of pairs of them, one of each run, in which the later one must be worse: a large effect
 FASTEST = 0.15  # the part of a run's samples that makes its figure
 FASTER = 0.5  # and the part that is compared one by one
-FEWEST = 3  # samples from which something is concluded
-DOUBTFUL = ("warning", "failure", "inconclusive")
 
 
 @dataclass(frozen=True)
@@ -106,55 +107,97 @@ def compare(before: Report, after: Report, thresholds: Thresholds) -> Compared:
 
 def _changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
     """On the same machine: figures beside figures."""
-    changes = []
-    company = max(base.company, result.company)
-    for name, before, after in _pairs(base, result):
-        samples = _goodness(base, before.samples, base.reference), _goodness(result, after.samples, result.reference)
-        change = _change(result, name, before, after, samples, thresholds, "figures")
-        if change.severity in DOUBTFUL and before.by_processor and after.by_processor:
-            samples = (
-                _goodness(base, before.by_processor, base.reference_by_processor),
-                _goodness(result, after.by_processor, result.reference_by_processor),
-            )
-            by_processor = _change(result, name, before, after, samples, thresholds, "figures")
-            change = _weighed(change, by_processor, alone=company < ALONE)
-        if change.worse and result.unit.is_speed and company > TOO_MUCH:
-            reason = f"other programs kept {company:.1f} cores busy: too many to conclude from"
-            change = replace(change, severity="inconclusive", reason=reason)
-        changes.append(change)
-    return changes
+    names = [name for name, *_ in _pairs(base, result)]
+    return [_called(base, result, partial(_figures_change, name, thresholds), thresholds) for name in names]
+
+
+def _peer_changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
+    """On different machines: how we stand to a peer, beside how we stood to it."""
+    peers = [peer for peer, *_ in _pairs(base, result, peers=True)]
+    names = [(name, peer) for name, *_ in _pairs(base, result) for peer in peers]
+    return [_called(base, result, partial(_peer_change, *pair, thresholds), thresholds) for pair in names]
+
+
+def _called(
+    base: Result, result: Result, change_of: Callable[[Result, Result], Change], thresholds: Thresholds
+) -> Change:
+    """What became of a figure by the quiet rounds of both runs, where that can be said."""
+    first, second = quiet(base), quiet(result)
+    change = _guarded(change_of(first, second), first.company, second.company)
+    if change.severity != "improved":
+        return change
+    # As a regression is what the best of all measurements still shows, an improvement is what the worst of them shows.
+    parts = [change_of(first, part) for part in map(quiet, measurements(result)) if not too_busy(part)]
+    shown = sum(part.ratio.median >= 1.0 / (1.0 - thresholds.warn) for part in parts)
+    if shown < len(parts):
+        return replace(change, severity="inconclusive", reason=f"in {shown} of {len(parts)} measurements only")
+    return change
+
+
+def _figures_change(name: str, thresholds: Thresholds, base: Result, result: Result) -> Change:
+    """By the clock and, where that has changed and both are known, by the processor's time."""
+    before, after = _one(base, name), _one(result, name)
+    samples = _goodness(base, before.samples, base.reference), _goodness(result, after.samples, result.reference)
+    change = _change(result, name, before, after, samples, thresholds, "figures")
+    if change.severity == "none" or not before.by_processor or not after.by_processor:
+        return change
+    samples = (
+        _goodness(base, before.by_processor, base.reference_by_processor),
+        _goodness(result, after.by_processor, result.reference_by_processor),
+    )
+    by_processor = _change(result, name, before, after, samples, thresholds, "figures")
+    return _weighed(change, by_processor, alone=max(base.company, result.company) < ALONE)
+
+
+def _peer_change(name: str, peer: str, thresholds: Thresholds, base: Result, result: Result) -> Change:
+    """By the ratio to a peer in each round."""
+    before, after = _one(base, name), _one(result, name)
+    samples = _ratio(before, _one(base, peer), base.unit), _ratio(after, _one(result, peer), base.unit)
+    return _change(result, f"{name} / {peer}", before, after, samples, thresholds, "peers")
 
 
 def _weighed(by_clock: Change, by_processor: Change, *, alone: bool) -> Change:
-    """The kinder of two views on a change for the worse, unless the machine was ours alone: then it is the clock's."""
+    """The smaller of two views on a change, unless the machine was ours alone: then it is the clock's."""
+    if by_clock.severity == "inconclusive":
+        return replace(by_clock, reason=f"by the clock: {by_clock.reason}")
     if by_processor.worse and by_clock.worse:
         return max(by_clock, by_processor, key=lambda change: change.ratio.median)
-    if by_processor.worse or not by_clock.worse:  # by one of them only, and not surely by the clock
-        return replace(by_clock, severity="inconclusive", reason=f"by the clock: {by_clock.reason}")
+    if by_processor.severity == by_clock.severity == "improved":
+        return min(by_clock, by_processor, key=lambda change: change.ratio.median)
     if alone:
-        return replace(by_clock, reason=f"{by_clock.reason}; not in the processor's time, so it waits longer")
+        waits = "longer" if by_clock.worse else "less"
+        return replace(by_clock, reason=f"{by_clock.reason}; not in the processor's time, so it waits {waits}")
     reason = (
         f"the processor's time changed by {by_processor.ratio.median - 1.0:+.1%} only: others may have been at work"
     )
     return replace(by_clock, severity="inconclusive", reason=reason)
 
 
-def _peer_changes(base: Result, result: Result, thresholds: Thresholds) -> list[Change]:
-    """On different machines: how we stand to a peer, beside how we stood to it."""
-    peers = [(name, before, after) for name, before, after in _pairs(base, result, peers=True)]
-    changes = []
-    for name, before, after in _pairs(base, result):
-        for peer, peer_before, peer_after in peers:
-            samples = _ratio(before, peer_before, base.unit), _ratio(after, peer_after, base.unit)
-            change = _change(result, f"{name} / {peer}", before, after, samples, thresholds, "peers")
-            changes.append(change)
-    return changes
+def _guarded(change: Change, before: float, after: float) -> Change:
+    """Nothing is called where other programs kept so many cores busy `before`, in the baseline, or `after`."""
+    if not change.unit.is_speed:
+        return change
+    reason = ""
+    slower, faster = (after, before) if change.worse else (before, after)
+    if before > TOO_MUCH:  # it may hide what became slower, too
+        reason = f"other programs kept {before:.1f} cores busy while the baseline was taken: save it again"
+    elif change.severity in ("none", "inconclusive"):
+        return change
+    elif after > TOO_MUCH:
+        reason = f"other programs kept {after:.1f} cores busy: too many to conclude from"
+    elif slower > NOTABLE and slower - faster > NOTABLE:
+        reason = f"other programs kept {slower:.1f} cores busy during the slower one, {faster:.1f} during the faster"
+    return replace(change, severity="inconclusive", reason=reason) if reason else change
 
 
 def _pairs(base: Result, result: Result, *, peers: bool = False) -> list[tuple[str, Measured, Measured]]:
     earlier = {one.name: one for one in base.contestants}
     both = [(one.name, earlier[one.name], one) for one in result.contestants if one.name in earlier]
     return [pair for pair in both if pair[2].peer == peers and pair[1].samples and pair[2].samples]
+
+
+def _one(result: Result, name: str) -> Measured:
+    return next(one for one in result.contestants if one.name == name)
 
 
 def _goodness(result: Result, samples: Sequence[float], reference: Sequence[float]) -> NDArray[np.float64]:

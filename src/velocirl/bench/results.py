@@ -84,6 +84,8 @@ class Result:
     reference: tuple[float, ...] = ()  # seconds that a fixed piece of work took in each round: how fast the machine was
     reference_by_processor: tuple[float, ...] = ()
     company: float = 0.0  # cores that other programs kept busy meanwhile
+    company_by_round: tuple[float, ...] = ()  # the same while each round was taken
+    measurements: tuple[int, ...] = ()  # rounds of each, where it was measured more than once
     error: str = ""  # why it ended early
     interrupted: bool = False  # somebody did not wait for its end
     metadata: dict[str, str | float | int | bool | None] = field(default_factory=dict)

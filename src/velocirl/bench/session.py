@@ -11,7 +11,7 @@ from typing import Protocol
 
 from velocirl.bench.comparison import Comparison, UnavailableError, as_comparison
 from velocirl.bench.judging import judge
-from velocirl.bench.machine.company import Company
+from velocirl.bench.machine.company import Company, CompanyByRound
 from velocirl.bench.machine.facts import Machine
 from velocirl.bench.machine.peaks import Peaks
 from velocirl.bench.machine.reference import Reference
@@ -51,6 +51,7 @@ class _Taken:
     samplers: dict[str, Sampler] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     company: float = 0.0
+    company_by_round: CompanyByRound = field(default_factory=CompanyByRound)
     facts: dict[str, float] = field(default_factory=dict)
 
 
@@ -127,6 +128,7 @@ def _run(benchmark: Benchmark, settings: Settings, machine: Machine, watcher: Wa
         reference=tuple(taken.samples.get(REFERENCE, [])[:rounds]),
         reference_by_processor=tuple(taken.by_processor.get(REFERENCE, [])[:rounds]),
         company=taken.company,
+        company_by_round=taken.company_by_round.cores()[:rounds],
         error=error,
         interrupted=interrupted,
         metadata={**benchmark.metadata, **taken.facts},
@@ -149,7 +151,7 @@ def _measure(comparison: Comparison, settings: Settings, watcher: Watcher, taken
         measured = {**taken.samplers, REFERENCE: Reference()} if taken.samplers else {}
         company = Company()
         try:
-            measure(measured, settings, watcher.advance, taken.samples, taken.by_processor)
+            measure(measured, settings, watcher.advance, taken.samples, taken.by_processor, taken.company_by_round)
         finally:
             taken.company = company.cores()
         tellers = (getattr(sampler, "facts", None) for sampler in taken.samplers.values())

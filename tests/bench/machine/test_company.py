@@ -3,10 +3,10 @@ import sys
 import time
 
 import psutil
+import pytest
+from neighbours import BUSY, busy_neighbours
 
-from velocirl.bench.machine.company import Company
-
-BUSY = "import time\nuntil = time.perf_counter() + {seconds}\nwhile time.perf_counter() < until: pass"
+from velocirl.bench.machine.company import WINDOW, Company, CompanyByRound
 
 
 def spin(seconds):
@@ -32,16 +32,40 @@ def test_our_own_work_and_that_of_our_children_is_not_company():
 
 def test_what_others_do_is_company():
     """A program that is no child of ours: its parent has ended."""
-    command = f"[sys.executable, '-c', {BUSY.format(seconds=60)!r}]"
-    silent = "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL"  # else we would wait for its end
-    code = f"import subprocess, sys; print(subprocess.Popen({command}, {silent}).pid)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    other = psutil.Process(int(done.stdout))
-    try:
+    with busy_neighbours() as (other,):
         company, before = Company(), other.cpu_times().user
         time.sleep(1.0)
         cores, worked = company.cores(), other.cpu_times().user - before
-    finally:
-        other.kill()
     assert worked > 0.0
     assert cores >= 0.8 * worked - 0.05
+
+
+def test_the_company_of_each_round():
+    """Of a neighbour that starts between two rounds; whatever else runs here, it is more then."""
+    company, worked = CompanyByRound(), []
+    company.mark()
+    for _ in range(2):
+        time.sleep(WINDOW)
+        company.mark()
+    with busy_neighbours() as (other,):
+        for _ in range(2):
+            before = other.cpu_times().user
+            time.sleep(WINDOW)
+            company.mark()
+            worked.append((other.cpu_times().user - before) / WINDOW)
+    cores = company.cores()
+    assert len(cores) == 4
+    assert min(cores[2:]) >= 0.8 * min(worked) - 0.1
+    assert max(cores) <= psutil.cpu_count() + 0.2
+
+
+def test_short_rounds_have_the_company_of_their_window():
+    """Ten rounds of a tenth of a second, one core busy from the sixth on; a window has five of them, or seven."""
+    company = CompanyByRound()
+    company.marks = [(0.1 * number, max(0.0, 0.1 * (number - 5))) for number in range(11)]
+    found = company.cores()
+    assert found[0] == found[1] == 0.0
+    assert found[-1] == pytest.approx(1.0)
+    assert list(found) == sorted(found)
+    assert 0.3 < found[4] < found[5] < 0.7
+    assert CompanyByRound().cores() == ()

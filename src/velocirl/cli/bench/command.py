@@ -14,11 +14,12 @@ from velocirl.bench.history.runs import History
 from velocirl.bench.machine.facts import Machine, this_machine
 from velocirl.bench.machine.peak_measuring import measure_peaks
 from velocirl.bench.measuring import QUICK, THOROUGH
+from velocirl.bench.quiet import disturbed
 from velocirl.bench.reading import read_report
 from velocirl.bench.registry import CATEGORIES, Benchmark, at_a_glance, find_benchmarks
 from velocirl.bench.regression import Compared, Thresholds
 from velocirl.bench.reports import markdown, speeds
-from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary
+from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary, show_warnings
 from velocirl.bench.reports.terminal_compared import show_compared
 from velocirl.bench.results import Report
 from velocirl.bench.session import run_benchmarks
@@ -121,6 +122,7 @@ def _write(
     if "save" in given:
         path = save_baseline(given["save"], report)
         console.print(f"baseline {path}", markup=False)
+        show_warnings(console, disturbed(report))
 
 
 def _end(given: dict[str, Any], report: Report, compared: Compared | None) -> None:
