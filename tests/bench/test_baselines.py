@@ -77,6 +77,11 @@ HOSTILE = {
     "rounds": changed(lambda content: content["results"][0]["contestants"][0]["samples"].pop()),
     "no time": changed(lambda content: content["results"][0]["reference"].__setitem__(0, 0.0)),
     "twice": changed(lambda content: content["results"].append(content["results"][0])),
+    "company of other rounds": changed(lambda content: content["results"][0].update(company_by_round=[0.1])),
+    "company below zero": changed(lambda content: content["results"][0].update(company=-1.0)),
+    "measurements of other rounds": changed(lambda content: content["results"][0].update(measurements=[1])),
+    "measurements of no rounds": changed(lambda content: content["results"][0].update(measurements=[0])),
+    "workers below zero": changed(lambda content: content["results"][0]["contestants"][0].update(workers=-1)),
     "a format string": changed(lambda content: content["results"][0]["unit"].update(template="{number.__class__}")),
     "a wide format": changed(lambda content: content["results"][0]["unit"].update(template="{number:>999999999}")),
     "seconds": changed(lambda content: content["results"][0].update(seconds=0)).replace(
