@@ -35,7 +35,8 @@ types: .venv/test
 	$(BIN)/lint-imports
 
 bench: .venv/peers
-	$(BIN)/velocirl bench --peers --markdown BENCHMARKS.md --speeds README.md --html bench-report.html
+	$(BIN)/velocirl bench --peers --markdown BENCHMARKS.md --speeds README.md --html bench-report.html \
+		--json bench-report.json
 
 bench-compare: .venv/peers
 	$(BIN)/velocirl bench --peers --compare $(BASELINE) --fail-on-regression \

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from velocirl.bench.files import read_marked, with_section, write_whole
-from velocirl.bench.machine.facts import BUSY_FROM
+from velocirl.bench.machine.facts import BUSY_FROM, Machine
 from velocirl.bench.reports.absent import NO_TIME, absences, is_absent
 from velocirl.bench.reports.kpis import readings
 from velocirl.bench.reports.recommendations import recommend
@@ -17,13 +17,24 @@ from velocirl.bench.scaling import say_efficiency
 from velocirl.bench.statistics import CONFIDENCE, NOISY_FROM
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+GPU_BEGIN, GPU_END = "<!-- gpu-bench:begin -->", "<!-- gpu-bench:end -->"
 OPENING = re.compile(r"<(?=[A-Za-z/!?])")  # of a tag or a comment
 TITLE = "Benchmarks"
 
 
-def write_section(path: Path, report: Report) -> None:
-    """Put the report between the markers of the file; all that stands outside them stays as it is."""
-    write_whole(path, with_section(read_marked(path, BEGIN, END, TITLE), BEGIN, END, section(report)))
+def place(machine: Machine) -> tuple[str, str]:
+    """The markers of the section that a run on this machine writes: with a GPU, one of its own."""
+    return (GPU_BEGIN, GPU_END) if machine.gpu else (BEGIN, END)
+
+
+def write_section(path: Path, report: Report, together: str = "") -> None:
+    """Put the report between the markers of the file; all that stands outside them stays as it is.
+
+    `together` goes before it: it names another file that the same run has written.
+    """
+    begin, end = place(report.machine)
+    text = with_section(read_marked(path, begin, end, TITLE), begin, end, f"{together}\n{section(report)}")
+    write_whole(path, text)
 
 
 def section(report: Report) -> str:
@@ -102,6 +113,7 @@ def _targets(report: Report) -> list[str]:
 def _benchmark(report: Report, result: Result) -> list[str]:
     return [
         *("", f"### {one_line(result.title)}", ""),
+        *(f"`velocirl bench {one_line(result.name)}`", ""),
         *([one_line(result.notes), ""] if result.notes else []),
         *([f"> **Error:** {one_line(result.error)}", ""] if result.error else []),
         *(_contestants(report, result) if result.contestants else []),

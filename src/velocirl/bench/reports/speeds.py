@@ -74,15 +74,23 @@ def place(machine: Machine) -> tuple[str, str, Sequence[Speed]]:
     return f"<!-- {name}:begin -->", f"<!-- {name}:end -->", rows
 
 
-def write_speeds(path: Path, report: Report) -> bool:
-    """Put the table of this machine into the file; says whether anything that stands in it was measured."""
-    begin, end, rows = place(report.machine)
-    lines = [line for speed in rows if (line := _row(report, speed)) is not None]
+def write_speeds(path: Path, report: Report, together: str = "") -> bool:
+    """Put the table of this machine into the file; says whether anything that stands in it was measured.
+
+    `together` goes before it: it names another file that the same run has written.
+    """
+    begin, end, _ = place(report.machine)
+    lines = measured_speeds(report)
     if lines:
         headings = ("CartPole, where nothing else is said", "velocirl", "beside", "command")
-        told = [_circumstances(report), "", *table(headings, lines, "llll")]
+        told = [together, _circumstances(report), "", *table(headings, lines, "llll")]
         write_whole(path, with_section(read_marked(path, begin, end, TITLE), begin, end, "\n".join(told)))
     return bool(lines)
+
+
+def measured_speeds(report: Report) -> list[tuple[str, str, str, str]]:
+    """The rows of this machine's table that were measured."""
+    return [line for speed in place(report.machine)[2] if (line := _row(report, speed)) is not None]
 
 
 def _circumstances(report: Report) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from velocirl.bench.again import compare_and_confirm, measure_twice
 from velocirl.bench.baselines import check_baseline, load_baseline, save_baseline
-from velocirl.bench.files import read_marked, require_writable, write_whole
+from velocirl.bench.files import require_writable, write_whole
 from velocirl.bench.history.runs import History
 from velocirl.bench.machine.facts import Machine, this_machine
 from velocirl.bench.machine.peak_measuring import measure_peaks
@@ -18,7 +18,7 @@ from velocirl.bench.quiet import disturbed
 from velocirl.bench.reading import read_report
 from velocirl.bench.registry import CATEGORIES, Benchmark, at_a_glance, find_benchmarks
 from velocirl.bench.regression import Compared, Thresholds
-from velocirl.bench.reports import markdown, speeds
+from velocirl.bench.reports.documents import check_documents, write_documents
 from velocirl.bench.reports.terminal import TerminalWatcher, new_table, show_machine, show_summary, show_warnings
 from velocirl.bench.reports.terminal_compared import show_compared
 from velocirl.bench.results import Report
@@ -31,6 +31,8 @@ from velocirl.monitor.console import make_console
 FAILED, INTERRUPTED = 1, 130
 GLANCE_SECONDS = 50.0  # for measuring, so that all of it takes a minute at the most
 HISTORY = "history"
+DOCUMENTS = ("markdown", "speeds", "html")
+KNOWN = ("words", "from", *DOCUMENTS)
 
 
 def bench(arguments: Sequence[str]) -> None:
@@ -39,6 +41,9 @@ def bench(arguments: Sequence[str]) -> None:
         bench_history(arguments[1:])
         return
     given = bench_parser().parse(arguments)
+    if "from" in given:
+        _write_again(given)
+        return
     benchmarks = find_benchmarks(given.get("words", ()), everything="all" in given)
     if "list" in given:
         _show_list(benchmarks)
@@ -82,6 +87,19 @@ def bench(arguments: Sequence[str]) -> None:
     _end(given, report, compared)
 
 
+def _write_again(given: dict[str, Any]) -> None:
+    """Write the documents of a run that was measured before."""
+    others = [*given.get("words", ()), *(f"--{name.replace('_', '-')}" for name in given if name not in KNOWN)]
+    if others or not any(name in given for name in DOCUMENTS):
+        asked = f"leave out {', '.join(others)}" if others else "give at least one of these options"
+        raise ValueError(f"--from measures nothing and writes --markdown, --speeds and --html: {asked}")
+    report = read_report(given["from"])
+    _check_places(given, report.machine)
+    if not report.complete:
+        raise ValueError(f"{given['from']} is of an interrupted run")
+    _write(given, report, None, None, None)
+
+
 def _remember(history: History, report: Report) -> Exception | None:
     """Add the run to the history; what went wrong, where something did."""
     try:
@@ -115,10 +133,9 @@ def _write(
             if option in given:
                 console.print(f"interrupted: {given[option]} stays as it was{kept}", markup=False, soft_wrap=True)
         return
-    if "markdown" in given:
-        markdown.write_section(given["markdown"], report)
-    if "speeds" in given and not speeds.write_speeds(given["speeds"], report):
-        console.print(f"nothing of its table was measured: {given['speeds']} stays as it was", markup=False)
+    unwritten = write_documents(report, given.get("markdown"), given.get("speeds"))
+    if unwritten:
+        console.print(unwritten, markup=False, soft_wrap=True)
     if "save" in given:
         path = save_baseline(given["save"], report)
         console.print(f"baseline {path}", markup=False)
@@ -138,12 +155,9 @@ def _check_places(given: dict[str, Any], machine: Machine) -> None:
     for option in ("json", "markdown", "html", "speeds"):
         if option in given:
             require_writable(given[option])
-    if "markdown" in given:
-        read_marked(given["markdown"], markdown.BEGIN, markdown.END, markdown.TITLE)  # refuses unclear markers now
-    if "speeds" in given:
-        if "quick" in given:
-            raise ValueError("--quick is for a first impression, and --speeds for results: leave one of them out")
-        read_marked(given["speeds"], *speeds.place(machine)[:2], speeds.TITLE)
+    if "speeds" in given and "quick" in given:
+        raise ValueError("--quick is for a first impression, and --speeds for results: leave one of them out")
+    check_documents(machine, given.get("markdown"), given.get("speeds"))
     if "save" in given:
         path = check_baseline(given["save"])
         if path.exists():

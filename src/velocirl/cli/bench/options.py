@@ -59,6 +59,13 @@ def bench_parser() -> Parser:
         help="Insert a short table of speeds into this file, between speeds:begin and speeds:end; on a machine with a"
         " GPU that of the GPU, between gpu-speeds:begin and gpu-speeds:end",
     )
+    parser.add_argument(
+        "--from",
+        type=Path,
+        metavar="FILE",
+        help="Measure nothing: write --markdown, --speeds and --html from results that --json or --save wrote to this"
+        " file",
+    )
     parser.add_argument("--no-history", action="store_true", help="Do not add the run to the history")
     return parser
 
