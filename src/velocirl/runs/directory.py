@@ -13,12 +13,14 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numba
+import numpy as np
 
+from velocirl import __version__
 from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.directories import data_directory
 from velocirl.engine.disk.files import parse_json, plain_handle, read_plain
@@ -30,7 +32,6 @@ from velocirl.runs.processor import processor
 DESCRIPTION = "run.json"
 INDEX = "runs.jsonl"
 METRICS, EVENTS, CURVE, CHECKPOINTS = "metrics.jsonl", "events", "learning_curve.png", "checkpoints"
-PACKAGES = ("velocirl", "numpy", "numba")
 Status = Literal["running", "finished", "stopped", "failed"]
 
 
@@ -184,7 +185,7 @@ def create_run(
         config=plain,
         device=device,
         threads=threads,
-        versions={"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
+        versions=_versions(),
         processor=processor(),
         created=created,
         status="running",
@@ -272,6 +273,12 @@ def _read(path: Path) -> RunDescription:
         return msgspec.convert(parse_json(read_plain(file)), RunDescription)
     except (ValueError, NotPlainFileError) as error:
         raise DamagedRunError(f"{file} does not describe a run: {error}") from error
+
+
+def _versions() -> dict[str, str]:
+    """Without the packages' metadata, which a source tree on the path does not have."""
+    own = {"velocirl": __version__, "numpy": np.__version__, "numba": numba.__version__}
+    return {"python": platform.python_version(), **own}
 
 
 def _home() -> Path:

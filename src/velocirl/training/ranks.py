@@ -14,12 +14,12 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl import __version__
 from velocirl.buffers.replay import FILLED
 from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.disk.files import parse_json
@@ -251,7 +251,7 @@ class Company:
         """What has to be the same on all ranks before they begin."""
         agent = self.agent
         config = {name: value for name, value in as_plain(agent.config).items() if name != "seed"}
-        named = {"velocirl": version("velocirl"), "algorithm": agent.name, "environment": agent.source.id}
+        named = {"velocirl": __version__, "algorithm": agent.name, "environment": agent.source.id}
         task, native = agent.task(), agent.source.native
         functions = [task.act.function, *(call.function for call in task.program.calls)]
         if native is not None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from velocirl import __version__
 from velocirl.engine.targets.cpu import available_cores
 from velocirl.runs.processor import output_of, processor
 
 PACKAGES = (
-    "velocirl",
     "numpy",
     "numba",
     "llvmlite",
@@ -71,7 +71,7 @@ def this_machine() -> Machine:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "velocirl": __version__}
     for package in PACKAGES:
         try:
             versions[package] = metadata.version(package)
