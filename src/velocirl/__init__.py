@@ -17,6 +17,7 @@ from velocirl.engine.registry import list_envs, load_built_in
 from velocirl.vector import adapters
 from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
+from velocirl.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from velocirl.buffers.data.dataset import Dataset
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from velocirl.trajectories.safety import SafetyEvaluation, evaluate_safety
     from velocirl.trajectories.trajectory import Trajectory
 
-__version__ = "0.1.0.dev0"
 
 # What is for training is imported when it is first used: who only steps environments need not wait for it.
 _FOR_TRAINING = {

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from velocirl import __version__
 from velocirl.buffers.data.columns import columns_of
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.info import DatasetInfo
@@ -26,6 +25,7 @@ from velocirl.training.source import Given, Source
 from velocirl.trajectories.moments import COST, told_cost
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario, source_for
+from velocirl.version import __version__
 
 MOST_COPIES = 1024
 EPISODES = 4  # of each copy at least, where an environment says how long they are: in the end some are thrown away

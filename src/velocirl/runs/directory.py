@@ -20,7 +20,6 @@ import msgspec
 import numba
 import numpy as np
 
-from velocirl import __version__
 from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.directories import data_directory
 from velocirl.engine.disk.files import parse_json, plain_handle, read_plain
@@ -28,6 +27,7 @@ from velocirl.engine.disk.writing import remove_unfinished, strict_json, write_w
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.runs.metrics import MetricsLog, Row, read_rows
 from velocirl.runs.processor import processor
+from velocirl.version import __version__
 
 DESCRIPTION = "run.json"
 INDEX = "runs.jsonl"

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl import __version__
 from velocirl.buffers.replay import FILLED
 from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.disk.files import parse_json
@@ -37,6 +36,7 @@ from velocirl.scale.ranks import LostRankError
 from velocirl.scale.watched import WatchedRanks, watched_ranks
 from velocirl.training.agent import Goal
 from velocirl.training.settings.config import as_plain
+from velocirl.version import __version__
 
 if TYPE_CHECKING:
     from velocirl.training.deep_agent import DeepAgent

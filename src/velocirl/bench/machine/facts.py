@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from velocirl import __version__
 from velocirl.engine.targets.cpu import available_cores
 from velocirl.runs.processor import output_of, processor
+from velocirl.version import __version__
 
 PACKAGES = (
     "numpy",

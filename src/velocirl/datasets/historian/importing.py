@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from velocirl import __version__
 from velocirl.buffers.data.columns import DatasetError
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.episodes import Episode
@@ -22,6 +21,7 @@ from velocirl.datasets.historian.units import conversion
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
+from velocirl.version import __version__
 
 Array = NDArray[Any]
 

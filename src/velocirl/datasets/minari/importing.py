@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict, Space, Tuple
 
-from velocirl import __version__
 from velocirl.buffers.data.columns import DatasetError
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.data.episodes import Episode, columns_from
@@ -20,6 +19,7 @@ from velocirl.datasets.minari.hdf5 import HDF5File, opened, understood
 from velocirl.datasets.minari.layout import COST, COSTS, DESCRIPTION, FILE, OWN, data_directory, space_from_text
 from velocirl.engine.disk.confined import ConfinedPath, NotPlainFileError
 from velocirl.engine.disk.files import parse_json, read_plain
+from velocirl.version import __version__
 
 TOGETHER = 2**16  # steps that are taken over at once
 
