@@ -39,7 +39,7 @@ def assert_alike(arrays, expected):
 
 LEARNING = """
 settings = json.loads(sys.argv[2]) if len(sys.argv) > 2 else SETTINGS
-make_one = lambda **more: make("ppo", "Pendulum-v1", threads=1, **{**settings, **more})
+make_one = lambda **more: make("ppo", "Pendulum-v1", threads=1, shares=1, **{**settings, **more})
 heard = []
 agent = make_one().learn(STEPS, lambda agent: heard.append(agent.metrics["rollout/ep_rew_mean"]))
 once = hashlib.sha256(agent.parameters.tobytes()).hexdigest()
@@ -60,7 +60,7 @@ def test_ranks_of_mpi_learn_as_threads_and_resume_exactly(tmp_path):
     """Three ranks with 3, 3 and 1 copies; the seed that nobody gave is the same on all."""
     text = f"import numpy as np\nSETTINGS, STEPS = {SETTINGS!r}, {STEPS}\n{LEARNING}"
     first, *others = tell_of(3, tmp_path, text)
-    one = PPO("Pendulum-v1", threads=3, **SETTINGS)
+    one = PPO("Pendulum-v1", shares=3, **SETTINGS)
     heard = []
     one.learn(STEPS, lambda agent: heard.append(agent.metrics["rollout/ep_rew_mean"]))
     whole, resumed = (PPO.load(tmp_path / f"{name}.safetensors") for name in ("whole", "resumed"))
@@ -126,10 +126,10 @@ def test_what_ranks_cannot_do_is_said_once_before_anything_starts(tmp_path):
 def test_ranks_of_several_threads_learn_as_all_of_them(tmp_path):
     """Two ranks of two threads, with 4 and 3 copies."""
     text = (
-        f"agent = make('ppo', 'Pendulum-v1', threads=2, **{SETTINGS!r}).learn({STEPS})\nagent.save(directory / 'ranks')"
+        f"agent = make('ppo', 'Pendulum-v1', threads=2, shares=2, **{SETTINGS!r}).learn({STEPS})\nagent.save(directory / 'ranks')"
     )
     tell_of(2, tmp_path, f"{text}\ntell()")
-    one = PPO("Pendulum-v1", threads=4, **SETTINGS).learn(STEPS)
+    one = PPO("Pendulum-v1", shares=4, **SETTINGS).learn(STEPS)
     assert_alike(arrays_of(PPO.load(tmp_path / "ranks.safetensors")), arrays_of(one))
 
 
@@ -272,7 +272,7 @@ def test_ranks_of_torchrun_are_those_of_mpirun(tmp_path):
     code, output, complaints = finish(torchrun("-m", "velocirl", *words))
     assert code == 0, complaints
     assert output == ""
-    one = PPO("CartPole-v1", threads=2, num_envs=8, horizon=16, hidden=(8,), seed=5, device="cpu").learn(128 * 20)
+    one = PPO("CartPole-v1", shares=2, num_envs=8, horizon=16, hidden=(8,), seed=5, device="cpu").learn(128 * 20)
     assert_alike(arrays_of(directory), arrays_of(one))
     for number in (signal.SIGTERM, signal.SIGKILL):
         before = max(open_run(directory).checkpoints().steps())

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from velocirl.engine.compiler.compiling import cpu_translator
 from velocirl.engine.compiler.registers import mailbox_read, mailbox_write
 from velocirl.engine.compiler.units import bind_unit
-from velocirl.engine.targets.threads import SPACING, wait_a_moment
+from velocirl.engine.targets.threads import SPACING, SPINS, wait_a_moment
 from velocirl.scale.ranks import LostRankError, Ranks
 from velocirl.vector.host.copies import Carver
 from velocirl.vector.host.workers import open_memory
 
 SLOT = 2**20  # bytes of a part
-LOOKS = 6_000  # after which a rank that waits looks whether the others still live: some 50 ms
+LOOKS = SPINS + 1_000  # after which a rank that waits looks whether the others still live: some 50 ms
 LARGE = 2**17  # bytes that a rank may read of others in one go; where there are more, each adds up a slice for all
 NOTHING = -1, 0
 

@@ -8,6 +8,8 @@ import time
 
 import psutil
 
+from velocirl.monitor.resource_use import busy_seconds
+
 NOTABLE = 0.25  # cores that others kept busy, from which on it is said
 TOO_MUCH = 0.75  # cores, from which on nothing is concluded
 ALONE = 0.1  # cores, below which nobody else was at work
@@ -18,12 +20,12 @@ class Company:
     """Counts the time of all processors from its making on, less that of this process and its children."""
 
     def __init__(self) -> None:
-        self._began, self._busy, self._own = time.perf_counter(), _busy(), _own()
+        self._began, self._busy, self._own = time.perf_counter(), busy_seconds(), _own()
 
     def cores(self) -> float:
-        """The number of cores that others kept busy, on average; time that a hypervisor took counts as theirs."""
+        """The number of cores, of those this process may use, that others kept busy, on average."""
         elapsed = max(time.perf_counter() - self._began, 1e-3)
-        return max(0.0, (_busy() - self._busy - (_own() - self._own)) / elapsed)
+        return max(0.0, (busy_seconds() - self._busy - (_own() - self._own)) / elapsed)
 
 
 class CompanyByRound:
@@ -34,7 +36,7 @@ class CompanyByRound:
 
     def mark(self) -> None:
         """Note the beginning of the first round, or the end of one."""
-        self.marks.append((time.perf_counter(), _busy() - _own()))
+        self.marks.append((time.perf_counter(), busy_seconds() - _own()))
 
     def cores(self) -> tuple[float, ...]:
         """The cores of each round, on average over a window around it where it was short."""
@@ -46,14 +48,6 @@ class CompanyByRound:
             first, last = max(first - 1, 0), min(last + 1, last_of_all)
         (began, before), (ended, after) = self.marks[first], self.marks[last]
         return max(0.0, (after - before) / max(ended - began, 1e-3))
-
-
-def _busy() -> float:
-    """Seconds that all processors have worked since the machine started."""
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    # What guests took is counted among the user's time already.
-    return sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
 
 
 def _own() -> float:
