@@ -13,17 +13,13 @@ opened in a process of its own under a limit of memory and time. It passes if it
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
 import random
-import resource
-import signal
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +29,7 @@ import numpy as np
 
 os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads would be missing in a child
 
+from hostile_children import in_child
 from small_agents import small_agents
 
 import velocirl
@@ -43,8 +40,6 @@ from velocirl.runs import state_file
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.agent import Agent
 
-MEMORY = 2**30  # bytes that a file may take beyond what the process had before
-SECONDS = 60.0  # that a file may take
 REFUSALS = (ValueError, MemoryError, NumericalError, OSError, velocirl.DefinitionError)
 
 
@@ -90,7 +85,7 @@ def verdict(hostile: Hostile, state: State, directory: Path) -> str:
             return "impossible"  # no file can say this
     else:
         path.write_bytes(changed)
-    return _in_child(lambda: _use(path))
+    return in_child(lambda: _use(path))
 
 
 def _use(path: Path) -> str:
@@ -107,42 +102,6 @@ def _use(path: Path) -> str:
     except REFUSALS as error:
         return "stopped" if str(error).strip() else "stopped without a word"
     return "harmless"
-
-
-def _in_child(work: Callable[[], str]) -> str:
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        result = "raised nothing that anybody expects"
-        with contextlib.suppress(BaseException):
-            _limit()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            warnings.simplefilter("ignore")
-            try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
-                result = f"raised {type(error).__name__}: {error}"[:300]
-            os.write(write, result.encode())
-        os._exit(0)
-    os.close(write)
-    with open(read, "rb") as answer:  # noqa: PTH123 - a descriptor
-        said = answer.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return "hung" if number == signal.SIGALRM else f"crashed with {signal.Signals(number).name}"
-    return said.decode() or "ended without an answer"
-
-
-def _limit() -> None:
-    """No more memory than a bound beyond what there is, and an alarm that nothing catches."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
 
 
 def _array_changes(array: np.ndarray) -> Iterator[tuple[str, Callable[[Any], Any]]]:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import hostile_archives
 import hostile_files
 import numpy as np
 import pytest
@@ -80,9 +81,9 @@ def test_parameters_that_are_not_numbers_are_refused_unless_they_are_asked_for(a
     assert np.isnan(curious.parameters[5])
 
 
-def opened(*arguments):
+def opened(*arguments, tool=hostile_files):
     """What the script says of so many files, in a process whose threads are not yet many, as it forks."""
-    command = [sys.executable, hostile_files.__file__, *map(str, arguments)]
+    command = [sys.executable, tool.__file__, *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=3000)
     assert result.returncode == 0, result.stdout + result.stderr
     *_, last = result.stdout.splitlines()
@@ -98,6 +99,18 @@ def test_a_sample_of_hostile_files_does_no_harm(only):
 @pytest.mark.timeout(3000)
 def test_two_thousand_hostile_files_do_no_harm():
     assert opened("--files", 2000, "--seed", 1).startswith("2000 files: ")
+
+
+@pytest.mark.parametrize("only", ["run", "minari", "table"])
+def test_a_sample_of_hostile_archives_and_tables_does_no_harm(only):
+    said = opened("--files", 20, "--only", only, tool=hostile_archives)
+    assert re.fullmatch(r"20 cases: {'(refused|harmless)': \d+, '(refused|harmless)': \d+}", said)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_a_thousand_hostile_archives_and_tables_do_no_harm():
+    assert opened("--files", 1000, "--seed", 1, tool=hostile_archives).startswith("1000 cases: ")
 
 
 def test_what_is_written_is_what_is_declared(agent, tmp_path):

@@ -149,9 +149,6 @@ def _flags(read: Table, name: str | None) -> Array:
 def _named(read: Table, channels: Sequence[Channel], what: str, native: Environment | None) -> _Named:
     """The columns of observations or actions, in the order and units of the environment where there is one."""
     named = {one.name or one.column: one for one in channels}
-    if len(named) != len(channels):
-        names = [one.name or one.column for one in channels]
-        raise ValueError(f"two of the {what} have the same name: {next(one for one in names if names.count(one) > 1)}")
     known: Mapping[str, str] = {}
     space: Any = None
     if native is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Self
 from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.engine.naming import nearest
 
+LONGEST = 1000  # letters of a text
 LARGEST = 1e38  # of the numbers in a mapping, so that single precision has them
 
 REFUSE = "refuse"
@@ -42,6 +44,8 @@ class Channel:
             kind, wanted = ((int, float), "a number") if name in ("low", "high") else (str, "a text")
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ValueError(f"{place}: {name} must be {wanted}, got {_shown(value)}")
+            if isinstance(value, str):
+                _require_short(value, f"{place}: {name}")
             if name in ("low", "high") and not _is_moderate(value):
                 raise ValueError(f"{place}: {name} must be between {-LARGEST:g} and {LARGEST:g}, got {_shown(value)}")
         if "column" not in known:
@@ -84,13 +88,19 @@ class HistorianMapping:
             value = getattr(self, name)
             if not isinstance(value, str | None) or (name == "time" and not value):
                 raise ValueError(f"{self.source}: {name} must be a text, got {_shown(value)}")
+            _require_short(value or "", f"{self.source}: {name}")
         if isinstance(self.reward, bool) or not isinstance(self.reward, str | int | float):
             raise ValueError(f"{self.source}: reward is a column or a number, got {_shown(self.reward)}")
         if not isinstance(self.reward, str) and not _is_moderate(self.reward):
             raise ValueError(f"{self.source}: reward must be finite, got {_shown(self.reward)}")
-        for name in ("observations", "actions"):
-            if not getattr(self, name):
+        if isinstance(self.reward, str):
+            _require_short(self.reward, f"{self.source}: reward")
+        for name in ("observations", "actions", "costs"):
+            channels = [one.name or one.column for one in getattr(self, name)]
+            if not channels and name != "costs":
                 raise ValueError(f"{self.source}: {name} names no column")
+            if twice := next((one for one, count in Counter(channels).items() if count > 1), None):
+                raise ValueError(f"{self.source}: two of the {name} have the same name, {twice!r}")
 
     @property
     def columns(self) -> set[str]:
@@ -121,6 +131,11 @@ class HistorianMapping:
                 raise ValueError(f"{source}: {name} must be a list of columns, got {_shown(listed)}")
             known[name] = tuple(Channel.read(one, f"{source}: {name}[{k}]") for k, one in enumerate(listed))
         return cls(**{**known, "source": source})
+
+
+def _require_short(text: str, place: str) -> None:
+    if len(text) > LONGEST:
+        raise ValueError(f"{place} has {len(text):,} letters; names and units have at most {LONGEST:,}")
 
 
 def _is_moderate(value: Any) -> bool:

@@ -114,7 +114,7 @@ def _read_parquet(file: BufferedReader, source: str, wanted: Set[str]) -> Table:
     chosen = list(dict.fromkeys(headings[name][0] for name in headings if name in wanted))
     types = {name: _plain_type(opened.schema_arrow.field(name).type, f"{source}: column {name!r}") for name in chosen}
     size = os.fstat(file.fileno()).st_size
-    _claim(_size_in_memory(opened.metadata, set(chosen)), size, source)
+    _claim(_size_in_memory(opened.metadata, len(chosen)), size, source)
     # Texts stay as they are stored, each of them once, until it is known how much room they take one by one.
     texts = [name for name, kind in types.items() if pyarrow.types.is_string(kind)]
     table = parquet.ParquetFile(file, read_dictionary=texts, page_checksum_verification=True).read(columns=chosen)
@@ -137,16 +137,13 @@ def _plain_type(kind: Any, place: str) -> Any:
     return kind
 
 
-def _size_in_memory(metadata: Any, chosen: Set[str]) -> int:
-    """Bytes that columns take, by what a file of Parquet says of itself before anything is unpacked."""
-    size = 0
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            if column.path_in_schema in chosen:
-                size += max(column.total_uncompressed_size, 0) + WIDTH * max(column.num_values, group.num_rows, 0)
-    return size
+def _size_in_memory(metadata: Any, columns: int) -> int:
+    """Bytes that so many columns take, by what a file of Parquet says of itself before anything is unpacked.
+
+    What it says of each column by itself is not asked for: where that is damaged, pyarrow ends the process.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return sum(max(one.total_byte_size, 0) + WIDTH * columns * max(one.num_rows, 0) for one in groups)
 
 
 def _size_of_texts(column: Any) -> int:

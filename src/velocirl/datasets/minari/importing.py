@@ -58,9 +58,9 @@ def _description(directory: ConfinedPath) -> dict[str, Any]:
     except (LookupError, OSError, RecursionError, TypeError, ValueError) as error:
         raise DatasetError(f"its {DESCRIPTION} is not one that Minari writes ({error})") from None
     if form != "hdf5":
-        raise DatasetError(f"it is stored as {form!r}; velocirl reads hdf5")
+        raise DatasetError(f"it is stored as {repr(form)[:40]}; velocirl reads hdf5")
     if type(total) is not int or total < 0:
-        raise DatasetError(f"it has {total!r} episodes")
+        raise DatasetError(f"it has {repr(total)[:40]} episodes")
     return found
 
 
