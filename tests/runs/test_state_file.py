@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -451,6 +453,56 @@ def test_only_what_nobody_is_writing_counts_as_left_over(tmp_path):
         assert sorted(tmp_path.iterdir()) == [busy, other]
     remove_unfinished(tmp_path)
     assert list(tmp_path.iterdir()) == [other]
+
+
+SAVING = """
+    import os, signal, sys
+    import numpy as np
+    from velocirl.runs.state_file import write_state
+
+    os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+    write_state(sys.argv[1], {"large": np.ones(100_000)}, {})
+"""
+
+
+def test_what_a_kill_leaves_of_a_save_is_removed_by_the_next(tmp_path):
+    for name in ("model", "other", "model"):
+        subprocess.run([sys.executable, "-c", dedent(SAVING), str(tmp_path / name)], timeout=60)
+    (left,) = tmp_path.glob(".model.*.unfinished")  # the second removed that of the first
+    assert left.stat().st_size > 800_000
+    write_state(tmp_path / "model", {}, {})
+    (other,) = tmp_path.glob(".*.unfinished")
+    assert other.name.startswith(".other.")
+    assert read_state(tmp_path / "model") == state_file.State({}, {})
+
+
+def test_writers_of_one_name_leave_each_others_files_alone(tmp_path):
+    def parts():
+        yield b"first"
+        write_whole(tmp_path / "file", [b"other"])
+        assert (tmp_path / "file").read_bytes() == b"other"
+        yield b"second"
+
+    write_whole(tmp_path / "file", parts())
+    assert (tmp_path / "file").read_bytes() == b"firstsecond"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_pipes_and_links_that_look_left_over_are_neither_opened_nor_followed(tmp_path):
+    os.mkfifo(tmp_path / ".a.unfinished")
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / ".b.unfinished").symlink_to("precious")
+    (tmp_path / ".c.unfinished").mkdir()
+    remove_unfinished(tmp_path)
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert (tmp_path / ".b.unfinished").is_symlink()
+    assert (tmp_path / ".c.unfinished").is_dir()
+
+
+def test_links_in_a_circle_are_an_error_of_the_system(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        write_whole(tmp_path / "loop", [b"new"])
 
 
 def test_a_file_is_locked_while_it_is_written(tmp_path):

@@ -61,7 +61,7 @@ class Segment(NamedTuple):
         return f"{self.first:015d}_{self.stop:015d}_{self.digest}.rows"
 
 
-def save_rows(place: Place, rows: Rows, counts: NDArray[np.int64], known: Sequence[Segment] = ()) -> list[Segment]:
+def save_rows(where: Place, rows: Rows, counts: NDArray[np.int64], known: Sequence[Segment] = ()) -> list[Segment]:
     """Write the rows that the `known` segments of an earlier save do not have; returns the segments of all rows.
 
     What is known is believed once its newest segments were found to hold what the ring holds: a ring that went another
@@ -69,7 +69,7 @@ def save_rows(place: Place, rows: Rows, counts: NDArray[np.int64], known: Sequen
     """
     total, filled = int(counts[TOTAL]), int(counts[FILLED])
     oldest = total - filled
-    directory = ConfinedPath.of(place)
+    directory = ConfinedPath.of(where)
     directory.make_directory()
     segments = [_kept(directory, rows, oldest, one) for one in _matching(rows, oldest, total, known)]
     begin = segments[-1].stop if segments else oldest
@@ -80,13 +80,13 @@ def save_rows(place: Place, rows: Rows, counts: NDArray[np.int64], known: Sequen
 
 
 def load_rows(
-    place: Place, dtype: np.dtype[Any], counts: NDArray[np.int64], segments: Sequence[Segment]
+    where: Place, dtype: np.dtype[Any], counts: NDArray[np.int64], segments: Sequence[Segment]
 ) -> NDArray[Any]:
     """The rows of a ring in the order of their places. Every file is checked before memory is taken for them."""
     total, filled = int(counts[TOTAL]), int(counts[FILLED])
     oldest = total - filled
     _check_list(segments, oldest, total)
-    directory = ConfinedPath.of(place)
+    directory = ConfinedPath.of(where)
     files = [_map(directory, dtype, one) for one in segments]
     rows = _room(directory, filled, dtype)
     for one, file in zip(segments, files, strict=True):
@@ -95,9 +95,9 @@ def load_rows(
     return rows
 
 
-def remove_others(place: Place, needed: Iterable[Segment]) -> None:
+def remove_others(where: Place, needed: Iterable[Segment]) -> None:
     """Remove the segments that nobody needs, and what a killed process left half-written; other files stay."""
-    directory, names = ConfinedPath.of(place), {one.name for one in needed}
+    directory, names = ConfinedPath.of(where), {one.name for one in needed}
     for name in directory.names():
         if NAME.fullmatch(name) and name not in names:
             (directory / name).remove()

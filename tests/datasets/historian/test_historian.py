@@ -1,7 +1,10 @@
 """A historian's tables: units, gaps, duplicate times, and whatever else is wrong with them, named clearly."""
 
 import json
+import subprocess
+import sys
 import tracemalloc
+from textwrap import dedent
 
 import numpy as np
 import pandas
@@ -279,6 +282,35 @@ def test_labels_in_categories_and_an_index_are_columns_as_well(tmp_path, ending)
     found = import_historian(tmp_path / f"x.{ending}", MAPPING | {"episode": "batch"}).dataset
     assert found.columns["starts"].tolist() == [0, 2, 3]
     np.testing.assert_allclose(found.observations[:, 0], 293.15 + np.arange(5))
+
+
+FOOTER = """
+    import sys
+    from pathlib import Path
+    from velocirl.datasets.historian.tables import read_table
+
+    path = Path(sys.argv[1])
+    content = path.read_bytes()
+    for place in range(len(content) - 8 - int.from_bytes(content[-8:-4], "little"), len(content), 37):
+        for bit in (0, 4):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            try:
+                read_table(path, {"TI101", "batch"})
+            except ValueError as error:
+                print(error, flush=True)
+"""
+
+
+def test_a_damaged_footer_is_refused_and_does_not_end_the_process(tmp_path):
+    """Of some damage pyarrow ends the process, where it is asked for the sizes of single columns."""
+    table(batch=["a", "a", "a", "b", "b"]).to_parquet(tmp_path / "x.parquet")
+    command = [sys.executable, "-c", dedent(FOOTER), str(tmp_path / "x.parquet")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(ended.stdout.splitlines()) > 10
+    assert all("x.parquet" in one for one in ended.stdout.splitlines())
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -148,11 +148,12 @@ def _size_in_memory(metadata: Any, columns: int) -> int:
 
 def _size_of_texts(column: Any) -> int:
     """Bytes that the texts of a column take one by one; they are stored as numbers of different ones."""
-    from pyarrow import compute
+    from pyarrow.compute import call_function
 
     if not hasattr(column, "dictionary"):
         return column.nbytes
-    return compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    lengths = call_function("binary_length", [column.dictionary]).take(column.indices)
+    return call_function("sum", [lengths]).as_py() or 0
 
 
 def _require_few(columns: int, source: str) -> None:
