@@ -1,7 +1,8 @@
 """What all tests share: small environments, scripts in processes of their own, and CUDA only where there is a device.
 
 The compile cache is the user's own, so that a second run of the tests compiles nothing; tests of the cache itself give
-their processes a VELOCIRL_HOME of their own.
+their processes a VELOCIRL_HOME of their own. What a shell or a CI system has set does not matter to any test: signals
+that it ignores, variables of velocirl.
 """
 
 import errno
@@ -26,7 +27,9 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 import gymnasium
 import hypothesis
 import numpy as np
+import psutil
 import pytest
+import surroundings  # noqa: F401 - before velocirl, which reads variables
 
 import velocirl
 from velocirl import Box, Discrete, Environment, float32, record
@@ -78,6 +81,17 @@ def pytest_collection_modifyitems(items):
     if needs_cuda and not cuda_is_available():
         for item in needs_cuda:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_sessionfinish(session):
+    """A process of velocirl that a failed test has left would burn a core for ever."""
+    if session.config.getoption("numprocesses", None):  # the workers do this themselves
+        return
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any("velocirl" in word for word in child.cmdline()):
+                child.kill()
+                child.wait(5)
 
 
 def cuda_is_available():
@@ -192,7 +206,7 @@ def run_script():
 @pytest.fixture(scope="session")
 def keep_runs_at():
     """The variables by which runs are kept in a directory, while the compile cache stays the user's own."""
-    together = bool(os.environ.get("VELOCIRL_HOME")) or sys.platform == "darwin"
+    together = sys.platform == "darwin"
     cache, homes = directories.cache_directory(), []
 
     def keep_runs_at(path):

@@ -20,9 +20,7 @@ from velocirl.runs.signals import StopSignals
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
          "shared": True, "activation": "tanh"}  # fmt: skip
 SCRIPT = """
-import signal, sys, velocirl
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests without
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+import sys, velocirl
 environment, directory, workers, slow = sys.argv[1], sys.argv[2], int(sys.argv[3]) or None, float(sys.argv[4])
 
 def tell(agent):

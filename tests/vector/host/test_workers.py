@@ -233,13 +233,11 @@ def test_after_an_interrupt_reset_starts_anew(marker):
     vector = WorkerVectorEnv(Faulty, 2, workers=2, seed=1, infos=True)
     vector.reset()
     before = set(processes(marker))
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         vector.step([0, 4])
-    signal.signal(signal.SIGINT, handler)
     assert time.monotonic() - start < 8
     assert processes(marker) == []
     with pytest.raises(RuntimeError, match=r"call reset\(\)"):
@@ -310,7 +308,6 @@ class Local(gymnasium.Env):
         return numpy.array([HEIGHT + 1]), 1.0, False, False, {}
 
 HEIGHT = 40.0
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests without
 gymnasium.register("Local-v0", Local)
 gymnasium.register("Named-v0", "__main__:Local")
 print("script runs", flush=True)

@@ -62,7 +62,8 @@ def _fork(work: Callable[[int], bytes], queue: int, folder: Path) -> int:
         gc.disable()  # what this process left to collect may be on a GPU, which a fork must not touch
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell starts what is in the background
+                signal.signal(number, signal.SIG_DFL)
         while (k := _next(queue)) is not None:
             unfinished = folder / f"{k}.unfinished"
             unfinished.write_bytes(work(k))
