@@ -216,7 +216,7 @@ def test_updates_that_do_not_fit_are_told_with_what_to_change():
         r"too little memory for updates of batch_size=1,048,576 .* give batch_size=524288 with gradient_accumulation=2"
     )
     with pytest.raises(DeviceMemoryError, match=said):
-        build("cnn", batch_size=2**20, network="cnn(4096, 4096) mlp(4096)").prepare()
+        build("cnn", batch_size=2**20, network="cnn(512) mlp(16)").prepare()
     assert np.isfinite(settled(stepped(build("cnn"), 20))).all()
 
 

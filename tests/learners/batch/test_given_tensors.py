@@ -151,13 +151,14 @@ def test_a_reset_of_others_is_told():
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", CASES)
 def test_on_a_gpu(name):
+    """In single precision: TF32 makes much of how differently host and GPU round the actions that they draw."""
     make, continuous = CASES[name]
-    agent = make(Walks(device="cuda", continuous=continuous)).learn(400)
+    agent = make(Walks(device="cuda", continuous=continuous), precision="float32").learn(400)
     assert (agent.config.device, agent.device_reason) == ("cuda", "cuda: the observations of given:Walks are there")
     assert agent.learner.device.steps_itself(agent.source)
     assert all(one.is_cuda for one in agent.learner.envs.given.given)  # the actions
     assert 0 < max(agent.recent.lengths) <= LIMIT
     assert np.isfinite(agent.parameters).all()
-    host = make(HostWalks(continuous=continuous), device="cuda").learn(400)
+    host = make(HostWalks(continuous=continuous), device="cuda", precision="float32").learn(400)
     assert abs(np.mean(agent.recent.returns) - np.mean(host.recent.returns)) < 5.0
     np.testing.assert_allclose(agent.parameters, host.parameters, atol=0.1)
