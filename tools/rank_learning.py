@@ -37,7 +37,7 @@ def train(algorithm: str, environment: str, seed: int) -> None:
 
     load_algorithms()
     agent: Any = ALGORITHMS[algorithm](environment, seed=seed, threads=1, device="cpu")
-    total = agent.source.preset(algorithm)["total_steps"]
+    total = agent.preset()["total_steps"]
     with tempfile.TemporaryDirectory() as place:
         agent.learn(total, run_dir=place, progress=False)
         if agent.company is not None and agent.company.ranks.rank:

@@ -23,7 +23,7 @@ SMALL = {
 def solved(kind, environment, seed):
     """The mean of 20 evaluation episodes after training as the environment's preset says."""
     agent = kind(environment, seed=seed, device="cpu")
-    agent.learn(agent.source.preset(kind.name)["total_steps"])
+    agent.learn(agent.preset()["total_steps"])
     return velocirl.evaluate(agent, episodes=20, seed=1000).mean_return
 
 

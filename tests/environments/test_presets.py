@@ -63,7 +63,7 @@ PRESETS = sorted({**QUICK, **SLOW, **ON_A_GPU})
 
 def trained(name, seed, device="auto"):
     agent = velocirl.PPO(name, seed=seed, threads=2, device=device)
-    return agent.learn(agent.source.preset("ppo")["total_steps"])
+    return agent.learn(agent.preset()["total_steps"])
 
 
 def mean_return(agent):
@@ -111,7 +111,7 @@ def test_preset_learns_what_takes_longer(name, threshold):
 def test_preset_keeps_the_limit_and_earns_what_it_allows(name, kind):
     aim, threshold = LIMITED[name, kind]
     agent = kind(name, seed=0, threads=2, device="cpu", cost_limit=aim)
-    agent.learn(agent.source.preset(kind.name)["total_steps"])
+    agent.learn(agent.preset()["total_steps"])
     envs, going = velocirl.make_vec(name, 256, seed=1), np.ones(256, np.bool_)
     returns, costs = np.zeros(256), np.zeros(256)
     observations, _ = envs.reset()

@@ -154,6 +154,7 @@ def test_progress_outside_of_training_is_its_nearest_end(schedule):
     [
         ("constant", Constant()),
         ("linear(0.1)", Linear(end=0.1)),
+        ("linear(each_call=true)", Linear(each_call=True)),
         ("step(every=0.1, factor=0.9)", Step(0.1, 0.9)),
         ("exponential", Exponential(end=0.01)),
         ("Cosine(end=0.1)", Cosine(end=0.1)),
@@ -173,6 +174,7 @@ def test_text(text, schedule):
 
 def test_the_text_of_a_schedule_is_short():
     assert str(Cosine()) == "cosine"
+    assert str(Linear(each_call=True)) == "linear(each_call=true)"
     assert str(CosineRestarts(cycles=5, end=0.1)) == "cosine_restarts(cycles=5, end=0.1)"
     assert str(Warmup(0.05, Cosine(end=0.1))) == "warmup(0.05) cosine(end=0.1)"
     assert str(Warmup(0.05, start=0.2)) == "warmup(0.05, start=0.2) constant"

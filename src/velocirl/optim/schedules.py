@@ -20,6 +20,11 @@ class Schedule(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def restarts(self) -> bool:
+        """Whether it begins anew in each call of `learn`, also with `reset_num_timesteps=False`."""
+        return False
+
     def __call__(self, progress: float) -> float:
         """The multiplier at a progress from 0 to 1; the last round may end past 1, where the end value holds."""
         if isnan(progress):
@@ -47,13 +52,19 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """A straight line from 1 to `end`."""
+    """A straight line from 1 to `end`; with `each_call`, one in each call of `learn`, however calls count steps."""
 
     name: ClassVar[str] = "linear"
     end: float = 0.0
+    each_call: bool = False
 
     def __post_init__(self) -> None:
         _require_end(self, self.end)
+
+    @property
+    def restarts(self) -> bool:
+        """With `each_call`."""
+        return self.each_call
 
     def multiplier(self, progress: float) -> float:
         """End + (1 - end) * (1 - progress)."""
@@ -177,6 +188,11 @@ class Warmup(Schedule):
         if progress < self.fraction:
             return self.start + (1.0 - self.start) * progress / self.fraction
         return self.then((progress - self.fraction) / (1.0 - self.fraction))
+
+    @property
+    def restarts(self) -> bool:
+        """As the other schedule does."""
+        return self.then.restarts
 
     def __str__(self) -> str:
         return f"{describe(self, self.name)} {self.then}"

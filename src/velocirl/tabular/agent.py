@@ -83,7 +83,7 @@ class TabularAgent(Agent):
 
     def preset(self) -> Mapping[str, Any]:
         """Those of tabular algorithms, and those of this one."""
-        return {**self.source.preset("tabular"), **super().preset()}
+        return {**(self.source.preset("tabular") or {}), **super().preset()}
 
     @abstractmethod
     def make_rule(self) -> Rule:

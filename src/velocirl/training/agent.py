@@ -23,6 +23,7 @@ from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
 from velocirl.learners.counting.recent import RecentEpisodes
 from velocirl.monitor.phases import shares
+from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
 from velocirl.runs.memory_files import ROWS, forget, whole
 from velocirl.runs.models import find_model, model_of
@@ -88,8 +89,10 @@ class Agent(Changing, metaclass=Documented):
 
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
-    untuned: ClassVar[Mapping[str, Any]] = {}  # settings in environments that are not ours, which have no presets
-    pictures: ClassVar[Mapping[str, Any]] = {}  # and beside those where pictures are preprocessed
+    # Generic defaults: the settings in environments without a preset for the algorithm,
+    generic_defaults: ClassVar[Mapping[str, Any]] = {}
+    python_steps: ClassVar[Mapping[str, Any]] = {}  # on top of them where an environment steps in Python, slowly,
+    pictures: ClassVar[Mapping[str, Any]] = {}  # and on top of all where its pictures are preprocessed
     counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
@@ -166,10 +169,25 @@ class Agent(Changing, metaclass=Documented):
         return ()
 
     def preset(self) -> Mapping[str, Any]:
-        """The settings with which this algorithm is known to learn its environment, or those that nobody knows."""
-        if self.source.native is not None:
-            return self.source.preset(self.name)
-        return self.untuned if self.source.preprocess is None else {**self.untuned, **self.pictures}
+        """The environment's preset for this algorithm, or the generic defaults where it has none."""
+        preset = self.source.preset(self.name)
+        return self.generic_settings() if preset is None else preset
+
+    def generic_settings(self) -> Mapping[str, Any]:
+        """Settings that follow from the algorithm, the spaces and how steps are taken, and from nothing else.
+
+        So an environment of one's own, a `gym:` id and a given object get them by the same rules.
+        """
+        return {
+            **self.generic_defaults,
+            **(self.python_steps if self.source.native is None else {}),
+            **({} if self.source.preprocess is None else self.pictures),
+        }
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether its settings are generic defaults, as far as nobody gave others."""
+        return self.source.preset(self.name) is None
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Settings of which some may depend on what was given."""
@@ -199,8 +217,9 @@ class Agent(Changing, metaclass=Documented):
         there or one that was loaded from it with `best=False`, goes on with it. `velocirl resume` knows of `Evaluate`
         and `StopOnReward` among the callbacks, and of no others.
 
-        `words` are the arguments of Stable-Baselines3; `reset_num_timesteps=False` lets schedules run over all steps so
-        far and these.
+        Schedules run over the steps of each call, as in Stable-Baselines3. `words` are its arguments, of which
+        `reset_num_timesteps=False` lets schedules run over all steps so far and these; PPO's default rate still falls
+        over each call, since a loop of calls would soon have nothing left of it.
         """
         given = {"progress": progress, "run_dir": run_dir, "checkpoint_every": checkpoint_every}
         own = own_arguments({"total_steps": total_steps, "callbacks": callbacks, **given}, words)
@@ -221,10 +240,15 @@ class Agent(Changing, metaclass=Documented):
         """The goal that is so many steps away, counted from here or from the beginning; or the one there is."""
         if total_steps is not None:
             steps = require_steps(total_steps)
-            return Goal(self.steps, steps) if anew else Goal(0, self.steps + steps)
+            return Goal(self.steps, steps) if anew or self.restarts_schedule else Goal(0, self.steps + steps)
         if self.goal is None:
             raise ValueError("say for how many steps: learn(total_steps)")
         return self.goal
+
+    @property
+    def restarts_schedule(self) -> bool:
+        """Whether its learning rate begins anew in each call of `learn`: see `velocirl.optim.schedules.Linear`."""
+        return schedule_from(self.config.learning_rate_schedule).restarts
 
     def _train(self, goal: Goal, listeners: list[Callback]) -> None:
         started: list[Callback] = []

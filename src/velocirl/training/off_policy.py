@@ -19,6 +19,8 @@ from velocirl.learners.pace import Pace, check_group, exploration_at, free
 from velocirl.learners.rows.recorded import Recorded
 from velocirl.learners.saved import COUNTS, TRAINED
 from velocirl.learners.task import Task
+from velocirl.networks.encoding import encoding_for
+from velocirl.networks.observations import bounded_by_design
 from velocirl.training.agent import Row
 from velocirl.training.continuing import take_over
 from velocirl.training.data_source import UNNAMED, path_of, require_fit
@@ -220,6 +222,15 @@ class NoisyConfig(ActorCriticConfig):
         require(0 <= self.noise_correlation < 1, "noise_correlation", self.noise_correlation, "at least 0 and below 1")
 
 
+def generic_buffer_size(inputs: int) -> int:
+    """Transitions in a replay buffer by default: a million, as is customary, or fewer where they take more than 1 GiB.
+
+    Memory is claimed as the buffer fills, on a GPU at once. Pictures get the 100,000 of `OffPolicyConfig`.
+    """
+    transition = 2 * 4 * inputs  # bytes of the two observations
+    return min(max(2**30 // transition, OffPolicyConfig.buffer_size), 1_000_000)
+
+
 class OffPolicyAgent(TransitionAgent):
     """Step all copies, remember, and learn from what is remembered."""
 
@@ -236,6 +247,16 @@ class OffPolicyAgent(TransitionAgent):
         super().__init__(env, **config)
         if self._prefill is not None:
             self._recorded()  # what does not fit is refused here
+
+    def generic_settings(self) -> Mapping[str, Any]:
+        """Observations are scaled by the bounds of their space, unless they are bounded by design; a large buffer."""
+        space = self.source.observation_space
+        return {
+            "scale_observations": not bounded_by_design(space),
+            "buffer_size": generic_buffer_size(encoding_for(space, normalise=False).inputs),
+            "optimiser": "adam(epsilon=1e-8)",  # torch's; 1e-5 is for PPO and A2C
+            **super().generic_settings(),
+        }
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Where there is a memory to begin with, nothing is waited for."""

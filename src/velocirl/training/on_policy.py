@@ -55,7 +55,7 @@ class OnPolicyConfig(CollectorsConfig):
     gradient_accumulation: int = 1
     """Number of minibatches whose gradients are averaged for one optimiser step."""
     learning_rate: float = 3e-3
-    learning_rate_schedule: str = "linear"
+    learning_rate_schedule: str = "linear(each_call=true)"
     gae_lambda: float = 0.95
     """Lambda of GAE: 0 looks one step ahead, 1 to the end of the episode."""
     max_grad_norm: float = 0.5
@@ -107,26 +107,22 @@ class OnPolicyAgent(DeepAgent):
     before_epoch: ClassVar[tuple[Any, ...]] = ()  # stages for all rows before each epoch,
     reestimate: ClassVar[tuple[Any, ...]] = ()  # and functions over columns after those
     explained: ClassVar[tuple[str, str] | None] = None  # the fields of a value, and of what it should have been
-
     remembers = True
     config: Any
 
-    def preset(self) -> Mapping[str, Any]:
-        """Where nobody chose settings, scales are found by running statistics, unless they are bounded by design."""
-        preset = super().preset()
-        if self.source.native is not None:
-            return preset
+    def generic_settings(self) -> Mapping[str, Any]:
+        """Rewards are normalised, and observations unless they are bounded by design."""
         wild = not bounded_by_design(self.source.observation_space)
-        return {"normalise_observations": wild, "normalise_rewards": True, **preset}
+        return {"normalise_observations": wild, "normalise_rewards": True, **super().generic_settings()}
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """A rollout of as many samples whatever the number of copies, where settings are those that nobody chose."""
+        """A rollout of as many samples whatever the number of copies, where settings are generic defaults."""
         settings = super().fitted(settings, given)
-        untuned = self.untuned if self.source.native is None else {}
+        generic = self.generic_settings() if self.is_generic else {}
         copies = settings.get("num_envs")
-        if "horizon" not in untuned or "horizon" in given or not isinstance(copies, int) or copies < 1:
+        if "horizon" not in generic or "horizon" in given or not isinstance(copies, int) or copies < 1:
             return settings
-        return {**settings, "horizon": max(untuned["num_envs"] * untuned["horizon"] // copies, LEAST_HORIZON)}
+        return {**settings, "horizon": max(generic["num_envs"] * generic["horizon"] // copies, LEAST_HORIZON)}
 
     def __init__(self, env: Given, **config: Any) -> None:
         self.reward_moments = RunningMoments(1)

@@ -125,9 +125,9 @@ class Source:
             raise ValueError(f"{self.id} steps in Python, which tests every index anyway: leave check out")
         self.check = True
 
-    def preset(self, algorithm: str) -> Mapping[str, Any]:
-        """The settings with which an algorithm is known to learn this environment."""
-        return {} if self.native is None else self.native.presets.get(algorithm, {})
+    def preset(self, algorithm: str) -> Mapping[str, Any] | None:
+        """The settings with which an algorithm is known to learn this environment; None without a preset."""
+        return None if self.native is None else self.native.presets.get(algorithm)
 
     def settings(self) -> dict[str, Any]:
         """What copies that were given say of an agent's configuration, where nobody says otherwise."""

@@ -193,7 +193,7 @@ def test_a_progress_bar_is_the_progress_that_is_shown():
 
 
 def test_the_run_of_who_does_not_reset_the_count_has_all_of_its_steps(tmp_path):
-    agent = PPO("Counter-v0", **SMALL).learn(16, run_dir=tmp_path / "run")
+    agent = PPO("Counter-v0", **SMALL, learning_rate_schedule="linear").learn(16, run_dir=tmp_path / "run")
     agent.learn(total_timesteps=16, reset_num_timesteps=False, run_dir=tmp_path / "run")
     plan = open_run(tmp_path / "run").description.plan
     assert plan is not None
@@ -207,6 +207,24 @@ def test_who_does_not_reset_the_count_goes_on_in_the_schedule():
     assert agent.metrics["train/learning_rate"] == pytest.approx(1e-3 * 0.25)  # of the last quarter
     agent.learn(total_timesteps=32, reset_num_timesteps=True)
     assert agent.goal == Goal(64, 32)
+
+
+def test_a_loop_of_short_calls_does_not_use_up_the_default_rate():
+    """It falls over each call, also where the count goes on; a schedule that somebody asked for goes on with it."""
+    rates = {}
+    for schedule in (None, "linear", "warmup(0.5) linear(each_call=true)"):
+        asked = {} if schedule is None else {"learning_rate_schedule": schedule}
+        agent = PPO("Counter-v0", **SMALL, **asked, learning_rate=1.0)
+        rates[schedule] = [agent.learn(16, reset_num_timesteps=False).metrics["train/learning_rate"] for _ in range(3)]
+        assert (agent.goal.stop, agent.steps) == (48, 48)
+    assert rates[None] == [1, 1, 1]
+    assert rates["linear"] == pytest.approx([1, 1 / 2, 1 / 3])
+    assert rates["warmup(0.5) linear(each_call=true)"] == [0, 0, 0]
+    agent = PPO("Counter-v0", **SMALL, learning_rate=1.0)
+    seen = []
+    for _ in range(2):
+        agent.learn(64, lambda agent: seen.append(agent.metrics["train/learning_rate"]), reset_num_timesteps=False)
+    assert seen == [1, 0.75, 0.5, 0.25] * 2
 
 
 def test_tables_understand_what_learn_does():

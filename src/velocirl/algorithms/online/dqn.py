@@ -107,9 +107,9 @@ class DQN(OffPolicyAgent):
 
     name = "dqn"
     Config = DQNConfig
-    # An update for each step: see `PPO.untuned`. With layer norms LunarLander comes to 219 where it came to 90 without,
-    # and with rewards of three steps MountainCar to -101, where all else stays at -200 (two seeds from 1000 on).
-    untuned = {
+    # An update for each step: see `PPO.python_steps`. With layer norms LunarLander comes to 219 where it came to 90
+    # without, and with rewards of three steps MountainCar to -101, where all else stays at -200 (two seeds).
+    generic_defaults = {
         "train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128), "layer_norm": True,
         "n_step": 3,
     }  # fmt: skip

@@ -195,9 +195,10 @@ class PPO(OnPolicyAgent):
     # Chosen among seventy settings, tried for 100,000 steps on robots and landers of Gymnasium, by other seeds than
     # those of `tools/compare_untuned.py`. Layer norms, a rate that falls to 0 and a gamma of 0.995 gained in all robots
     # but HalfCheetah, which learns most with less noise (log_deviation -1).
-    untuned = {
+    generic_defaults = {"num_envs": 32, "horizon": 64, "entropy_coefficient": 0.0, "layer_norm": True}
+    python_steps = {
         "num_envs": 4, "horizon": 256, "epochs": 10, "minibatch_size": 64, "learning_rate": 6e-4, "gamma": 0.995,
-        "entropy_coefficient": 0.0, "log_deviation": -0.5, "layer_norm": True,
+        "log_deviation": -0.5,
     }  # fmt: skip
     # As in the paper, for Atari's games.
     pictures = {
@@ -251,5 +252,5 @@ class A2C(PPO):
 
     name = "a2c"
     Config = A2CConfig
-    untuned = {}
+    generic_defaults, python_steps = {}, {}
     pictures = NATURE

@@ -113,7 +113,7 @@ class TD3(OffPolicyAgent):
     Config = TD3Config
     # With layer norms in the critics, in 30,000 steps by seeds 1000 and 1001: HalfCheetah comes to 2950 (590 without),
     # Hopper to 325 (234 by other seeds), Walker2d to 378 (344).
-    untuned = {"critic_layer_norm": True}
+    generic_defaults = {"critic_layer_norm": True}
     networks = {
         "actor": Network("observation", gives=one_action),
         "critics": Network("observation", "action", gives=two_values, setting="critic"),

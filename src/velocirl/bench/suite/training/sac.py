@@ -30,7 +30,7 @@ import velocirl
 agent = velocirl.SAC("Pendulum-v1", seed={seed}, device="cpu")
 evaluating = velocirl.Evaluate(every=1000, episodes=20, seed=1000)
 solved = velocirl.StopOnReward(-200, "eval/mean_reward")
-agent.learn(agent.source.preset("sac")["total_steps"], callbacks=[evaluating, solved])
+agent.learn(agent.preset()["total_steps"], callbacks=[evaluating, solved])
 print("solved" if agent.stopping else agent.steps)
 """
 SOLVE_BY_STABLE_BASELINES3 = """

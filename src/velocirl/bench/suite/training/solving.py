@@ -20,7 +20,7 @@ SOLVE = """
 import velocirl
 
 agent = velocirl.PPO("CartPole-v1", seed={seed})
-agent.learn(agent.source.preset("ppo").get("total_steps", 1_000_000), callbacks=velocirl.StopOnReward(475))
+agent.learn(agent.preset()["total_steps"], callbacks=velocirl.StopOnReward(475))
 print("solved" if agent.stopping else agent.steps)
 """
 # The settings of RL Baselines3 Zoo for this environment.
