@@ -50,6 +50,8 @@ compare: .venv/peers
 	$(BIN)/python tools/compare_algorithms.py write comparison.jsonl BENCHMARKS.md
 	$(BIN)/python tools/compare_untuned.py run benchmarks/untuned.jsonl
 	$(BIN)/python tools/compare_untuned.py write benchmarks/untuned.jsonl BENCHMARKS.md
+	$(BIN)/python tools/compare_generic.py run benchmarks/generic.jsonl
+	$(BIN)/python tools/compare_generic.py write benchmarks/generic.jsonl BENCHMARKS.md
 	$(BIN)/python tools/compare_offline.py run benchmarks/offline.jsonl
 	$(BIN)/python tools/compare_offline.py write benchmarks/offline.jsonl BENCHMARKS.md
 

@@ -41,7 +41,8 @@ class Environment:
     `reset`, `step`, `observe` or `observe_row` and `legal` are scalar functions and get compiled; `draw` and `text` are
     plain Python, for people to look at. `report` names the state fields that are shown at the end of each episode;
     `options` the parameters that `reset(options={...})` may set for the episodes that it begins; `presets`, by the name
-    of an algorithm, are settings with which it is known to learn this environment.
+    of an algorithm, are settings with which it is known to learn this environment; they take the place of its generic
+    defaults, all of them.
 
     A picture may be written row by row, by `observe_row` in the place of `observe`: then a GPU shares out the rows of
     each copy to many threads. With `skip=4` an action is repeated four times, or until `terminated`: its rewards are

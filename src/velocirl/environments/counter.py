@@ -56,4 +56,6 @@ environment = Environment(
     observe=observe,
     draw=draw,
     text=text,
+    # Counts must arrive as they are: empty presets, so that no generic defaults normalise or scale them.
+    presets={"ppo": {}, "a2c": {}, "dqn": {}, "qr-dqn": {}, "discrete-sac": {}},
 )

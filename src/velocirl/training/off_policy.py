@@ -254,7 +254,6 @@ class OffPolicyAgent(TransitionAgent):
         return {
             "scale_observations": not bounded_by_design(space),
             "buffer_size": generic_buffer_size(encoding_for(space, normalise=False).inputs),
-            "optimiser": "adam(epsilon=1e-8)",  # torch's; 1e-5 is for PPO and A2C
             **super().generic_settings(),
         }
 

@@ -203,7 +203,8 @@ def check_column(module, column, last_value, gamma, gae_lambda, next_count):
 
 def test_advantages_at_the_ends_of_episodes():
     """By a user's module, in plain Python: several cuts and ends of each copy in one rollout, and in the next."""
-    agent = prepared(cycle, network=Actor(), num_envs=20, horizon=25, **WHOLE)
+    raw = {"normalise_observations": False, "normalise_rewards": False}
+    agent = prepared(cycle, network=Actor(), num_envs=20, horizon=25, **raw, **WHOLE)
     kinds = set()
     for _ in range(2):
         module = Actor()
@@ -379,7 +380,7 @@ def test_the_first_of_several_faults_is_told():
 
 def test_a_gradient_that_is_no_number(tmp_path):
     """A reward near the largest number is finite, a hundred times the critic's error is not."""
-    agent = prepared(fragile, value_coefficient=100.0, **TORCH)
+    agent = prepared(fragile, value_coefficient=100.0, normalise_rewards=False, **TORCH)
     spoil(agent, 0, at=21, reward=1e38)
     assert_stops(agent, f"the gradient is not finite in the update after step {2 * BATCH} of the run", tmp_path)
     assert agent.learner.clock.counts[0, FAULT] == 1

@@ -112,6 +112,7 @@ class SAC(OffPolicyAgent):
     # to 2250, Walker2d to 465 (five seeds; Stable-Baselines3's defaults 330, 1135, 552). BENCHMARKS has what was tried.
     generic_defaults = {
         "learning_rate": 7e-4, "learning_starts": 100, "batch_size": 128, "gradient_steps": 2,
+        "optimiser": "adam(epsilon=1e-8)",
     }  # fmt: skip
     networks = {
         "actor": Network("observation", gives=mean_and_deviation),
