@@ -109,6 +109,8 @@ class DQN(OffPolicyAgent):
     Config = DQNConfig
     # An update for each step: see `PPO.python_steps`. With layer norms LunarLander comes to 219 where it came to 90
     # without, and with rewards of three steps MountainCar to -101, where all else stays at -200 (two seeds).
+    # Torch's epsilon of 1e-8 takes CartPole from 500 to 314 in 50,000 steps, scaled observations MountainCar from -174
+    # to -100 (three seeds).
     generic_defaults = {
         "train_every": 8, "gradient_steps": 8, "learning_rate": 5e-4, "hidden": (128, 128), "layer_norm": True,
         "n_step": 3,
