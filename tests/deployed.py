@@ -60,8 +60,8 @@ AGENTS = {
         layer_norm=False,
         **HERE,
     ),
-    "parts": lambda: velocirl.PPO(noting, hidden=(8,), activation="sigmoid", **HERE),
-    "masked parts": lambda: velocirl.PPO(forbidding, **HERE),
+    "parts": lambda: velocirl.PPO(noting, hidden=(8,), activation="sigmoid", **PLAIN, **HERE),
+    "masked parts": lambda: velocirl.PPO(forbidding, **PLAIN, **HERE),
     "masked codes": lambda: velocirl.PPO("TicTacToe-v1", hidden=(16,), **HERE),
     "code": lambda: velocirl.PPO(lambda: Spaces(Discrete(7, start=-3), Discrete(3, start=2)), hidden=(16,), **HERE),
     "bytes": lambda: velocirl.PPO("MinAtarBreakout-v1", network="mlp(8)", **HERE),
@@ -69,6 +69,7 @@ AGENTS = {
     "linear": lambda: velocirl.PPO("CartPole-v1", hidden=(), **HERE),
 }
 HERE = {"device": "python", "seed": 3}
+PLAIN = {"layer_norm": None, "normalise_observations": False}  # no generic defaults
 
 
 def shaken(agent):
