@@ -126,7 +126,8 @@ def test_what_ranks_cannot_do_is_said_once_before_anything_starts(tmp_path):
 def test_ranks_of_several_threads_learn_as_all_of_them(tmp_path):
     """Two ranks of two threads, with 4 and 3 copies."""
     text = (
-        f"agent = make('ppo', 'Pendulum-v1', threads=2, shares=2, **{SETTINGS!r}).learn({STEPS})\nagent.save(directory / 'ranks')"
+        f"agent = make('ppo', 'Pendulum-v1', threads=2, shares=2, **{SETTINGS!r}).learn({STEPS})\n"
+        "agent.save(directory / 'ranks')"
     )
     tell_of(2, tmp_path, f"{text}\ntell()")
     one = PPO("Pendulum-v1", shares=4, **SETTINGS).learn(STEPS)
