@@ -20,8 +20,8 @@ def offline(kind, environment, **changes):
     (TD3BC, TD3, "Pendulum-v1", {}),
     (ReBRAC, TD3, "Pendulum-v1", {"critic_layer_norm": True}),
     (CQL, SAC, "Pendulum-v1", {}),
-    (CQL, OnlineCQL, "Pendulum-v1", {"samples": 2, "scale_observations": False}),
-    (IQL, OnlineIQL, "Pendulum-v1", {"scale_observations": False}),
+    (CQL, OnlineCQL, "Pendulum-v1", {"samples": 2}),
+    (IQL, OnlineIQL, "Pendulum-v1", {}),
     (DiscreteCQL, DQN, "CartPole-v1", {}),
 ])  # fmt: skip
 def test_it_acts_as_the_other_did_and_learns_on(offline_kind, kind, environment, changes, tmp_path):
