@@ -218,7 +218,10 @@ def test_it_begins_to_balance():
 
 @pytest.mark.slow
 def test_cartpole():
-    """Solved is 475 of 500; the preset, four of seeds 0 to 4, in 100,000 steps."""
-    agents = [DiscreteSAC("CartPole-v1", seed=seed, device="cpu", threads=1).learn(100_000) for seed in range(5)]
+    """Solved is 475 of 500; the preset, each of seeds 0 to 5, in 100,000 steps.
+
+    With targets that move four times as fast (tau=0.02) seeds 0 and 5 come to 267 and 393.
+    """
+    agents = [DiscreteSAC("CartPole-v1", seed=seed, device="cpu", threads=1).learn(100_000) for seed in range(6)]
     returns = [velocirl.evaluate(agent, episodes=100, seed=1).mean_return for agent in agents]
-    assert sorted(returns)[1] >= 475, returns
+    assert min(returns) >= 475, returns

@@ -22,7 +22,6 @@ class DiscreteSACConfig(EntropyConfig, ActorCriticConfig):
     batch_size: int = 128
     hidden: tuple[int, ...] = (64, 64)
     learning_rate: float = 1e-3
-    tau: float = 0.02
     target_entropy: float | None = None
     """Entropy that auto aims at. Without it, entropy_share decides."""
     entropy_share: float = 0.3
