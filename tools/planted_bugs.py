@@ -115,6 +115,20 @@ BUGS = (
         (f"{BUFFERS}::test_vtrace[python]",),
     ),
     Bug(
+        "vtrace's ratio counted in the advantage too",
+        "buffers/returns.py",
+        "advantage[t] = delta + later",
+        "advantage[t] = min(ratio[t], settings.rho_limit) * delta + min(ratio[t], settings.c_limit) * later",
+        (f"{BUFFERS}::test_vtrace[python]",),
+    ),
+    Bug(
+        "only the last state of a repeated action judged",
+        "engine/constraints.py",
+        "costs[k] += np.float32((violated >> k) & 1)",
+        "costs[k] = np.float32((violated >> k) & 1)",
+        ("tests/engine/test_constraints.py::test_each_state_of_a_repeated_action_is_judged",),
+    ),
+    Bug(
         "vtrace computed once and then left",
         "learners/block/rollout.py",
         "        if own.before != 0:\n",
