@@ -1,6 +1,7 @@
 """Constrained algorithms find the known answers of problems of two actions, and of two states: see `gamble`."""
 
 import signal
+from math import inf
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ LIMIT = 3.0
 BY_HAND = {  # settings, numbers and functions of an algorithm
     "ppo-lagrangian": (
         PPOLagrangian, ppo_lagrangian,
-        {"clip": 0.2, "value_clip": 0.0, "dual_clip": 0.0, "proportional_gain": 0.5, "integral_gain": 0.02,
-         "derivative_gain": 0.5, "largest_multiplier": 100.0},
+        {"clip": 0.2, "weight_limit": inf, "value_clip": 0.0, "dual_clip": 0.0, "proportional_gain": 0.5,
+         "integral_gain": 0.02, "derivative_gain": 0.5, "largest_multiplier": 100.0},
         {"multiplier": (0.0,), "integral": (0.0,), "excess": (0.0,)},
     ),
     "focops": (
