@@ -76,15 +76,14 @@ class Corpus:
         self._made: dict[str, Path] = {}
 
     def cases(self, kind: str, count: int, draw: random.Random) -> Iterator[Case]:
-        """As many cases of a kind, drawn from all there are; flipped bytes are drawn as often as they are asked for."""
+        """As many cases of a kind: half drawn from all there are, the others files that are damaged anywhere."""
         every = list(getattr(self, f"_{kind}")())
-        files = [place for place in self.made(kind).rglob("*") if place.is_file()]
-        ways = sorted({(case.kind, case.use) for case in every}, key=str)
-        yield from draw.sample(every, min(count // 2, len(every)))
-        for _ in range(max(count - len(every), count - count // 2)) if kind != "cache" else ():
-            file, (_, use) = draw.choice(files).relative_to(self.made(kind)), draw.choice(ways)
-            seed = draw.randrange(2**32)
-            yield Case(kind, f"{file} damaged with seed {seed}", _damaged(file, seed), use)
+        chosen = draw.sample(every, min(count if kind == "cache" else count // 2, len(every)))
+        yield from chosen
+        files = [place.relative_to(self.made(kind)) for place in sorted(self.made(kind).rglob("*")) if place.is_file()]
+        for _ in range(0 if kind == "cache" else count - len(chosen)):
+            file, seed = draw.choice(files), draw.randrange(2**32)
+            yield Case(kind, f"{file} damaged with seed {seed}", _damaged(file, seed), draw.choice(every).use)
 
     def made(self, kind: str) -> Path:
         """The directory of which a kind has copies."""
@@ -96,7 +95,8 @@ class Corpus:
 
     def _run(self) -> Iterator[Case]:
         made = self.made("run")
-        places = [place.relative_to(made) for place in sorted(made.rglob("*"))]
+        # The run itself is named by whoever uses it: a link to it is followed.
+        places = [place.relative_to(made) for place in sorted((made / "run").rglob("*"))]
         more = ("run/.heartbeat.new", "run/.run.json.abcdefgh.unfinished", "run/checkpoints/memory", "run/summary.json",
                 "run/checkpoints/best.safetensors", "run/checkpoints/step_000000099999.safetensors")  # fmt: skip
         for place in (*places, *map(Path, more)):
@@ -145,7 +145,7 @@ def verdict(case: Case, made: Path, directory: Path) -> str:
         return "harmless"
 
     end = in_child(use, MEMORY)
-    return end if _content(outside) == before else f"changed what lies outside, and was {end}"
+    return end if _content(outside) == before else f"{end}, and changed what lies outside"
 
 
 def _fill_outside(outside: Path) -> None:
