@@ -147,7 +147,7 @@ def test_a_training_that_is_stopped_says_so_in_lines(training):
     assert process.wait(30) == 143
     show_lines(console, sights)
     first, *_, last = console.file.getvalue().splitlines()
-    assert re.match(r" *[\d,]+ steps +0%  [\d.k]+/s  .*left  return [\d.]+  CPU \d+%  memory \d+ MB", first)
+    assert re.match(r" *[\d,]+ steps +0%  [\d.kM]+/s  .*left  return [\d.]+  CPU \d+%  memory \d+ MB", first)
     steps = open_run(where).rows()[-1]["time/total_timesteps"]
     ended = re.fullmatch(
         r"live has stopped after ([\d,]+) steps; return [\d.]+: go on with `velocirl resume live`", last

@@ -68,7 +68,7 @@ BACKENDS = {
     "cuda": {**TORCH, "device": "cuda", "precision": "float32"},
 }  # fmt: skip
 SOME = ("units", "bytes", "dict")  # that are tried on every backend
-WAYS = {"raw": {}, "scaled": {"scale_observations": True}, "normalised": {}}
+WAYS = {"raw": {"scale_observations": False}, "scaled": {"scale_observations": True}, "normalised": {}}
 LIMIT = 10.0
 
 MARKS = {"torch": pytest.mark.slow, "threads": pytest.mark.slow, "cuda": on_cuda()}

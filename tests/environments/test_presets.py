@@ -86,7 +86,7 @@ def test_preset_says_only_what_differs_from_the_defaults(name):
     defaults = dataclasses.asdict(PPOConfig())
     for setting, value in preset.items():
         assert getattr(agent.config, setting) == value != defaults[setting], setting
-    for setting in defaults.keys() - preset.keys() - {"seed", "threads", "device", "precision"}:
+    for setting in defaults.keys() - preset.keys() - {"seed", "shares", "threads", "device", "precision"}:
         assert getattr(agent.config, setting) == defaults[setting], setting
 
 

@@ -10,7 +10,7 @@ SECOND = 10**9
 
 
 class Machine:
-    """Work of 100 us for one worker; `cost(workers)` says what share of that it takes."""
+    """Work of 400 us for one worker; `cost(workers)` says what share of that it takes."""
 
     def __init__(self, monkeypatch, threads, cost):
         self.moment, self.cost = 0, cost
@@ -23,10 +23,10 @@ class Machine:
         stop, began, units = self.moment + int(seconds * SECOND), self.moment, 0
         while self.moment < stop:
             since = self.moment
-            self.moment += int(100_000 * self.cost(int(self.tuner.workers)))
+            self.moment += int(400_000 * self.cost(int(self.tuner.workers)))
             tune(self.tuner, since, 1)
             units += 1
-        return (self.moment - began) / (100_000 * units)
+        return (self.moment - began) / (400_000 * units)
 
 
 def ideal(workers):
@@ -77,7 +77,7 @@ def test_neighbours_that_come_and_go_are_followed(monkeypatch):
 
 def test_one_slow_window_is_chance(monkeypatch):
     machine = Machine(monkeypatch, 2, ideal)
-    machine.run(0.015)
+    machine.run(0.005)
     machine.cost = crowded
     machine.run(0.0012)
     machine.cost = ideal

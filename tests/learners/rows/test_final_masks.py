@@ -134,7 +134,8 @@ def following(count, shift):
     ("place", "learner", "kind"), [*((*case, DQN) for case in CASES), ("fleet", "python", DiscreteSAC)]
 )
 def test_memories_keep_what_is_legal_in_last_states(place, learner, kind):
-    config = {"buffer_size": 400, "learning_starts": 400, "n_step": 3, "batch_size": 16}
+    config = {"buffer_size": 400, "learning_starts": 400, "n_step": 3, "batch_size": 16,
+              "scale_observations": False}  # fmt: skip
     agent = agent_of(kind, place, learner, **config).learn(200, progress=False)
     memory = agent.learner
     rows = memory.buffer.rows[:200] if hasattr(memory, "buffer") else memory.ring.device.fetch(memory.ring.rows)[:200]

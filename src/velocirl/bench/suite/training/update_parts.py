@@ -54,7 +54,7 @@ class LossGradients:
         self.metrics = np.zeros(1, [(name, np.float64) for name in PPO.reports])
         means = np.zeros(1, [(name, np.float32) for name in (*PPO.reports, "rows")])
         config = {"clip": 0.2, "value_coefficient": 0.5, "entropy_coefficient": 0.01}
-        config |= {"value_clip": 0.0, "dual_clip": 0.0, "normalise_advantages": 0.0}
+        config |= {"value_clip": 0.0, "dual_clip": 0.0, "normalise_advantages": 0.0, "weight_limit": np.inf}
         settings = np.array([tuple(config.values())], [(name, np.float32) for name in config])
         columns = (
             self.outputs, self.samples, Shared(means), Shared(settings), self.gradients, Shared(self.metrics)
