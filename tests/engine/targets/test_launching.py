@@ -76,9 +76,9 @@ def test_a_unit_that_is_bound_takes_its_place_among_other_work():
 
 
 def test_few_indices_wake_no_second_thread(monkeypatch):
-    from velocirl.engine.targets import launching
+    from velocirl.engine.targets import team
 
-    monkeypatch.setattr(launching, "run_together", None)
+    monkeypatch.setattr(team, "send", None)
     numbers = np.zeros(COUNT)
     few = 2 * INDICES_PER_THREAD - 1
     CPULauncher(2, learning_translator("test")).launch([Work(count, (numbers,))], few)(0)

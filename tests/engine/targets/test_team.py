@@ -24,6 +24,18 @@ def add_one(arguments, first, stop, place):
     return 0
 
 
+def set_to(arguments, first, stop, place):
+    for i in range(first, stop):
+        arguments[0][i] = place
+    return 0
+
+
+def double(arguments, first, stop, place):
+    for i in range(first, stop):
+        arguments[0][i] *= 2
+    return 0
+
+
 def claim(arguments, item, argument, worker):
     by, numbers = arguments
     by[item] = worker
@@ -54,7 +66,7 @@ def team():
 
 @pytest.fixture
 def work(team, unit):
-    return team.ranges(unit, COUNT)
+    return team.ranges([unit], COUNT)
 
 
 def present(team):
@@ -75,10 +87,18 @@ def always(monkeypatch, workers):
 
 def test_every_index_is_done_once_before_it_returns(monkeypatch, team, unit, numbers):
     always(monkeypatch, THREADS)
-    work = team.ranges(unit, COUNT)
+    work = team.ranges([unit], COUNT)
     for number in range(1, 2001):
         work(0)
         assert (numbers == number).all()
+
+
+def test_units_follow_each_other_in_each_range(team, numbers):
+    translator = cpu_translator("test", double=True)
+    units = [bind_unit(one, (numbers,), translator) for one in (set_to, double)]
+    for _ in range(100):
+        team.ranges(units, COUNT)(3)
+    assert (numbers == 6).all()
 
 
 def test_the_place_reaches_the_unit(work, numbers):
@@ -103,7 +123,7 @@ def test_a_helper_that_never_comes_delays_nobody(monkeypatch, unit, numbers):
     """As where another program has its core for seconds."""
     always(monkeypatch, THREADS)
     monkeypatch.setattr(team_module, "send", lambda *arguments: None)
-    work = Team(THREADS).ranges(unit, COUNT)
+    work = Team(THREADS).ranges([unit], COUNT)
     began = time.monotonic()
     for _ in range(100):
         work(0)
@@ -113,20 +133,20 @@ def test_a_helper_that_never_comes_delays_nobody(monkeypatch, unit, numbers):
 
 def test_one_thread_needs_no_helper(unit, numbers, monkeypatch):
     monkeypatch.setattr(team_module, "send", None)
-    Team(1).ranges(unit, COUNT)(0)
+    Team(1).ranges([unit], COUNT)(0)
     assert (numbers == 1).all()
 
 
 def test_one_item_needs_no_helper(unit, numbers, monkeypatch):
     monkeypatch.setattr(team_module, "send", None)
-    Team(THREADS).ranges(unit, 1)(0)
+    Team(THREADS).ranges([unit], 1)(0)
     assert numbers[0] == 1
     assert (numbers[1:] == 0).all()
 
 
 def test_helpers_leave_after_a_while_and_come_back(monkeypatch, team, unit, numbers):
     always(monkeypatch, THREADS)
-    work = team.ranges(unit, COUNT)
+    work = team.ranges([unit], COUNT)
     for number in range(1, 4):
         work(0)
         assert left(team)
@@ -139,7 +159,7 @@ def test_helpers_leave_at_once_for_another_team(monkeypatch, unit, numbers):
     always(monkeypatch, 2)
     monkeypatch.setattr(team_module, "LINGER", 0)
     first, second = Team(2), Team(2)
-    works = [first.ranges(unit, COUNT), second.ranges(unit, COUNT)]
+    works = [first.ranges([unit], COUNT), second.ranges([unit], COUNT)]
     for number in range(1, 201):
         works[number % 2](0)
         assert (numbers == number).all()
@@ -150,7 +170,7 @@ def test_helpers_leave_at_once_for_another_team(monkeypatch, unit, numbers):
 @pytest.mark.parametrize("at", [0, 70, 199])
 def test_what_fails_in_any_item_is_raised_and_the_next_run_is_whole(monkeypatch, team, unit, numbers, broken, at):
     always(monkeypatch, THREADS)
-    work = team.ranges(unit, COUNT)
+    work = team.ranges([unit], COUNT)
     for _ in range(50):
         work(0)
         broken[0] = at
@@ -184,7 +204,7 @@ def test_whoever_waits_lets_python_run(work, numbers):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_has_helpers_of_its_own(monkeypatch, team, unit, numbers):
     always(monkeypatch, THREADS)
-    work = team.ranges(unit, COUNT)
+    work = team.ranges([unit], COUNT)
     work(0)
     child = os.fork()
     if child == 0:

@@ -20,7 +20,7 @@ SHORT_PAUSE, LONG_PAUSE = 20_000_000, 1_000_000_000  # nanoseconds between two t
 REST = 50  # times the duration of a trial, at least, before the next
 ALONE = 4  # trials of which one is of a single worker: where all others are delayed alike, no step down would gain
 GAIN = 0.97  # more workers must take less than this share of the time: they take cores from others
-SLOWER = 1.5  # times the usual cost, from which on fewer workers are tried at once
+SLOWER, SLOW_WINDOWS = 1.5, 3  # times the usual cost, for that many windows: fewer workers are tried at once
 HOPELESS = 2.0  # times the usual cost, at which a trial ends at once
 SMOOTHING = 0.2  # weight of a new window in the usual cost
 
@@ -41,7 +41,8 @@ TUNER = np.dtype(
         ("probe_at", np.int64),  # time of the next trial
         ("time", np.int64),  # the window: nanoseconds of work,
         ("units", np.int64),  # and units of work done in it
-        ("slow", np.int64),  # whether the last window was much slower than usual
+        ("slow", np.int64),  # the last windows that were much slower than usual
+        ("sudden", np.int64),  # whether the trial began because of them
         ("workers", np.int64),  # how many are to work now
         ("available", np.int64),  # how many could
     ],
@@ -90,19 +91,22 @@ def tune(tuner, since, work):
 
 def judge(tuner, moment, cost):
     """Take in a window of the usual number of workers; begin a trial where one is due."""
-    slower = cost > SLOWER * tuner.cost and tuner.cost > 0.0
-    if slower and tuner.slow == 0:
-        tuner.slow = 1  # one window alone may be chance
+    if tuner.cost == 0.0:
+        tuner.cost = cost
+    if cost > SLOWER * tuner.cost:
+        tuner.slow += 1
+        if tuner.slow < SLOW_WINDOWS:  # the system often takes a core away for a few milliseconds
+            return
+        fewer = 0 if cost > 2.0 * SLOWER * tuner.cost else tuner.level - 1
+        tuner.cost = cost
+        tuner.slow = 0
+        if tuner.level > 0:
+            begin_trial(tuner, fewer, True)
         return
     tuner.slow = 0
-    if slower or tuner.cost == 0.0:
-        usual, tuner.cost = tuner.cost, cost
-        if slower and tuner.level > 0:
-            begin_trial(tuner, 0 if cost > 2.0 * SLOWER * usual else tuner.level - 1)
-            return
     tuner.cost += SMOOTHING * (cost - tuner.cost)
     if moment >= tuner.probe_at:
-        begin_trial(tuner, next_level(tuner))
+        begin_trial(tuner, next_level(tuner), False)
 
 
 def next_level(tuner):
@@ -117,11 +121,12 @@ def next_level(tuner):
     return level
 
 
-def begin_trial(tuner, level):
-    """Let another number of workers work for some windows."""
+def begin_trial(tuner, level, sudden):
+    """Let another number of workers work for some windows; `sudden` where work has just become slow."""
     if tuner.ladder[level] > tuner.available:
         return
     tuner.candidate = level
+    tuner.sudden = sudden
     tuner.direction = 1 if level > tuner.level else -1
     tuner.windows = 0
     tuner.trial_time = 0
@@ -147,13 +152,17 @@ def continue_trial(tuner, moment, cost):
 
 def end_trial(tuner, moment, better, cost):
     """Keep the number of workers on trial if it was better, else go back and pause longer."""
+    rest = REST * tuner.trial_time
     if better:
         tuner.level = tuner.candidate
         tuner.cost = cost
         tuner.pause = SHORT_PAUSE
+        if tuner.sudden != 0:  # and may have been slow for a moment only
+            tuner.direction = 1
+            rest = 0
     else:
         tuner.direction = -tuner.direction
         tuner.pause = min(2 * tuner.pause, LONG_PAUSE)
-    tuner.probe_at = moment + max(tuner.pause, REST * tuner.trial_time)
+    tuner.probe_at = moment + max(tuner.pause, rest)
     tuner.candidate = -1
     tuner.workers = tuner.ladder[tuner.level]

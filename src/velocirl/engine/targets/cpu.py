@@ -127,7 +127,7 @@ class CPUTarget:
 
     @cached_property
     def _run(self) -> Callable[[int], None]:
-        return self._team.ranges(self._run_unit, self._count)
+        return self._team.ranges([self._run_unit], self._count)
 
     @cached_property
     def _choose_unit(self) -> BoundUnit:
@@ -141,7 +141,7 @@ class CPUTarget:
     def _advance(self) -> Callable[[], Any]:
         if self._chooses:
             return self._try
-        return self._alone if self.threads == 1 else partial(self._team.ranges(self.advance_unit, self._count), 0)
+        return self._alone if self.threads == 1 else partial(self._team.ranges([self.advance_unit], self._count), 0)
 
     def _alone(self) -> None:
         self.advance_unit(0, self._count)
@@ -154,7 +154,7 @@ class CPUTarget:
         if len(self._tried) < FIRST_CALLS:
             return None
         too_short = min(self._tried) < WORTH_SHARING
-        return self._alone if too_short else partial(self._team.ranges(self.advance_unit, self._count), 0)
+        return self._alone if too_short else partial(self._team.ranges([self.advance_unit], self._count), 0)
 
     def bind(self, loop: Any, *arguments: Any) -> BoundUnit:
         """A unit of this environment's functions; what the compiler refuses is named by the person's own line."""

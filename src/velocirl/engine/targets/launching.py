@@ -15,10 +15,10 @@ from velocirl.engine.compiler.columns import rows_at
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import index_loop
-from velocirl.engine.targets.threads import run_together
+from velocirl.engine.targets.team import Team
 
-# With fewer indices than this for each thread, waking a second one costs more than it saves.
-INDICES_PER_THREAD = 1024
+# With fewer indices for each thread, calling a second one costs more than it saves.
+INDICES_PER_THREAD = 4096
 
 
 class Work(NamedTuple):
@@ -103,23 +103,20 @@ class DividingLauncher:
 
 
 class CPULauncher:
-    """Runs work on CPU threads, which share out the indices in equal stretches."""
+    """Runs work on CPU threads, which claim ranges of the indices."""
 
     def __init__(self, threads: int, translator: Translator) -> None:
-        self._threads, self._translator = threads, translator
+        self._team, self._translator = Team(threads, frames=4096), translator
 
     def launch(self, works: Sequence[Work | Bound], count: int) -> Callable[[int], None]:
         """See `Launcher`."""
         units = [self._bind(work) for work in works]
-        threads = max(1, min(self._threads, count // INDICES_PER_THREAD))
-        bounds = [(count * thread // threads, count * (thread + 1) // threads) for thread in range(threads)]
+        if min(self._team.threads, count // INDICES_PER_THREAD) > 1:
+            return self._team.ranges(units, count)
 
         def run(place: int = 0) -> None:
-            if threads == 1:
-                for unit in units:
-                    unit(0, count, place)
-            else:
-                run_together([[(unit, (*share, place)) for unit in units] for share in bounds])
+            for unit in units:
+                unit(0, count, place)
 
         return run
 

@@ -145,9 +145,11 @@ def assist(arguments, first, stop, place):  # noqa: ARG001 - as every unit
 
 
 def call_range(arguments, item, argument, worker):  # noqa: ARG001
-    """Call a unit for the range of indices that is an item."""
-    frame, size, count = arguments
-    return call_unit(frame, item * size, min((item + 1) * size, count), argument)
+    """Call units, one after the other, for the range of indices that is an item."""
+    frames, size, count = arguments
+    for k in range(len(frames)):
+        call_unit(frames[k], item * size, min((item + 1) * size, count), argument)
+    return 0
 
 
 def run_bound_region(arguments, first, stop, place):  # noqa: ARG001
@@ -194,15 +196,19 @@ class Team:
         arguments = self.view, tuner, offset, int(several and not by_worker), int(several and by_worker)
         return bind_unit(run_bound_region, arguments, cpu_translator("team", double=True), disjoint=False)
 
-    def ranges(self, unit: BoundUnit, count: int) -> Callable[[int], None]:
-        """Share out a unit's `count` indices: returns what calls it for all of them, with an argument as its place."""
+    def ranges(self, units: Sequence[BoundUnit], count: int) -> Callable[[int], None]:
+        """Share out the `count` indices of units: returns what calls them for all indices, with a place.
+
+        The units are called one after the other for a range of indices before the next range.
+        """
         size = -(-count // min(ITEMS_PER_THREAD * self.threads, MAX_ITEMS))
         size = size if size < LANES else -(-size // LANES) * LANES
         items = -(-count // size)
         tuner = self.tuner(items)
-        call = bind_unit(call_range, (unit.frame, size, count), cpu_translator("team", double=True), disjoint=False)
+        frames = np.array([unit.frame for unit in units], np.int64)
+        call = bind_unit(call_range, (frames, size, count), cpu_translator("team", double=True), disjoint=False)
         driver = self.region(tuner, [call])
-        self._held.append(unit)
+        self._held += units
         return lambda argument=0: self.run(driver, tuner, items, argument)
 
     def tuner(self, items: int) -> NDArray[Any]:

@@ -110,7 +110,7 @@ def table_learning(threads: int | None) -> Timed:
     """Learning of a table by threads."""
     runtime = "serial" if threads == 1 else "threads"
     agent = velocirl.QLearning("TicTacToe-v1", seed=0, runtime=runtime, workers=None if threads == 1 else threads)
-    return Timed(lambda: agent.learn(500_000), amount=500_000)
+    return Timed(lambda: agent.learn(8_000_000), amount=8_000_000)
 
 
 def fleet_steps(threads: int | None) -> Timed:
