@@ -1,4 +1,4 @@
-"""Whether something became slower, faster, larger or smaller since a baseline, beyond noise.
+"""Comparison with a baseline: what became slower, faster, larger or smaller, beyond noise.
 
 A change is called by the raw samples of both runs, of which the fastest count: neighbours on a machine only
 ever slow something down. In every round a fixed piece of work is timed too (see `reference`), and figures stand for how
@@ -121,7 +121,7 @@ def _peer_changes(base: Result, result: Result, thresholds: Thresholds) -> list[
 def _called(
     base: Result, result: Result, change_of: Callable[[Result, Result], Change], thresholds: Thresholds
 ) -> Change:
-    """What became of a figure by the quiet rounds of both runs, where that can be said."""
+    """Compare a figure by the quiet rounds of both runs; None where they do not decide."""
     first, second = quiet(base), quiet(result)
     change = _guarded(change_of(first, second), first.company, second.company)
     if change.severity != "improved":

@@ -49,7 +49,7 @@ def add_to_moments(before, mean, deviations, total, squares, count):
 
 
 def is_constant(mean, variance):
-    """Whether numbers differ by rounding alone; for numbers and arrays alike."""
+    """Return whether numbers differ by rounding alone; for numbers and arrays alike."""
     least = RESOLUTION * mean
     return variance <= least * least
 

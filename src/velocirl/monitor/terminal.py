@@ -35,7 +35,7 @@ def in_terminal() -> bool:
 
 @cache
 def _launcher_has_terminal(descriptor: int, device: int, inode: int) -> bool:
-    """Whether the same stream of the launcher, the nearest ancestor whose stream is another file, is a terminal.
+    """Return whether the launcher's stream is a terminal: that of the nearest ancestor whose stream is another file.
 
     False where the system does not say which files other processes have open (macOS).
     """

@@ -69,7 +69,7 @@ class Affine(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """How one observation becomes one input row.
+    """Encoding of one observation as one input row.
 
     `encode` does it for one row on every device, `encode_rows` for an array of rows, number for number the same. What
     is written out of it (exports, the first layers of an agent that continues another) is written from `affine`.
@@ -106,7 +106,7 @@ class Encoding(NamedTuple):
 
     @property
     def pixel_factor(self) -> np.float32:
-        """What each byte of images is multiplied by, which is all of their encoding: frames are stored as bytes."""
+        """Factor of image bytes, which is all of their encoding: frames are stored as bytes."""
         (field,) = self.table
         assert not field["code"] and not field["normalised"]  # noqa: S101, PT018 - only raw bytes are stored so
         return np.float32(field["factor"])

@@ -52,7 +52,7 @@ class Optimiser(ABC):
 
     @property
     def without_decay(self) -> Optimiser:
-        """The same without weight decay, for numbers that are no weights: a temperature, a free deviation."""
+        """Return the optimizer without weight decay, for temperatures and free deviations."""
         return self
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class AdamW(Adam):
 
     @property
     def without_decay(self) -> Optimiser:
-        """The same with a weight decay of 0."""
+        """Return the optimizer with a weight decay of 0."""
         return replace(self, weight_decay=0.0)
 
     def settings(self) -> NDArray[np.float64]:
@@ -175,7 +175,7 @@ class SGD(Optimiser):
 
     @property
     def without_decay(self) -> Optimiser:
-        """The same with a weight decay of 0."""
+        """Return the optimizer with a weight decay of 0."""
         return replace(self, weight_decay=0.0)
 
     def settings(self) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ class Schedule(ABC):
 
     @property
     def restarts(self) -> bool:
-        """Whether it begins anew in each call of `learn`, also with `reset_num_timesteps=False`."""
+        """Return whether it starts again in each call of `learn`, also with `reset_num_timesteps=False`."""
         return False
 
     def __call__(self, progress: float) -> float:

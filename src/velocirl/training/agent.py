@@ -186,7 +186,7 @@ class Agent(Changing, metaclass=Documented):
 
     @property
     def is_generic(self) -> bool:
-        """Whether its settings are generic defaults, as far as nobody gave others."""
+        """Return whether settings that were not given are generic defaults."""
         return self.source.preset(self.name) is None
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
@@ -247,7 +247,7 @@ class Agent(Changing, metaclass=Documented):
 
     @property
     def restarts_schedule(self) -> bool:
-        """Whether its learning rate begins anew in each call of `learn`: see `velocirl.optim.schedules.Linear`."""
+        """Return whether the learning rate starts again in each call of `learn`; see `schedules.Linear`."""
         return schedule_from(self.config.learning_rate_schedule).restarts
 
     def _train(self, goal: Goal, listeners: list[Callback]) -> None:

@@ -170,7 +170,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         self._cost_totals[ended] = 0.0
 
     def _take_final_masks(self, infos: Mapping[str, Any], ended: NDArray[Any], *, ask: bool = False) -> None:
-        """What might have been done where episodes were cut off, as the infos of those steps say, or a method."""
+        """Legal actions in the last states of truncated episodes, by the infos of those steps or by a method."""
         masks = self._arrays.final_masks
         if masks.shape[1]:
             masks[ended] = 0

@@ -246,7 +246,7 @@ class PPO(OnPolicyAgent):
     }
 
     def numbers(self) -> dict[str, Any]:
-        """How much an importance ratio may weigh where nothing else bounds it."""
+        """Bound of an importance ratio's weight, where clipping does not bound it."""
         config = self.config
         return {"weight_limit": config.rho_limit if config.follows_policy and config.clip == 0 else inf}
 

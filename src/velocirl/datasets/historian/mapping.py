@@ -139,7 +139,7 @@ def _require_short(text: str, place: str) -> None:
 
 
 def _is_moderate(value: Any) -> bool:
-    """Whether a value is a number that every type of floats has; JSON has whole numbers of any length."""
+    """Return whether a value is a number within the range of float32; JSON has integers of any length."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 

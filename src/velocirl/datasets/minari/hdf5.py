@@ -41,7 +41,7 @@ class HDF5File:
         return _own(within, name, hdf5().Group)
 
     def has(self, within: Any, name: str) -> bool:
-        """Whether a group has something under a name; a link is refused."""
+        """Return whether a group has something under a name; refuse a link."""
         with understood(self._name):
             return _link(within, name) is not None
 
@@ -106,7 +106,7 @@ def understood(name: str) -> Iterator[None]:
 
 
 def _own(within: Any, name: str, kind: type) -> Any:
-    """What lies under a name in a group of the same file; a link may lead into any other file."""
+    """Return the member of a group by name; refuse links, which may lead into any other file."""
     with understood("file"):
         if _link(within, name) is None:
             raise DatasetError(f"{within.name.rstrip('/')}/{name} is missing")

@@ -100,11 +100,11 @@ class ConfinedPath:
             return None
 
     def exists(self) -> bool:
-        """Whether anything lies here, of whatever kind."""
+        """Return whether anything is here, of any kind."""
         return self.status() is not None
 
     def is_file(self) -> bool:
-        """Whether a plain file lies here."""
+        """Return whether a plain file is here."""
         return (status := self.status()) is not None and stat.S_ISREG(status.st_mode)
 
     def remove(self) -> None:

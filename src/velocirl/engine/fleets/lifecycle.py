@@ -192,7 +192,7 @@ def ending_mask(environment: Environment) -> Callable[..., Any]:
 
 
 def no_mask_at_the_end(copies, i):
-    """The same of an environment in which every action is legal."""
+    """Keep no mask: in this environment every action is legal."""
 
 
 def no_mask(state, params, mask):

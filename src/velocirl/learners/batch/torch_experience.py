@@ -136,7 +136,7 @@ class TensorExperience:
             self._mask.copy_(self._flat(infos["action_mask"]))
 
     def _take_final_mask(self, infos: Any, ended: torch.Tensor) -> None:
-        """What might have been done where episodes were cut off; zeros where the infos of those steps do not say."""
+        """Legal actions in the last states of truncated episodes; zeros where the infos of those steps lack them."""
         if not self._masked:
             return
         told = isinstance(infos, Mapping) and "action_mask" in infos

@@ -44,7 +44,7 @@ TILE = 6  # rows that a product takes together
 
 
 class Collecting(NamedTuple):
-    """What one worker needs for a rollout."""
+    """Units and arrays of one worker for a rollout."""
 
     units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
     horizon: int

@@ -84,7 +84,7 @@ class Sums(NamedTuple):
 
 
 class ShareWork(NamedTuple):
-    """What one share of the rows goes through."""
+    """Units and rows of one share."""
 
     program: NDArray[Any]  # INSTRUCTION
     units: NDArray[np.int64]  # (units, 2) frames, and where the time that they take is counted
@@ -95,7 +95,7 @@ class ShareWork(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """What an update works with."""
+    """Units and arrays of an update."""
 
     team: TeamView
     tuner: NDArray[Any]  # (1,) TUNER

@@ -176,15 +176,15 @@ class BlockNetworks:
         return Frame((Trained(pieces, factors, partial, self.steps[name], self.norms[name], *places),))
 
     def summed_gradients(self) -> list[NDArray[np.float32]]:
-        """Where `take_step` has added up the shares' gradients of each network that learns."""
+        """Gradients of each trained network, summed over the shares by `take_step`."""
         return [self._gradients[name][0] for name in self.task.trained]
 
     def clearing(self, name: str, share: int) -> BoundUnit:
-        """What sets the gradient of a share to zero."""
+        """Bind the unit that sets the gradient of a share to zero."""
         return self.bind(clear_unit, self.network(name).plan, self._works[name, share], name=name)
 
     def unpacking(self, name: str, share: int) -> BoundUnit:
-        """What writes the gradient of a share where `reduce` finds it."""
+        """Bind the unit that writes the gradient of a share where `reduce` reads it."""
         work, gradient = self._works[name, share], self._gradients[name][share]
         return self.bind(unpack_unit, self.network(name).plan, work, gradient, name=name)
 
@@ -221,7 +221,7 @@ class BlockNetworks:
             pack(0, 1)
 
     def packing(self, name: str, packed: NDArray[np.float32], pieces: int = 1, *, both: bool = True) -> BoundUnit:
-        """What lays a piece of the parameters of a network out."""
+        """Bind the unit that packs a piece of a network's parameters."""
         plan, parameters = self.network(name).plan, self.parameters[name]
         return self.bind(pack_unit, plan, parameters, packed, pieces, int(both), name=name)
 
@@ -237,7 +237,7 @@ class BlockNetworks:
     def _bind_optimiser(
         self, parameters: Any, gradients: Any, moments: Any, factors: Any, pieces: int, name: str | None = None
     ) -> BoundUnit:
-        """What steps the parameters of a network, or without a name numbers, which do not decay."""
+        """Bind the optimizer's step of a network's parameters, or without a name of numbers, which do not decay."""
         optimiser, without = self._optimiser, self._optimiser.without_decay
         undecayed = np.zeros((0, 2), np.int64)
         if name is None:

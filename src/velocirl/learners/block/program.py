@@ -100,7 +100,7 @@ def load_several_unit(columns, first, stop, place):
 
 
 def frames_for(shares: int, threads: int) -> int:
-    """How many units a team must have room for: some for each share and worker, some for each network."""
+    """Return the number of units a team needs room for: some for each share, worker and network."""
     return 256 + 8 * (shares + threads)
 
 
@@ -214,7 +214,7 @@ class BlockProgram:
 
 
 class _Building:
-    """What the units of one share are made from."""
+    """Builder of the units of one share."""
 
     def __init__(self, whole: BlockProgram, share: int) -> None:
         self._whole, self._share = whole, share
@@ -226,7 +226,7 @@ class _Building:
         }
 
     def work(self) -> ShareWork:
-        """What the share goes through."""
+        """Return the units and rows of the share."""
         program = self._instructions()
         units = [(0 if unit is None else unit.frame, place) for unit, place in self._units]
         whole, share = self._whole, self._share

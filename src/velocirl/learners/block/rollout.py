@@ -66,7 +66,7 @@ class Order(NamedTuple):
 
 
 class Epochs(NamedTuple):
-    """What it takes to go through a rollout several times."""
+    """Units and arrays of all epochs over a rollout."""
 
     update: int  # the frame of the update,
     before: int  # and of what all rows go through before each epoch, or 0
@@ -137,7 +137,7 @@ def run_orders(crew, own, which):
 
 
 def place_of(own, copy, t):
-    """Where step t of a share's copy lies among the rows of all copies, each of which has one row more than steps."""
+    """Return the row of step t of a share's copy; each copy has one row more than steps."""
     return (own.first_copy + copy) * (own.horizon + 1) + t
 
 

@@ -35,7 +35,7 @@ LOOK, RANDOM, FORWARD, CHECK, ACT, COMMAND, REMEMBER, ENTER, DRAW, LEVEL, REVISE
 
 
 class Stepping(NamedTuple):
-    """What the drivers of steps and batches need."""
+    """Units and arrays of the drivers of steps and batches."""
 
     units: NDArray[np.int64]  # (UNITS,) their frames
     update: int  # the frame of the update

@@ -111,7 +111,7 @@ def own_module(
 
 
 def _stands_alone(module: Any, name: str) -> bool:
-    """Whether a parameter is one of a user's own class, and has one dimension at most: no layer's weights or biases."""
+    """Return whether a parameter is a user's own, of one dimension at most: no layer's weights or biases."""
     place = name.rpartition(".")[0]
     owner = module.get_submodule(place)
     if isinstance(owner, (torch.nn.ParameterList, torch.nn.ParameterDict)):

@@ -333,12 +333,12 @@ class Copies:
         return info
 
     def _keep_final_mask(self, index: int, info: dict[str, Any]) -> None:
-        """What might have been done where an episode was truncated."""
+        """Legal actions in the last state of a truncated episode."""
         mask = self._mask(index, info)
         self.arrays.final_masks[index] = 0 if mask is None else mask
 
     def _mask(self, index: int, info: dict[str, Any]) -> np.ndarray | None:
-        """What may be done now, where somebody says."""
+        """Legal actions now, where the environment reports them."""
         mask = info.get("action_mask")
         if mask is None and (ask := self.ask_masks[index]) is not None:
             mask = ask()
