@@ -10,7 +10,7 @@ import pytest
 from velocirl.engine.compiler.compiling import cpu_translator
 from velocirl.engine.compiler.units import bind_unit
 from velocirl.engine.targets import team as team_module
-from velocirl.engine.targets.team import HELPERS, ITEMS, LINGER, PRESENT, SPACING, Team
+from velocirl.engine.targets.team import HELPERS, ITEMS, LINGER, PRESENT, RUNNING, SPACING, Team
 
 THREADS, COUNT = 3, 200
 
@@ -180,6 +180,24 @@ def test_what_fails_in_any_item_is_raised_and_the_next_run_is_whole(monkeypatch,
         before = numbers.copy()
         work(0)
         np.testing.assert_array_equal(numbers, before + 1)
+
+
+def test_an_interrupt_while_helpers_are_called_leaves_nothing_running(monkeypatch, team, unit, numbers):
+    always(monkeypatch, THREADS)
+    work = team.ranges([unit], COUNT)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(team_module, "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            work(0)
+    assert not any(present(team))
+    assert team._board[RUNNING] == 0
+    before = numbers.copy()
+    work(0)
+    np.testing.assert_array_equal(numbers, before + 1)
 
 
 def test_whoever_waits_lets_python_run(work, numbers):

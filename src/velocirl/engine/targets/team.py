@@ -236,9 +236,9 @@ class Team:
         several = self.threads > 1 and tuner[0]["levels"] > 1 and due
         board[AVAILABLE] = self.threads if several else 1
         board[WORKERS] = workers if several else 1
-        if several:
-            self._recruit()
         try:
+            if several:
+                self._recruit()
             driver(first, stop, place)
         except BaseException:
             self._stop_region()
@@ -262,7 +262,11 @@ class Team:
             if not board[line + PRESENT]:
                 board[line + PRESENT] = 1
                 CALLS[helper * SPACING] += 1
-                send(helper - 1, self._help, helper, int(CALLS[helper * SPACING]))
+                try:
+                    send(helper - 1, self._help, helper, int(CALLS[helper * SPACING]))
+                except BaseException:  # an interrupt: it may not have been sent for
+                    board[line + PRESENT] = 0
+                    raise
 
     def _help(self, helper: int, call: int) -> None:
         board, line = self._board, HELPERS + helper * SPACING
