@@ -3,6 +3,7 @@
     python tools/rank_scaling.py                  # as many ranks of one thread as there are cores
     python tools/rank_scaling.py --ranks 2 --rounds 5
     python tools/rank_scaling.py --ranks 2 --algorithm sac
+    python tools/rank_scaling.py --ranks 2 --busy 1   # next to a busy process
     python tools/rank_scaling.py --scaling        # 1, 2, 4, ... ranks, beside NumPy's matrix products
     python tools/rank_scaling.py --cuda           # on a GPU: what it costs that sums are part of the CUDA graphs
 
@@ -10,6 +11,8 @@ One process of n threads, n ranks of mpirun and n ranks of torchrun (gloo) take 
 changes is fair to all; the best of the rounds counts. "in sums" is the share of its time that the rank spends in
 reductions that spends least there: it waits there for whoever is slower, too. "sums alone" is what as many reductions
 of the same sizes take where all ranks come at the same time, one after the other.
+
+With --busy, loops of Python keep cores busy meanwhile, and one thread next to them is measured as well.
 
 With --scaling, ranks of mpirun are compared with as many processes that multiply matrices by NumPy, each on one thread:
 cores that share caches, memory and clock do not make n times the speed of one, whatever they compute. Both are measured
@@ -35,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from velocirl.bench.suite.training.busy_neighbours import Neighbours
 from velocirl.engine.targets.cores import available_cores
 
 COMMON = {"device": "cpu", "seed": 0}
@@ -124,8 +128,8 @@ def command(kind: str, algorithm: str, ranks: int) -> list[str]:
     own = [__file__, "--rank", "--algorithm", algorithm]
     if kind in GPU_KINDS:
         own, kind = [*own, "--gpu-kind", kind], "torchrun"
-    if kind == "threads":
-        return [sys.executable, *own, "--threads", str(ranks)]
+    if kind in ("threads", "one thread"):
+        return [sys.executable, *own, "--threads", str(ranks if kind == "threads" else 1)]
     if kind == "torchrun":
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
         return [*launcher, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *own]
@@ -220,6 +224,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=available_cores(), help="ranks of one thread (default: the cores)")
     parser.add_argument("--algorithm", choices=SETTINGS, default="ppo", help="what is trained (default: ppo)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
+    parser.add_argument("--busy", type=int, default=0, help="busy processes next to them (default: 0)")
     parser.add_argument("--scaling", action="store_true", help="1, 2, 4, ... ranks, beside NumPy's matrix products")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
@@ -236,16 +241,23 @@ def main() -> None:
         compare_scaling(arguments.algorithm, arguments.ranks, arguments.rounds)
         return
     kinds = GPU_KINDS if arguments.cuda else ("threads", "mpirun", "torchrun")
+    kinds = (*kinds, "one thread") if arguments.busy else kinds
     ranks = 1 if arguments.cuda else arguments.ranks
     found: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
-    for _ in range(arguments.rounds):
-        for kind in kinds:
-            found[kind].append(measure(kind, arguments.algorithm, ranks))
+    neighbours = Neighbours()
+    try:
+        for _ in range(arguments.rounds):
+            for kind in kinds:
+                with neighbours.busy(arguments.busy):
+                    found[kind].append(measure(kind, arguments.algorithm, ranks))
+    finally:
+        neighbours.close()
     name, own = arguments.algorithm, SETTINGS[arguments.algorithm]
     settings = {**own, "device": "cuda"} if arguments.cuda else own
     described = ", ".join(f"{name}={value}" for name, value in settings.items())
     print(
-        f"{name.upper()} on {ENVIRONMENTS[name]}, {described}; {ranks} threads or ranks, best of {arguments.rounds}\n"
+        f"{name.upper()} on {ENVIRONMENTS[name]}, {described}; {ranks} threads or ranks,"
+        f" {arguments.busy} busy processes, best of {arguments.rounds}\n"
     )
     print(f"| | steps/s | to {kinds[0]} | in sums | sums alone |\n| --- | ---: | ---: | ---: | ---: |")
     threads = max(found[kinds[0]])[0]
