@@ -24,22 +24,25 @@ CASES = {
 each = pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.name)
 
 
-def trained(kind, **where):
+def trained(kind, **given):
     config, steps = CASES[kind]
-    agent = kind(tank(), seed=1, precision="float32", **where, **LIMITS, **config)
+    agent = kind(tank(), seed=1, precision="float32", **{**LIMITS, **config, **given})
     return agent.learn(steps)
 
 
 @each
 def test_multipliers_and_parameters_are_those_of_the_cpu(kind):
-    """Those that learn from rollouts shuffle otherwise than Python does, and what limits decide comes out nearly alike.
+    """Rollouts are shuffled differently from Python: a rate near 0 keeps the policy, and with it the episodes, the same.
 
     From a memory, torch draws the same transitions on a GPU as on the CPU, and others than native networks do.
     """
-    elsewhere = {"device": "cpu", "network": "mlp(8, 8)"} if kind is SACLagrangian else {"device": "python"}
-    gpu, other = trained(kind, device="cuda"), trained(kind, **elsewhere)
+    if kind is SACLagrangian:
+        elsewhere, given = {"device": "cpu", "network": "mlp(8, 8)"}, {}
+    else:
+        elsewhere, given = {"device": "python"}, {"learning_rate": 1e-9}
+    gpu, other = trained(kind, device="cuda", **given), trained(kind, **elsewhere, **given)
     found, expected = (agent.arrays()["numbers.values"] for agent in (gpu, other))
-    np.testing.assert_allclose(found, expected, atol=1e-4 if kind is SACLagrangian else 0.02)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (found[1:3] if kind is SACLagrangian else found[:2]).max() > 0.0
     assert np.isfinite(gpu.parameters).all()
 

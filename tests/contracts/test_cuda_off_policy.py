@@ -265,9 +265,9 @@ def test_every_precision_learns(precision):
 
 
 def test_cartpole():
-    """Of 500; seed 0, 400000 steps by 64 copies, an update of 256 transitions for each step of them."""
+    """Of 500; seed 0, 400000 steps by 64 copies, eight updates of 256 transitions for each step of them."""
     config = {
-        "num_envs": 64, "batch_size": 256, "learning_rate": 1e-3, "train_every": 64, "gradient_steps": 2,
+        "num_envs": 64, "batch_size": 256, "learning_rate": 1e-3, "train_every": 64, "gradient_steps": 8,
         "learning_starts": 5000, "target_every": 100, "tau": 1.0, "gamma": 0.98, "n_step": 3, "seed": 0,
         "buffer_size": 100_000,
     }  # fmt: skip

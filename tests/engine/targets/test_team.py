@@ -144,6 +144,17 @@ def test_one_item_needs_no_helper(unit, numbers, monkeypatch):
     assert (numbers[1:] == 0).all()
 
 
+def test_only_helpers_that_the_next_trial_may_want_are_called(monkeypatch):
+    """Two items keep two workers busy: six helpers of a team of eight sleep on, and leave their cores to others."""
+    called = []
+    monkeypatch.setattr(team_module, "send", lambda helper, *arguments: called.append(helper))
+    team, translator = Team(8), cpu_translator("test", double=True)
+    tuner = team.tuner(2)
+    unit = bind_unit(claim, (np.zeros(8, np.int64), np.zeros(8, np.int64)), translator)
+    team.run(team.region(tuner, [unit]), tuner, 2, 1)
+    assert called == [0]
+
+
 def test_helpers_leave_after_a_while_and_come_back(monkeypatch, team, unit, numbers):
     always(monkeypatch, THREADS)
     work = team.ranges([unit], COUNT)

@@ -121,6 +121,11 @@ def next_level(tuner):
     return level
 
 
+def most_workers(tuner):
+    """Return how many workers the next trial may want: helpers beyond them are left asleep."""
+    return tuner["ladder"][min(tuner["level"] + 1, tuner["levels"] - 1)]
+
+
 def begin_trial(tuner, level, sudden):
     """Let another number of workers work for some windows; `sudden` where work has just become slow."""
     if tuner.ladder[level] > tuner.available:

@@ -20,7 +20,7 @@ from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import cpu_translator
 from velocirl.engine.compiler.registers import doze, exchange_if, mailbox_read, mailbox_write
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
-from velocirl.engine.targets.autotuner import TUNER, begin_tuner, ladder_of, tune
+from velocirl.engine.targets.autotuner import TUNER, begin_tuner, ladder_of, most_workers, tune
 from velocirl.engine.targets.threads import SPACING, send, wait_a_moment
 
 MAX_ITEMS = 64  # of a region
@@ -234,7 +234,7 @@ class Team:
         board, workers = self._board, tuner[0]["workers"]
         due = workers > 1 or tuner[0]["probe_at"] <= time.monotonic_ns()
         several = self.threads > 1 and tuner[0]["levels"] > 1 and due
-        board[AVAILABLE] = self.threads if several else 1
+        board[AVAILABLE] = most_workers(tuner[0]) if several else 1
         board[WORKERS] = workers if several else 1
         try:
             if several:
@@ -251,13 +251,13 @@ class Team:
             board[FAULT] = 0
 
     def _recruit(self) -> None:
-        """Send for the helpers that are not looking for work already."""
+        """Send for the helpers of the next run that are not looking for work already."""
         board = self._board
         if self._process != os.getpid():  # threads do not survive a fork
             self._process = os.getpid()
             board[HELPERS:] = 0
         board[RUNNING] = 1
-        for helper in range(1, self.threads):
+        for helper in range(1, board[AVAILABLE]):
             line = HELPERS + helper * SPACING
             if not board[line + PRESENT]:
                 board[line + PRESENT] = 1
