@@ -32,7 +32,7 @@ def trained(kind, **given):
 
 @each
 def test_multipliers_and_parameters_are_those_of_the_cpu(kind):
-    """Rollouts are shuffled differently from Python: a rate near 0 keeps the policy, and with it the episodes, the same.
+    """Rollouts are shuffled differently from Python: a rate near 0 keeps policy and episodes the same.
 
     From a memory, torch draws the same transitions on a GPU as on the CPU, and others than native networks do.
     """
