@@ -38,6 +38,52 @@ def test_it_acts_as_the_other_did_and_learns_on(offline_kind, kind, environment,
     assert not np.array_equal(agent.parameters, again.parameters)
 
 
+@pytest.mark.parametrize(("offline_kind", "kind", "environment"), [
+    (TD3BC, TD3, "Pendulum-v1"),
+    (ReBRAC, TD3, "Pendulum-v1"),
+    (CQL, SAC, "Pendulum-v1"),
+    (IQL, OnlineIQL, "Pendulum-v1"),
+    (DiscreteCQL, DQN, "CartPole-v1"),
+])  # fmt: skip
+def test_the_defaults_of_both_algorithms_fit(offline_kind, kind, environment):
+    """Shapes come from the agent that learned from data, though defaults and presets of the other differ."""
+    before = offline_kind(environment, data=file_of(environment), device="python", seed=1, batch_size=2).learn(1)
+    agent = kind(environment, device="python", seed=1, num_envs=1).continue_from(before)
+    assert all(agent.built[name] == before.built[name] for name in agent.built)
+    seen = made_up(environment, seed=3).observations[:20]
+    expected = before.predict(seen, deterministic=True)[0]
+    np.testing.assert_allclose(agent.predict(seen, deterministic=True)[0], expected, atol=1e-3)
+
+
+def test_shapes_come_from_the_other_unless_they_were_given(tmp_path):
+    before = offline(TD3BC, "Pendulum-v1", hidden=(12, 8), activation="tanh", critic="mlp(6)")
+    agent = TD3("Pendulum-v1", device="python", seed=2, num_envs=2, batch_size=8)
+    agent.predict(np.zeros(3, np.float32))  # by the networks from before
+    agent.continue_from(before)
+    assert (agent.config.hidden, agent.config.activation, agent.config.critic) == ((12, 8), "tanh", "mlp(6)")
+    assert agent.num_parameters == sum(one.num_parameters for one in before.built.values())
+    expected = before.predict(np.ones(3, np.float32), deterministic=True)[0]
+    np.testing.assert_allclose(agent.predict(np.ones(3, np.float32), deterministic=True)[0], expected, atol=1e-4)
+    saved = Agent.load(agent.save(tmp_path / "agent"))
+    np.testing.assert_array_equal(saved.parameters, agent.parameters)
+    before = offline(TD3BC, "Pendulum-v1", network="mlp(8, 8)")
+    agent = TD3("Pendulum-v1", device="python", network="mlp(8, 8)").continue_from(before)
+    assert agent.config.network == "mlp(8, 8)"
+
+
+def test_a_given_setting_that_contradicts_is_named_with_both_values():
+    before = offline(TD3BC, "Pendulum-v1")
+    for changes, said in (
+        ({"hidden": (16,)}, r"hidden=\(16,\) of TD3 contradicts hidden=\(8, 8\) of TD3-BC: leave hidden out"),
+        ({"activation": "tanh"}, "activation='tanh' of TD3 contradicts activation='relu' of TD3-BC"),
+        ({"critic_layer_norm": True}, "critic_layer_norm=True of TD3 contradicts critic_layer_norm=False of TD3-BC"),
+        ({"network": "mlp(4)"}, r"network='mlp\(4\)' of TD3 contradicts hidden=\(8, 8\) of TD3-BC: leave network out"),
+        ({"critic": "mlp(4)"}, r"critic='mlp\(4\)' of TD3 contradicts critic=None of TD3-BC"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            TD3("Pendulum-v1", device="python", **changes).continue_from(before)
+
+
 def test_critics_targets_and_the_temperature_are_taken_over():
     """For observations as they are, critics give what they gave for normalised ones."""
     before = offline(CQL, "Pendulum-v1", samples=2)
@@ -70,11 +116,13 @@ def test_critics_of_a_scaled_agent_give_what_they_gave_for_normalised_observatio
 def test_what_cannot_be_taken_over_is_refused():
     with pytest.raises(ValueError, match="TD3 begins with critics, which BC has not learnt"):
         TD3("Pendulum-v1", **STEPS).continue_from(offline(BC, "Pendulum-v1"))
-    with pytest.raises(ValueError, match="actor of IQL and SAC are not alike"):
+    with pytest.raises(ValueError, match=r"actor of IQL and SAC have different outputs: continue .* IQL by OnlineIQL"):
         SAC("Pendulum-v1", **STEPS).continue_from(offline(IQL, "Pendulum-v1"))
     before = offline(TD3BC, "Pendulum-v1")
-    with pytest.raises(ValueError, match="give both the same hidden"):
-        TD3("Pendulum-v1", **STEPS | {"hidden": (16,)}).continue_from(before)
+    agent = TD3("Pendulum-v1", device="python")
+    agent.prepare()
+    with pytest.raises(ValueError, match=r"TD3 is prepared for training already: change its networks before prepare"):
+        agent.continue_from(before)
     with pytest.raises(ValueError, match="whose spaces are not those of MountainCarContinuous-v0"):
         TD3("MountainCarContinuous-v0", **STEPS).continue_from(before)
     with pytest.raises(ValueError, match="has learnt already"):

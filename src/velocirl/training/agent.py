@@ -115,6 +115,7 @@ class Agent(Changing, metaclass=Documented):
         preset |= self.source.settings()
         config = own_settings(self.Config, config, preset, self.source.observation_space)
         self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
+        self.given = frozenset(config)  # the settings that somebody gave: the others are defaults
         self.source.require_count(self.config.num_envs)
         if self.config.check:
             self.source.watch()

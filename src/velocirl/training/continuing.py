@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.networks.declared import trained
 from velocirl.networks.mlp import MLP
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def take_over(agent: DeepAgent, other: DeepAgent) -> None:
         raise ValueError(f"{agent.label} has learnt already: let it go on from another agent before that")
     if other.source.signature() != agent.source.signature():
         raise ValueError(f"{other.label} is for {other.source.id}, whose spaces are not those of {agent.source.id}")
+    _take_shapes(agent, other)
     arrays = other.arrays()
     theirs = {name.removesuffix(PARAMETERS): one for name, one in arrays.items() if name.endswith(PARAMETERS)}
     theirs[other.acting] = theirs.pop("network")
@@ -55,9 +57,50 @@ def _require_alike(agent: DeepAgent, other: DeepAgent, name: str, theirs: Mappin
         raise ValueError("a torch network cannot be taken over: describe the networks of both agents by hidden")
     if ours != built:
         raise ValueError(
-            f"{name} of {other.label} and {agent.label} are not alike: give both the same hidden, activation,"
-            " initialiser and layer_norm"
+            f"{name} of {other.label} and {agent.label} have different outputs: continue TD3BC and ReBRAC by TD3,"
+            " CQL by SAC or OnlineCQL, IQL by OnlineIQL, DiscreteCQL by DQN, DiscreteIQL by DiscreteSAC"
         )
+
+
+def _take_shapes(agent: DeepAgent, other: DeepAgent) -> None:
+    """Build the networks anew in the shapes of the other's, where they follow from defaults and not from the user."""
+    both = [name for name in agent.built if name in other.built]
+    native = all(isinstance(other.built[name], MLP) for name in both)
+    if not native or all(agent.built[name] == other.built[name] for name in both):
+        return
+    given = {name for name in agent.given if getattr(agent.config, name) is not None}
+    ours, theirs = shape_settings(agent), shape_settings(other)
+    for name, value in theirs.items():
+        if name not in ours or ours[name] == value:
+            continue
+        decides = "network" if name == "hidden" and "network" in given else name
+        if decides in given:
+            raise ValueError(
+                f"{decides}={getattr(agent.config, decides)!r} of {agent.label} contradicts {name}={value!r} of"
+                f" {other.label}: leave {decides} out, or train both with one value"
+            )
+    agent.rebuild({name: value for name, value in theirs.items() if name in ours and name not in given})
+
+
+def shape_settings(agent: DeepAgent) -> dict[str, Any]:
+    """Return the settings that decide the shapes of an agent's networks, as these were built."""
+    config, first = agent.config, agent.built[agent.acting]
+    native = isinstance(first, MLP)
+    found = {
+        "network": None if native else config.network,
+        "hidden": first.chains[0].hidden if native else config.hidden,
+        "activation": config.activation,
+        "initialiser": config.initialiser,
+    }
+    for name, network in trained(agent.networks).items():
+        built = agent.built[name]
+        if not isinstance(built, MLP):
+            continue
+        found[network.norm_setting] = built.layer_norm
+        if network.setting != "network":  # described where its layers are others than the actor's
+            widths = built.chains[0].hidden
+            found[network.setting] = None if widths == found["hidden"] else f"mlp({', '.join(map(str, widths))})"
+    return found
 
 
 def _folded(network: MLP, parameters: NDArray[np.float32], other: DeepAgent, agent: DeepAgent) -> NDArray[np.float32]:

@@ -89,14 +89,27 @@ class DeepAgent(Agent):
             getattr(self.config, "normalise_observations", False),
             scale=getattr(self.config, "scale_observations", False),
         )
+        self._build()
+        self.observation_moments = RunningMoments(self.encoding.inputs)
+        self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
+        self._throughput = Throughput()
+        rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
+
+    def _build(self) -> None:
+        """Build the networks, and decide by their size what the configuration leaves open."""
+        self._open = self.config  # as it was before that
         self.built = build_networks(self)
         self.policy: Any = self._make_policy()
         self.config, self.device_reason = self.resolve()
-        self.observation_moments = RunningMoments(self.encoding.inputs)
-        self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._actor: Any = None
-        self._throughput = Throughput()
-        rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
+
+    def rebuild(self, settings: Mapping[str, Any]) -> None:
+        """Build the networks anew by other settings, before training is prepared."""
+        if self._learner is not None:
+            raise ValueError(f"{self.label} is prepared for training already: change its networks before prepare()")
+        self.config = dataclasses.replace(self._open, **settings)
+        vars(self).pop("num_parameters", None)  # computed from the networks
+        self._build()
 
     @abstractmethod
     def make_head(self) -> Head:

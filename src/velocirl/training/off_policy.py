@@ -278,11 +278,15 @@ class OffPolicyAgent(TransitionAgent):
             self._remembered = learner.prefill(self._recorded())
 
     def continue_from(self, other: DeepAgent | str | Path) -> Self:
-        """Begin with the networks of an agent that has learnt from data, or of the file or run of one.
+        """Begin with the networks of an agent that has learned from data, or from the file or run of one.
 
-        Networks go by their names: TD3 goes on from TD3BC and ReBRAC, OnlineIQL from IQL, OnlineCQL and SAC from CQL,
-        DQN from DiscreteCQL, DiscreteSAC from DiscreteIQL, where both have the same layers. Give it the data too, as
-        prefill=.
+        TD3 continues TD3BC and ReBRAC, OnlineIQL continues IQL, OnlineCQL and SAC continue CQL, DQN continues
+        DiscreteCQL, DiscreteSAC continues DiscreteIQL. Settings that decide the shapes of networks (`hidden`,
+        `activation`, `initialiser`, `layer_norm`, `critic_layer_norm`) come from `other` unless they were given. Pass
+        the data too, as `prefill=`.
+
+        Raises:
+            ValueError: A given setting contradicts the setting of `other`, or the networks have different outputs.
         """
         take_over(self, other if isinstance(other, DeepAgent) else DeepAgent.load(other))
         return self
