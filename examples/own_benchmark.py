@@ -1,6 +1,7 @@
 """A benchmark of your own, beside a peer in the same run.
 
-velocirl bench examples/own_benchmark.py --save before      # keep this run,
+python examples/own_benchmark.py                            # measure once, quickly
+velocirl bench examples/own_benchmark.py --save before      # measure and keep this run,
 velocirl bench examples/own_benchmark.py --compare before   # and compare a later one with it
 """
 
@@ -10,6 +11,7 @@ import velocirl
 from velocirl.bench import Comparison, benchmark, ratio
 from velocirl.bench.samplers import vector_steps
 from velocirl.bench.units import STEPS
+from velocirl.cli.main import main
 
 COPIES = 256
 
@@ -28,3 +30,7 @@ def pendulum_steps():
         claims=(ratio("velocirl", "Gymnasium SyncVectorEnv", at_least=50.0),),
         peers=("Gymnasium SyncVectorEnv",),
     )
+
+
+if __name__ == "__main__":
+    main(["bench", "pendulum_steps", "--peers", "--quick"])

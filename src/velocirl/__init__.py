@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from velocirl.learners.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
+    from velocirl.tabular.planning.exploring import explore_model
     from velocirl.tabular.planning.models import TabularModel
     from velocirl.tabular.planning.policy_iteration import policy_iteration
     from velocirl.tabular.planning.value_iteration import value_iteration
@@ -53,6 +54,7 @@ _FOR_TRAINING = {
     "velocirl.deployment.exporting": ("export",),
     "velocirl.judging.fitted": ("FittedQEvaluation", "fitted_q_evaluation"),
     "velocirl.judging.report": ("OfflineJudgement", "judge_offline"),
+    "velocirl.tabular.planning.exploring": ("explore_model",),
     "velocirl.tabular.planning.models": ("TabularModel",),
     "velocirl.tabular.planning.policy_iteration": ("policy_iteration",),
     "velocirl.tabular.planning.value_iteration": ("value_iteration",),
@@ -102,6 +104,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "create_dataset",
     "evaluate",
     "evaluate_safety",
+    "explore_model",
     "export",
     "fitted_q_evaluation",
     "float32",

@@ -1,6 +1,8 @@
 """What every agent does: repeat itself for the same seed, go on where it was, be saved and loaded."""
 
+import copy
 import hashlib
+import pickle
 
 import gymnasium
 import numpy as np
@@ -225,6 +227,33 @@ def test_what_was_learnt_is_saved_without_what_training_needs(tmp_path):
     before = loaded.parameters.copy()
     assert loaded.learn(2 * BATCH).steps == 5 * BATCH
     assert not np.array_equal(loaded.parameters, before)
+
+
+def test_a_pickled_agent_trains_on_where_it_was():
+    agent = build("normalised continuous").learn(2 * BATCH)
+    copies = pickle.loads(pickle.dumps(agent)), copy.deepcopy(agent)
+    for one in copies:
+        assert_same_state(one.state(), agent.state())
+        assert one.metrics == agent.metrics
+    assert digest(copies[0].learn(2 * BATCH)) == digest(agent.learn(2 * BATCH)) != digest(copies[1])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_a_pickled_table_acts_as_before(rate):
+    agent = velocirl.QLearning("FrozenLake-v1", seed=3, initial_value=rate)
+    assert_same_state(pickle.loads(pickle.dumps(agent)).state(), agent.state())
+
+
+def test_a_pickle_holds_an_environment_of_functions_and_no_object():
+    limit = 7
+    made_here = lambda: gymnasium.make("CartPole-v1", max_episode_steps=limit)  # noqa: E731 - which pickle refuses
+    agent = PPO(made_here, device="python", num_envs=1, horizon=8, minibatch_size=8, hidden=(8,), seed=0)
+    loaded = pickle.loads(pickle.dumps(agent))
+    assert_same_state(loaded.state(), agent.state())
+    assert velocirl.evaluate(loaded, episodes=2, seed=0).lengths.tolist() == [7, 7]
+    agent = PPO(made_here(), device="python", num_envs=1, horizon=8, minibatch_size=8, hidden=(8,), seed=0)
+    with pytest.raises(pickle.PicklingError, match=r"given as an object.*agent\.save\(path\)"):
+        pickle.dumps(agent)
 
 
 def test_models_of_something_else_are_refused(tmp_path):

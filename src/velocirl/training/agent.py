@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.data_source import DataSource
 from velocirl.training.describing import as_html, as_line, as_lines
+from velocirl.training.pickling import reduced
 from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
 from velocirl.training.settings.changing import Changing
@@ -144,6 +145,9 @@ class Agent(Changing, metaclass=Documented):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+    def __reduce__(self) -> tuple[Callable[..., Agent], tuple[Any, ...]]:
+        return reduced(self)
 
     def make_source(self, env: Any, config: Mapping[str, Any]) -> Source:
         """The environment, as the settings ask for it."""

@@ -5,8 +5,8 @@ import pytest
 from tic_tac_toe_oracle import CODES, cells_of, code_of, exact, game, outcome_of_policy, outcomes_of, value_of_policy
 
 import velocirl
+from velocirl import explore_model
 from velocirl.environments import tic_tac_toe
-from velocirl.tabular.planning.exploring import explore_model
 from velocirl.tabular.planning.faults import ModelError
 from velocirl.tabular.planning.policy_evaluation import evaluate_policy
 from velocirl.tabular.planning.policy_iteration import policy_iteration
