@@ -126,7 +126,7 @@ def test_the_compiled_loop_is_vectorised(name):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="no activation 'rellu': did you mean 'relu'"):
+    with pytest.raises(ValueError, match="unknown activation 'rellu': did you mean 'relu'"):
         activation_from("rellu")
     with pytest.raises(ValueError, match="there are relu, leaky_relu, elu"):
         activation_from("quadratic")

@@ -86,7 +86,7 @@ def test_a_seed_decides_the_weights(name):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="no initialiser 'ortogonal': did you mean 'orthogonal'"):
+    with pytest.raises(ValueError, match="unknown initialiser 'ortogonal': did you mean 'orthogonal'"):
         initialiser_from("ortogonal")
     with pytest.raises(ValueError, match="there are orthogonal, xavier_uniform"):
         initialiser_from("42")

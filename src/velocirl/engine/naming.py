@@ -11,12 +11,19 @@ MOST_COMPARED, MOST_LETTERS, MOST_LISTED = 1000, 100, 100  # a file of somebody 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them."""
     names = list(known)
-    near = difflib.get_close_matches(name[:MOST_LETTERS], names[:MOST_COMPARED], n=1, cutoff=ALIKE)
+    lower = {one.lower(): one for one in reversed(names[:MOST_COMPARED])}  # of two that differ in case, the first
+    near = difflib.get_close_matches(name[:MOST_LETTERS].lower(), lower, n=1, cutoff=ALIKE)
     if near:
-        return f": did you mean {near[0]!r}?"
+        return f": did you mean {lower[near[0]]!r}?"
     if len(names) > MOST_LISTED:
         return f"; there are {len(names):,}, such as {', '.join(names[:3])}"
     return f"; there are {', '.join(names)}" if names else "; it has none"
+
+
+def plain_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that equals `name` but for case, underscores and hyphens; `name` itself without one."""
+    spelled = {_letters(one): one for one in known}
+    return spelled.get(_letters(name), name)
 
 
 def nearest_id(name: str, known: Iterable[str]) -> str | None:
@@ -27,6 +34,10 @@ def nearest_id(name: str, known: Iterable[str]) -> str | None:
         newest[stem] = max(newest.get(stem, (-1, "")), (version, one))
     near = difflib.get_close_matches(_split(name)[0], newest, n=1, cutoff=ALIKE)
     return newest[near[0]][1] if near else None
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def _split(name: str) -> tuple[str, int]:

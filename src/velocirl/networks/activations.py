@@ -29,7 +29,7 @@ class Activation(NamedTuple):
 def activation_from(name: str) -> Activation:
     """The activation of a name."""
     if name not in ACTIVATIONS:
-        raise ValueError(f"there is no activation {name!r}{nearest(name, ACTIVATIONS)}")
+        raise ValueError(f"unknown activation {name!r}{nearest(name, ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 

@@ -20,7 +20,7 @@ Initialiser = Callable[[np.random.Generator, int, int, float], NDArray[np.float3
 def initialiser_from(name: str) -> Initialiser:
     """The initialiser of a name; it refuses layers that are larger than whoever asks for them may have."""
     if name not in INITIALISERS:
-        raise ValueError(f"there is no initialiser {name!r}{nearest(name, INITIALISERS)}")
+        raise ValueError(f"unknown initialiser {name!r}{nearest(name, INITIALISERS)}")
     initialise = INITIALISERS[name]
 
     def initialised(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> NDArray[np.float32]:

@@ -28,7 +28,7 @@ from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
-from velocirl.training.settings.words import Known, Word, absent, renamed
+from velocirl.training.settings.words import Known, Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
 from velocirl.vector.given import GIVEN
@@ -74,6 +74,7 @@ class OffPolicyConfig(CollectingConfig):
         "train_freq": Word(("train_every",), _train_freq, each_copy=True),
         "gradient_steps": Word(("gradient_steps",), _gradient_steps),
         "n_steps": renamed("n_step"),
+        "normalize": normalized("scale_observations"),
         "replay_buffer_class": absent(None, instead='give priority="proportional", n_step=3 or buffer_file='),
         "replay_buffer_kwargs": absent(None, {}, instead='give priority="proportional", n_step=3 or buffer_file='),
         "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),

@@ -27,7 +27,7 @@ from velocirl.training.data_source import UNNAMED, DataSource, path_of, require_
 from velocirl.training.saved import named_environment
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
-from velocirl.training.settings.words import COMMON, Word
+from velocirl.training.settings.words import COMMON, Word, normalized
 from velocirl.training.source import Given, Source
 from velocirl.training.transitions import TransitionAgent
 from velocirl.vector.making import GYMNASIUM
@@ -43,7 +43,10 @@ PASSES = 5  # over the parameters in an update, about
 class OfflineConfig(DeepConfig):
     """The settings of learning from data. The preset of an environment replaces these defaults."""
 
-    words: ClassVar[Mapping[str, Word]] = {name: word for name, word in COMMON.items() if name != "n_envs"}
+    words: ClassVar[Mapping[str, Word]] = {
+        **{name: word for name, word in COMMON.items() if name != "n_envs"},
+        "normalize": normalized("normalise_observations"),
+    }
     # No copy of an environment is stepped, and a memory that is data has nothing to set.
     num_envs: ClassVar[int] = 1  # pyright: ignore[reportIncompatibleVariableOverride]
     workers: ClassVar[int | None] = None  # pyright: ignore[reportIncompatibleVariableOverride]

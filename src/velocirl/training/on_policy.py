@@ -26,7 +26,7 @@ from velocirl.training.settings.collecting import CollectorsConfig, check_collec
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
-from velocirl.training.settings.words import Word, absent, renamed
+from velocirl.training.settings.words import Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
 
@@ -40,6 +40,7 @@ class OnPolicyConfig(CollectorsConfig):
         "n_steps": renamed("horizon", each_copy=True),
         "n_epochs": renamed("epochs"),
         "batch_size": renamed("minibatch_size"),
+        "normalize": normalized("normalise_observations", "normalise_rewards"),
         "rollout_buffer_class": absent(None, instead="rollouts are kept in one way"),
         "rollout_buffer_kwargs": absent(None, {}, instead="rollouts are kept in one way"),
     }

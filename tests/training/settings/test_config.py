@@ -80,6 +80,8 @@ def test_presets_stand_in_for_defaults(define):
 def test_nearest_name():
     assert nearest("gama", ["gamma", "clip"]) == ": did you mean 'gamma'?"
     assert nearest("q", ["gamma", "clip"]) == "; there are gamma, clip"
+    assert nearest("GAMA", ["gamma", "clip"]) == ": did you mean 'gamma'?"
+    assert nearest("gama", ["Gamma", "clip"]) == ": did you mean 'Gamma'?"
 
 
 def test_require():

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 import velocirl
-from velocirl import A2C, DQN, PPO, SAC, TD3, QLearning
+from velocirl import A2C, DQN, IQL, PPO, SAC, TD3, QLearning
 from velocirl.runs.directory import open_run
 from velocirl.training.agent import Goal
 from velocirl.training.settings.words import own_arguments, own_settings
@@ -98,6 +98,45 @@ def test_a_name_becomes_the_setting_that_says_the_same(kind, words, settings):
     config = understood(kind, **words)
     assert {name: getattr(config, name) for name in settings} == settings
     assert config == kind.Config(**{name: words[name] for name in words if hasattr(config, name)} | settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "settings"),
+    [
+        (PPO, {"activation": "ReLU"}, {"activation": "relu"}),
+        (PPO, {"activation": "LeakyReLU"}, {"activation": "leaky_relu"}),
+        (SAC, {"activation": type("Tanh", (), {})}, {"activation": "tanh"}),  # as torch.nn.Tanh
+        (IQL, {"activation": "elu", "initialiser": "He-Normal"}, {"activation": "elu", "initialiser": "he_normal"}),
+        (DQN, {"optimiser": "AdamW"}, {"optimiser": "AdamW"}),  # read in any case
+        (PPO, {"normalize": True}, {"normalise_observations": True, "normalise_rewards": True}),
+        (PPO, {"normalize": False}, {"normalise_observations": False, "normalise_rewards": False}),
+        (PPO, {"normalize": True, "space": Box(0, 255, (16, 16, 3), "uint8")},
+         {"normalise_observations": False, "normalise_rewards": True}),
+        (SAC, {"normalize": True}, {"scale_observations": True}),
+        (IQL, {"normalize": False}, {"normalise_observations": False}),
+    ],
+)  # fmt: skip
+def test_names_are_found_in_any_case_and_true_means_the_usual(kind, words, settings):
+    config = understood(kind, **words)
+    assert {name: getattr(config, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"activation": "RELLU"}, "unknown activation 'RELLU': did you mean 'relu'"),
+        ({"activation": "Quadratic"}, "unknown activation 'Quadratic'; there are relu"),
+        (
+            {"normalize": "yes"},
+            "normalize: must be True or False, got 'yes'; the settings themselves are normalise_obs",
+        ),
+        ({"normalize": True, "normalise_rewards": False}, "normalize is normalise_rewards here: give one of them"),
+        ({"Normalize_Rewards": True}, "no setting 'Normalize_Rewards': did you mean 'normalise_rewards'"),
+    ],
+)
+def test_a_name_that_is_not_known_is_answered_with_the_nearest(words, message):
+    with pytest.raises(ValueError, match=message):
+        PPO("Counter-v0", **words)
 
 
 IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))

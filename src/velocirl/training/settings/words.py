@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 from gymnasium import Space, spaces
 
-from velocirl.engine.naming import nearest
+from velocirl.engine.naming import nearest, plain_name
+from velocirl.networks.activations import ACTIVATIONS
+from velocirl.networks.initialisers import INITIALISERS
 
 OBSERVATION_SPACE = "observation_space"  # known beside the settings
 Known = Mapping[str, Any]  # the settings, as far as they are decided, and the observation space
@@ -93,6 +95,28 @@ def policy_first(given: tuple[Any, ...], settings: Mapping[str, Any]) -> tuple[t
     return given, dict(settings)
 
 
+def normalized(*settings: str) -> Word:
+    """Settings that `normalize=True` turns on, and False off. Images stay as they are: bytes have a known scale."""
+
+    def translate(value: Any, known: Known) -> Mapping[str, Any]:
+        if not isinstance(value, bool):
+            raise ValueError(f"must be True or False, got {value!r}; the settings themselves are {', '.join(settings)}")
+        images = is_image(known[OBSERVATION_SPACE])
+        return {name: value and not (images and name.endswith("_observations")) for name in settings}
+
+    return Word(settings, translate)
+
+
+def _spelled(setting: str, names: Iterable[str]) -> Word:
+    """A setting that names one of several things, in any case: ReLU is relu, and so is torch's class of that name."""
+
+    def translate(value: Any, _: Known) -> Mapping[str, Any]:
+        value = value.__name__ if isinstance(value, type) else value
+        return {setting: plain_name(value, names) if isinstance(value, str) else value}
+
+    return Word((setting,), translate)
+
+
 def _policy(value: Any, known: Known) -> Mapping[str, Any]:
     if value not in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
         raise ValueError(f"{value!r} is not known; leave it out, and give a network of your own as network=")
@@ -104,8 +128,12 @@ def _policy(value: Any, known: Known) -> Mapping[str, Any]:
 
 
 def _has_images(space: Space[Any]) -> bool:
-    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
-    return any(isinstance(part, spaces.Box) and part.dtype == "uint8" and len(part.shape) >= 3 for part in parts)
+    return any(map(is_image, space.spaces.values() if isinstance(space, spaces.Dict) else [space]))
+
+
+def is_image(space: Space[Any]) -> bool:
+    """Return whether observations are bytes of three dimensions or more."""
+    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) >= 3
 
 
 def _policy_kwargs(value: Any, _: Known) -> Mapping[str, Any]:
@@ -128,6 +156,8 @@ COMMON: Mapping[str, Word] = {
     "learning_rate": number(
         "learning_rate", 'give learning_rate=3e-4 and learning_rate_schedule="linear", "cosine(end=0.1)" or the like'
     ),
+    "activation": _spelled("activation", ACTIVATIONS),
+    "initialiser": _spelled("initialiser", INITIALISERS),
     "device": Word(("device",), _device),
     "verbose": Word((), lambda _, __: {}),
     "tensorboard_log": absent(
