@@ -203,3 +203,29 @@ def test_a_setting_that_no_group_names_is_one_of_learning():
         "network": ["hidden", "network"],
         "learning": ["given", "counts", "norm"],
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3e-4", 3e-4), ("cosine", "cosine"), ("0:3e-4,1:0", "0.0:0.0003, 1.0:0.0")]
+)
+def test_a_number_or_a_schedule(text, value):
+    assert read_request(["CartPole-v1", "--learning-rate", text]).values == {"learning_rate": value}
+
+
+def test_what_is_neither_a_number_nor_a_schedule():
+    with pytest.raises(ValueError, match="--learning-rate: must be a number, got 'fast'; or give a schedule: linear"):
+        read_request(["CartPole-v1", "--learning-rate", "fast"])
+    with pytest.raises(ValueError, match="cannot read '1' as a point of a schedule"):
+        read_request(["CartPole-v1", "--learning-rate", "0:3e-4,1"])
+
+
+def test_a_schedule_of_the_command_line_replaces_the_file_s(tmp_path):
+    """Also where the file is the configuration of a run, which has both."""
+    config = tmp_path / "run.toml"
+    config.write_text('learning_rate = 1e-3\nlearning_rate_schedule = "0:1e-3,1:0"\n')
+    arguments = ["CartPole-v1", "--config", str(config), "--learning-rate"]
+    assert read_request([*arguments, "linear"]).values == {"learning_rate": "linear"}
+    expected = {"learning_rate": 0.1, "learning_rate_schedule": "constant"}
+    assert read_request([*arguments, "0.1"]).values == expected
+    config.write_text("learning_rate = [[0.0, 1e-3], [1.0, 0.0]]\n")
+    assert read_request(arguments[:-1]).values == {"learning_rate": [[0.0, 1e-3], [1.0, 0.0]]}

@@ -1,6 +1,6 @@
 """Schedules against those of torch, against hand-computed values, and as text."""
 
-from math import inf, nan
+from math import cos, inf, nan
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from velocirl.optim.schedules import (
     CosineRestarts,
     Exponential,
     Linear,
+    Points,
     Polynomial,
     Schedule,
     Step,
@@ -23,6 +24,7 @@ from velocirl.optim.schedules import (
     Warmup,
     schedule_from,
 )
+from velocirl.optim.tabulation import tabulated
 
 TOTAL = 70
 
@@ -241,6 +243,71 @@ def test_impossible_arguments_are_refused(make, message):
 
 
 def test_every_schedule_is_found_by_its_name():
-    kinds = {kind.name: kind for kind in Schedule.__subclasses__()}
+    kinds = {kind.name: kind for kind in Schedule.__subclasses__() if kind is not Points}  # those have no name
     assert kinds == SCHEDULES
     assert len(kinds) == 9
+
+
+def test_points_are_values_with_straight_lines_between_them():
+    schedule = schedule_from("0:3e-4,0.5:1e-4,1:0")
+    assert schedule == Points(((0.0, 3e-4), (0.5, 1e-4), (1.0, 0.0)))
+    progress = np.linspace(0, 1, 101)
+    expected = np.interp(progress, [0, 0.5, 1], [3e-4, 1e-4, 0])
+    np.testing.assert_allclose([schedule.value(7.0, p) for p in progress], expected, rtol=1e-12, atol=1e-18)
+    assert schedule_from(str(schedule)) == schedule
+
+
+def test_points_hold_outside_of_theirs_and_jump_where_two_are_at_one_progress():
+    schedule = Points(((0.2, 1.0), (0.5, 1.0), (0.5, 0.25), (0.8, 0.5)))
+    assert [schedule(p) for p in (0.0, 0.2, 0.4999, 0.5, 0.65, 0.8, 1.0)] == [1, 1, 1, 0.25, 0.375, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ((), "from 1 to 10,000 points, got 0"),
+        (((0.0, 1.0), (1.5, 0.0)), "at a progress from 0 to 1, got 1.5"),
+        (((0.5, 1.0), (0.2, 0.0)), "in the order of progress, got 0.2 after 0.5"),
+        (((0.0, nan),), "finite values, got nan"),
+    ],
+)
+def test_impossible_points(points, message):
+    with pytest.raises(ValueError, match=message):
+        Points(points)
+
+
+def test_points_that_cannot_be_read():
+    with pytest.raises(
+        ValueError, match=r"cannot read '1:x' as a point of a schedule: write progress:value, as in 0:3e"
+    ):
+        schedule_from("0:1,1:x")
+
+
+@pytest.mark.parametrize(
+    ("function", "most"),
+    [
+        (lambda left: 3e-4 * left, 2),
+        (lambda left: 1e-4 if left < 0.3 else 1e-3, 4),
+        (lambda left: cos(3 * left) ** 2, 500),
+        (lambda left: 2.5, 2),
+        (lambda left: np.float32(left) ** 2, 500),
+    ],
+)
+def test_a_function_becomes_points_near_it(function, most):
+    """It is given the progress that remains, and may jump."""
+    schedule = tabulated(function)
+    assert len(schedule.points) <= most
+    progress = [k / 9973 for k in range(9974)]
+    largest = max(abs(function(1 - p)) for p in progress)
+    np.testing.assert_allclose(
+        [schedule(p) for p in progress], [function(1 - p) for p in progress], atol=3e-5 * largest
+    )
+    assert schedule_from(str(schedule)) == schedule
+
+
+def test_functions_that_are_no_schedules():
+    with pytest.raises(ValueError, match=r"gives finite numbers, got 'x' for 1\.0"):
+        tabulated(lambda left: "x")
+    noise = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="changes too often to be sampled: give points, or a name"):
+        tabulated(lambda left: noise.random())

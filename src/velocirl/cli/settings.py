@@ -21,9 +21,11 @@ from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.cli.setting_groups import LEARNING, grouped
 from velocirl.engine.disk.files import read_plain
 from velocirl.engine.naming import nearest
+from velocirl.optim.schedules import schedule_from
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.offline import OfflineAgent
 from velocirl.training.settings.documenting import default_of, descriptions, shown
+from velocirl.training.settings.scheduled import without_replaced
 from velocirl.training.settings.words import other_names
 
 load_algorithms()
@@ -38,6 +40,7 @@ PLAN: dict[str, type] = {
     "evaluate_every": int,
     "target_return": float,
 }
+SCHEDULED = "; or give a schedule: linear, cosine, 0:3e-4,1:0"
 # What the command line may say beside them.
 TRUST = "trust"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -98,7 +101,7 @@ def read_request(arguments: Sequence[str]) -> Request:
         _check_keys(early.config, file, algorithm)
 
     given = _parser(algorithm).parse(arguments)
-    said = {**file, **given}
+    said = {**without_replaced(algorithm.Config, file, given), **given}
     environment = said.get("environment") or _environment_of(said.get("data"))
     if environment is None:
         raise ValueError("say which environment is to be learnt: velocirl train CartPole-v1 (velocirl envs lists them)")
@@ -202,7 +205,9 @@ def add_settings(
         what = what if what.endswith("...") else what.removesuffix(".")
         text = (what if default is None else f"{what} (default: {shown(default)})").replace("%", "%%")
         flag = _option(field.name)
-        if types[field.name] in (bool, bool | None):
+        if field.name in getattr(config, "scheduled", {}):
+            group.add_argument(flag, help=text, type=_number_or_schedule, metavar="X|SCHEDULE")
+        elif types[field.name] in (bool, bool | None):
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             group.add_argument(flag, help=text, **_accepts(types[field.name]))
@@ -251,6 +256,16 @@ def _number_or_text(text: str) -> float | str:
         return number(text)
     except argparse.ArgumentTypeError:
         return text
+
+
+def _number_or_schedule(text: str) -> float | str:
+    try:
+        return number(text)
+    except argparse.ArgumentTypeError as error:
+        try:
+            return str(schedule_from(text))
+        except ValueError as cause:
+            raise argparse.ArgumentTypeError(str(cause if ":" in text else error) + SCHEDULED) from None
 
 
 def _pair_of(read: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:

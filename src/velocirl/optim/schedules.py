@@ -1,10 +1,13 @@
-"""Schedules: how a learning rate or another coefficient changes over training, as a multiplier of its first value."""
+"""Schedules: how a learning rate or another setting changes over training, as a multiplier or by its own values."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from math import cos, floor, inf, isnan, pi
+from functools import lru_cache
+from itertools import pairwise
+from math import cos, floor, inf, isfinite, isnan, pi
 from typing import ClassVar
 
 from velocirl.engine.calls import parse
@@ -13,6 +16,7 @@ from velocirl.optim.parsing import build, describe, require
 # 0.3 / 0.1 is a little below 3; progress within this of a boundary is past it.
 ROUNDING = 1e-9
 SHORTEST_WAVE = 1e-6  # of training; a shorter one would be lost in rounding
+MOST_POINTS = 10_000
 
 
 class Schedule(ABC):
@@ -30,6 +34,10 @@ class Schedule(ABC):
         if isnan(progress):
             raise ValueError("progress must be a number from 0 to 1, not NaN")
         return self.multiplier(min(max(progress, 0.0), 1.0))
+
+    def value(self, setting: float, progress: float) -> float:
+        """Return what a setting is at a progress: its configured value times the multiplier."""
+        return setting * self(progress)
 
     @abstractmethod
     def multiplier(self, progress: float) -> float:
@@ -219,6 +227,48 @@ class TwoPhase(Schedule):
         return self.middle + (self.end - self.middle) * (progress - self.fraction) / (1.0 - self.fraction)
 
 
+@dataclass(frozen=True)
+class Points(Schedule):
+    """Values of a setting at points of progress, with straight lines between them; two at one progress are a jump."""
+
+    name: ClassVar[str] = "points"
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        count, places = len(self.points), [place for place, _ in self.points]
+        if not 1 <= count <= MOST_POINTS:
+            raise ValueError(f"a schedule has from 1 to {MOST_POINTS:,} points, got {count:,}")
+        for place, value in self.points:
+            if not 0 <= place <= 1:
+                raise ValueError(f"a point of a schedule is at a progress from 0 to 1, got {place!r}")
+            if not isfinite(value):
+                raise ValueError(f"a schedule has finite values, got {value!r} at a progress of {place!r}")
+        for before, after in pairwise(places):
+            if after < before:
+                raise ValueError(f"points of a schedule are in the order of progress, got {after!r} after {before!r}")
+
+    def value(self, setting: float, progress: float) -> float:  # noqa: ARG002
+        """Return the value at a progress, whatever the setting is otherwise."""
+        return self(progress)
+
+    def multiplier(self, progress: float) -> float:
+        """The value itself; before the first point and after the last one, theirs."""
+        points = self.points
+        after = bisect_right(points, (progress, inf))
+        if after in (0, len(points)):
+            return points[min(after, len(points) - 1)][1]
+        (start, low), (stop, high) = points[after - 1 : after + 1]
+        return low + (high - low) * ((progress - start) / (stop - start))
+
+    @property
+    def largest(self) -> float:
+        """Return the largest of its values."""
+        return max(value for _, value in self.points)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{place!r}:{value!r}" for place, value in self.points)
+
+
 SCHEDULES: dict[str, type[Schedule]] = {
     kind.name: kind
     for kind in (Constant, Linear, Step, Exponential, Cosine, CosineRestarts, Polynomial, TwoPhase, Warmup)
@@ -226,9 +276,17 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 
 def schedule_from(text: str | Schedule) -> Schedule:
-    """The schedule that a text describes, `warmup(0.05) cosine(end=0.1)`; one that is there already is given back."""
-    if isinstance(text, Schedule):
-        return text
+    """The schedule that a text describes, `warmup(0.05) cosine(end=0.1)` or the points `0:3e-4, 0.5:1e-4, 1:0`.
+
+    A schedule that is there already is given back.
+    """
+    return text if isinstance(text, Schedule) else _read(text)
+
+
+@lru_cache(maxsize=64)  # asked for in every iteration
+def _read(text: str) -> Schedule:
+    if ":" in text:
+        return _points_of(text)
     *first, last = parse(text, "schedule")
     schedule = build(last, SCHEDULES, "schedule")
     for call in reversed(first):
@@ -238,6 +296,18 @@ def schedule_from(text: str | Schedule) -> Schedule:
             )
         schedule = build(call, SCHEDULES, "schedule", then=schedule)
     return schedule
+
+
+def _points_of(text: str) -> Points:
+    points: list[tuple[float, float]] = []
+    for part in text.split(","):
+        place, _, value = part.partition(":")
+        try:
+            points.append((float(place), float(value)))
+        except ValueError:
+            raise ValueError(f"cannot read {part.strip()!r} as a point of a schedule: write progress:value, as in"
+                             " 0:3e-4,0.5:1e-4,1:0") from None  # fmt: skip
+    return Points(tuple(points))
 
 
 def _above(end: float, share: float) -> float:

@@ -7,7 +7,6 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.disk.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
-from velocirl.optim.schedules import schedule_from
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig, chosen_runtime
 from velocirl.tabular.learner import Outcome, TableLearner, TabularTask
@@ -32,6 +30,7 @@ from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.actors.batching import batched
 from velocirl.training.agent import Agent, Row
 from velocirl.training.settings.params import check_copies
+from velocirl.training.settings.scheduled import scheduled_value
 from velocirl.training.source import Given
 
 # Copies of a compiled environment: enough to keep a core or a GPU busy, few enough to learn from early on.
@@ -270,11 +269,11 @@ class TabularAgent(Agent):
 
     def learning_rate_at(self, progress: float) -> float:
         """The learning rate when so much of the training is done."""
-        return self.config.learning_rate * self._schedules[0](progress)
+        return scheduled_value(self.config, "learning_rate", progress)
 
     def exploration_at(self, progress: float) -> float:
         """The rate of exploration when so much of the training is done."""
-        return self.config.exploration_rate * self._schedules[1](progress)
+        return scheduled_value(self.config, "exploration_rate", progress)
 
     def row(self, outcome: Outcome) -> Row:
         """The metrics of an iteration."""
@@ -359,7 +358,3 @@ class TabularAgent(Agent):
         wanted = "dense" if (config.runtime, config.storage) == ("cuda", "auto") else config.storage
         storage = choose_storage(wanted, self.states.count, row, self.source.id)
         return dataclasses.replace(config, seed=seed, num_envs=copies, workers=workers, storage=storage)
-
-    @cached_property
-    def _schedules(self) -> tuple[Any, Any]:
-        return schedule_from(self.config.learning_rate_schedule), schedule_from(self.config.exploration_schedule)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from velocirl.engine.random import require_seed
-from velocirl.optim.schedules import schedule_from
 from velocirl.scale.launching import LaunchError, launch_of, let_first_speak
 from velocirl.training.settings.config import require, require_whole
+from velocirl.training.settings.scheduled import Range, check_schedules
 
 
 def chosen_runtime(runtime: str) -> str:
@@ -30,10 +31,12 @@ def chosen_runtime(runtime: str) -> str:
 class TableConfig:
     """The settings of every algorithm with a table. Those of an environment's preset stand in for the defaults."""
 
+    scheduled: ClassVar[Mapping[str, Range]] = {"learning_rate": Range(most=1.0), "exploration_rate": Range()}
     num_envs: int | None = None
     """Copies that learn side by side; 64 of a compiled environment (128 a thread, 65,536 on a GPU), else 1 a worker."""
     learning_rate: float = 0.1
-    """How far a value moves towards its target."""
+    """How far a value moves towards its target, or a schedule of it: a name, points of progress (0:0.5,1:0.01) or, in
+    Python, a function of the remaining progress."""
     learning_rate_schedule: str = "constant"
     """How it changes over training: constant, linear, exponential, two_phase, and those of the networks."""
     gamma: float = 0.99
@@ -41,7 +44,8 @@ class TableConfig:
     exploration: Literal["epsilon_greedy", "softmax", "ucb"] = "epsilon_greedy"
     """How actions are chosen in training."""
     exploration_rate: float = 1.0
-    """At first: the probability of a random action, the temperature of the softmax, or the weight of what is unsure."""
+    """At first: the probability of a random action, the temperature of the softmax, or the weight of what is unsure.
+    Or a schedule of it, as of learning_rate."""
     exploration_schedule: str = "linear(end=0.05)"
     """How that changes over training."""
     initial_value: float = 0.0
@@ -86,8 +90,7 @@ class TableConfig:
                 raise ValueError(f'{name} is for runtime="threads" or "processes", not "{self.runtime}"')
         if self.check and self.runtime in ("processes", "cuda"):
             raise ValueError(f'check is for runtime="serial" or "threads", not "{self.runtime}"')
-        schedule_from(self.learning_rate_schedule)
-        schedule_from(self.exploration_schedule)
+        check_schedules(self)
 
     def _check_exploration(self) -> None:
         rate = self.exploration_rate

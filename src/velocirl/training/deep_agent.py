@@ -38,7 +38,6 @@ from velocirl.networks.declared import Declared, Number
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
-from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
@@ -49,6 +48,7 @@ from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
 from velocirl.training.settings.rank_devices import task_of_rank
+from velocirl.training.settings.scheduled import scheduled_value
 from velocirl.training.source import Given
 from velocirl.vector.host.copies import read_row
 
@@ -203,7 +203,7 @@ class DeepAgent(Agent):
     def learning_rate_at(self, steps: int) -> float:
         """The learning rate after so many steps of the run."""
         assert self.goal is not None  # noqa: S101 - learning
-        return self.config.learning_rate * self._schedule(self.goal.progress(steps))
+        return scheduled_value(self.config, "learning_rate", self.goal.progress(steps))
 
     def begin_iteration(self, schedule: Any, steps: int) -> Row | None:
         """Let the learner run an iteration after which the run has taken `steps` steps; the news there are by then."""
@@ -508,10 +508,6 @@ class DeepAgent(Agent):
         """Bring what the agent has of its own up to date, where a GPU is ahead of it."""
         if self._learner is not None:
             self._learner.settle()
-
-    @cached_property
-    def _schedule(self) -> Any:
-        return schedule_from(self.config.learning_rate_schedule)
 
 
 def static(kind: type, name: str) -> Any:

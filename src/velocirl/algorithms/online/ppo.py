@@ -14,7 +14,7 @@ from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.settings.config import require
-from velocirl.training.settings.words import Known, Word, absent, number, renamed, scaled
+from velocirl.training.settings.words import Known, Word, absent, renamed, scaled
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PPOConfig(OnPolicyConfig):
 
     words: ClassVar[Mapping[str, Word]] = {
         **OnPolicyConfig.words,
-        "clip_range": number("clip", "give one number"),
+        "clip_range": renamed("clip"),
         "clip_range_vf": absent(
             None, instead="value_clip= comes near, by which the larger error of the value and of the clipped one counts"
         ),

@@ -20,8 +20,8 @@ from velocirl.networks.activations import activation_from
 from velocirl.networks.initialisers import initialiser_from
 from velocirl.networks.specs import MOST_LAYERS, parse_network
 from velocirl.optim.optimisers import optimiser_from
-from velocirl.optim.schedules import schedule_from
 from velocirl.training.settings.params import savable
+from velocirl.training.settings.scheduled import Range, check_schedules
 from velocirl.training.settings.words import COMMON, Word
 from velocirl.vector.preprocessing.switches import switches_from
 
@@ -84,10 +84,12 @@ class DeepConfig:
     """The settings of every algorithm that learns with networks."""
 
     words: ClassVar[Mapping[str, Word]] = COMMON  # how Stable-Baselines3 calls them, see `words`
+    scheduled: ClassVar[Mapping[str, Range]] = {"learning_rate": Range()}  # settings that may change in training
     num_envs: int = 8
     """Number of environment copies stepped together."""
     learning_rate: float = 1e-3
-    """Step size of the optimiser."""
+    """Step size of the optimiser, or a schedule of it: a name, points of progress (0:3e-4,1:0) or, in Python, a
+    function of the remaining progress."""
     learning_rate_schedule: str = "constant"
     """How the learning rate changes over training: constant, linear, cosine(end=0.1), warmup(0.05) cosine, ..."""
     optimiser: str = "adam"
@@ -172,7 +174,7 @@ class DeepConfig:
         activation_from(self.activation)
         initialiser_from(self.initialiser)
         optimiser_from(self.optimiser)
-        schedule_from(self.learning_rate_schedule)
+        check_schedules(self)
         for name in MODULES:
             described = getattr(self, name, None)
             if described is not None and not is_own_module(described):

@@ -18,6 +18,7 @@ from gymnasium import Space, spaces
 from velocirl.engine.naming import nearest, plain_name
 from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.initialisers import INITIALISERS
+from velocirl.training.settings.scheduled import split_schedules, without_replaced
 
 OBSERVATION_SPACE = "observation_space"  # known beside the settings
 Known = Mapping[str, Any]  # the settings, as far as they are decided, and the observation space
@@ -57,17 +58,6 @@ def renamed(setting: str, *, each_copy: bool = False, **written: Any) -> Word:
         return {setting: written.get(key, value)}
 
     return Word((setting,), translate, each_copy)
-
-
-def number(setting: str, instead: str) -> Word:
-    """A number under another name or its own; instead of a function of the progress, something else is to be said."""
-
-    def translate(value: Any, _: Known) -> Mapping[str, Any]:
-        if callable(value):
-            raise ValueError(f"a function of the progress has no compiled form: {instead}")
-        return {setting: value}
-
-    return Word((setting,), translate)
 
 
 def scaled(setting: str, factor: float) -> Word:
@@ -153,9 +143,6 @@ COMMON: Mapping[str, Word] = {
     "policy": Word((), _policy),
     "n_envs": renamed("num_envs"),
     "policy_kwargs": Word((), _policy_kwargs),
-    "learning_rate": number(
-        "learning_rate", 'give learning_rate=3e-4 and learning_rate_schedule="linear", "cosine(end=0.1)" or the like'
-    ),
     "activation": _spelled("activation", ACTIVATIONS),
     "initialiser": _spelled("initialiser", INITIALISERS),
     "device": Word(("device",), _device),
@@ -202,14 +189,18 @@ def own_settings(
                 f" unless told otherwise; here it is {settings}. Give num_envs= to say how many there should be",
                 stacklevel=4,
             )
-    return own
+    return split_schedules(config, own)
 
 
 def changed(config: type[Any], saved: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of which some are to be others, by whatever name these are called."""
     words: Mapping[str, Word] = getattr(config, "words", {})
+    meant = dict(changes)
+    for name in changes.keys() & words.keys():
+        meant |= dict.fromkeys(words[name].here, changes[name])
     replaced = {setting for name in changes if name in words for setting in words[name].here}
-    return {**{name: value for name, value in saved.items() if name not in replaced}, **changes}
+    kept = without_replaced(config, saved, meant)
+    return {**{name: value for name, value in kept.items() if name not in replaced}, **changes}
 
 
 def other_names(config: type[Any]) -> dict[str, tuple[str, ...]]:
