@@ -75,6 +75,19 @@ def test_warnings_of_gymnasium_are_one_line_without_colours(capsys):
     assert capsys.readouterr().err == "warning: The environment Old-v0 is out of date.\n"
 
 
+def test_where_is_offered_only_where_a_trace_shows_more(tmp_path, capsys):
+    """Not for a wrong word; but for an environment's own mistake, which lies in a file of its own."""
+    assert exit_code("bench", "steping") == 2
+    assert "VELOCIRL_DEBUG" not in capsys.readouterr().err
+    assert exit_code("evaluate", str(tmp_path / "nothing.safetensors")) == 2
+    assert "VELOCIRL_DEBUG" not in capsys.readouterr().err
+    path = tmp_path / "mine.py"
+    path.write_text("def told():\n    raise ValueError('no plant is connected')\n\n\ntold()\n")
+    assert exit_code("train", str(path), "--quiet") == 2
+    told = f"error: {path}:2: ValueError: no plant is connected (VELOCIRL_DEBUG=1 shows where)\n"
+    assert capsys.readouterr().err == told
+
+
 def test_debugging_shows_where(monkeypatch):
     monkeypatch.setenv("VELOCIRL_DEBUG", "1")
     with pytest.raises(ValueError, match="steping"):

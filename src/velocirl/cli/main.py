@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from velocirl import DefinitionError, NumericalError, __version__
-from velocirl.engine.errors import debugging
+from velocirl.engine.errors import debugging, hides_a_trace
 from velocirl.engine.naming import nearest
 from velocirl.monitor.attention import attention
 from velocirl.runs.directory import RunBusyError
@@ -104,7 +104,8 @@ def _complain(error: Exception, code: int) -> int:
     from velocirl.monitor.words import printable
 
     message = printable(" ".join(str(error).split()))  # it may quote a file that comes from somebody else
-    line = f"error: {message} (VELOCIRL_DEBUG=1 shows where)"
+    more = " (VELOCIRL_DEBUG=1 shows where)" if hides_a_trace(error) and "VELOCIRL_DEBUG" not in message else ""
+    line = f"error: {message}{more}"
     make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
     return code
 
