@@ -169,6 +169,18 @@ def test_every_setting_of_every_algorithm_is_an_option_and_survives_a_file(algor
         assert build_config(kind, read_request(["--config", str(file), "--trust"]).values) == config
 
 
+def test_counts_in_a_file_may_be_floats_without_a_fraction(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('environment = "E-v0"\ntotal_steps = 1e6\ncheckpoint_every = 2e5\nevaluate_every = 1e5\n')
+    request = read_request(["--config", str(file)])
+    counts = (request.total_steps, request.checkpoint_every, request.evaluate_every)
+    assert counts == (1_000_000, 200_000, 100_000)
+    assert all(type(count) is int for count in counts)
+    file.write_text('environment = "E-v0"\ntotal_steps = 1.5\n')
+    with pytest.raises(ValueError, match=r"total_steps must be of type int, got 1\.5"):
+        read_request(["--config", str(file)])
+
+
 def test_a_number_or_a_word():
     for words, value in ((["0.25"], 0.25), (["auto"], "auto"), (["1e-3"], 0.001)):
         request = read_request(["E-v0", "--algorithm", "sac", "--temperature", *words])

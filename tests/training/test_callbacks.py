@@ -13,6 +13,21 @@ SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidde
 BATCH = 96
 
 
+def test_counts_of_steps_may_be_floats_without_a_fraction(tmp_path):
+    evaluating, saving = Evaluate(every=1e2, episodes=2.0, env="Counter-v0"), Checkpoint(tmp_path, every=np.float32(64))
+    agent = build(num_envs=2.0, epochs=1.0)
+    agent.learn(1.6e2, [evaluating, saving, EarlyStopping(patience=1e9)])
+    assert (agent.steps, agent.goal.total, type(agent.goal.total)) == (160, 160, int)
+    assert [steps for steps, _ in evaluating.results] == [128, 160]
+    assert len(evaluating.results[0][1].returns) == 2
+    assert agent.config.num_envs == 2
+    for wrong in (1.5, float("inf"), float("nan"), True):
+        with pytest.raises(ValueError, match="patience must be a whole number of steps"):
+            EarlyStopping(patience=wrong)
+        with pytest.raises(ValueError, match="total_steps must be a whole number"):
+            agent.learn(wrong)
+
+
 def build(**changes):
     return PPO("Counter-v0", **{**SMALL, **changes})
 

@@ -19,6 +19,7 @@ from velocirl.buffers.data.dataset import Dataset
 from velocirl.cli.named.trust import add_trust
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.cli.setting_groups import LEARNING, grouped
+from velocirl.engine.counts import whole
 from velocirl.engine.disk.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.optim.schedules import schedule_from
@@ -106,7 +107,10 @@ def read_request(arguments: Sequence[str]) -> Request:
     if environment is None:
         raise ValueError("say which environment is to be learnt: velocirl train CartPole-v1 (velocirl envs lists them)")
     for name in ("total_steps", "checkpoint_every", "evaluate_every", "seeds"):
-        if said.get(name) is not None and said[name] < 1:
+        if said.get(name) is None:
+            continue
+        said[name] = whole(said[name])
+        if said[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {said[name]}")
     if file.get("buffer_file") is not None and not given.keys() & {"buffer_file", "trust"}:
         path = file["buffer_file"]
@@ -310,6 +314,7 @@ def _check_keys(path: Path, values: Mapping[str, Any], algorithm: type[Agent]) -
             hint = nearest(name, known) if here is None else f": here there is {' and '.join(here)}"
             raise ValueError(f"{path}: there is no setting {name!r}{hint}")
         wanted = PLAN.get(name)
+        value = whole(value) if wanted is int else value
         if wanted is not None and (isinstance(value, bool) or not isinstance(value, (wanted, int))):
             raise ValueError(f"{path}: {name} must be of type {wanted.__name__}, got {value!r}")
         if wanted is str and not isinstance(value, str):

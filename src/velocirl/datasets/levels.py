@@ -14,6 +14,7 @@ from velocirl.controllers import Random
 from velocirl.datasets.record import Progress, info_of, record_parts
 from velocirl.datasets.references import EPISODES as REFERENCE_EPISODES
 from velocirl.datasets.references import mean_return, measure_references
+from velocirl.engine.counts import require_count
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent, algorithm_from
 from velocirl.training.evaluation import Model
@@ -95,6 +96,7 @@ def create_dataset(
     """
     if level not in LEVELS:
         raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
+    steps = require_count("steps", steps)
     source = Source(env)
     if source.native is None:
         raise ValueError(f"levels are for environments of ours, and {source.id} steps in Python: use record_dataset")
@@ -149,7 +151,8 @@ def train_levels(
     presets = {} if source.native is None else source.native.presets
     name = algorithm or next((one for one in ALGORITHMS if one in presets), ALGORITHMS[0])
     agent = algorithm_from(name)(env, seed=seed)
-    total = training_steps or presets.get(name, {}).get("total_steps", TRAINING_STEPS)
+    total = presets.get(name, {}).get("total_steps", TRAINING_STEPS)
+    total = require_count("training_steps", training_steps or total)
     kept = KeepSnapshots(total, watch=watch)
     agent.learn(total, kept, progress=None if watch is None else False)
     returns = [mean_return(one, source, seed, EPISODES) for one in kept.kept]

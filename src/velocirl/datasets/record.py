@@ -20,6 +20,7 @@ from velocirl.controllers import bound
 from velocirl.datasets.collecting import Steps, first_steps
 from velocirl.datasets.noise import Noise
 from velocirl.datasets.references import measure_references
+from velocirl.engine.counts import require_count
 from velocirl.training.evaluation import MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.moments import COST, told_cost
@@ -62,8 +63,7 @@ def record_dataset(
     so that scores follow (that of an `expert` where one is given), unless `references` has them.
     The last episode is cut off where the steps are done, and counts as truncated.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    steps = require_count("steps", steps)
     model = model_from(policy, env)
     source = in_scenario(_source(model, env), scenario, params)
     if references is None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.checking.checked import faults_named
+from velocirl.engine.counts import require_count
 from velocirl.engine.disk.allowance import loading
 from velocirl.engine.disk.saved import Specs, StateError, check_arrays, within
 from velocirl.engine.fleets.fleet_state import try_copies
@@ -244,7 +245,7 @@ class Agent(Changing, metaclass=Documented):
     def _goal_after(self, total_steps: int | None, *, anew: bool) -> Goal:
         """The goal that is so many steps away, counted from here or from the beginning; or the one there is."""
         if total_steps is not None:
-            steps = require_steps(total_steps)
+            steps = require_count("total_steps", total_steps, "a whole number of at least 1")
             return Goal(self.steps, steps) if anew or self.restarts_schedule else Goal(0, self.steps + steps)
         if self.goal is None:
             raise ValueError("say for how many steps: learn(total_steps)")
@@ -509,13 +510,6 @@ def _environment_of(document: Document, name: str) -> Any:
     if document.spaces is not None:
         return DataSource(document.environment, document.spaces)
     return named_environment(document.environment, name)
-
-
-def require_steps(total_steps: Any) -> int:
-    """Refuse what is no number of steps to train for."""
-    if isinstance(total_steps, bool) or not isinstance(total_steps, (int, np.integer)) or total_steps < 1:
-        raise ValueError(f"total_steps must be a whole number of at least 1, got {total_steps!r}")
-    return int(total_steps)
 
 
 def algorithm_from(name: str) -> type[Agent]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.counts import STEPS, require_count
 from velocirl.engine.naming import nearest
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
@@ -76,17 +77,16 @@ class _Every:
     """Says when so many steps have passed since the last time."""
 
     def __init__(self, steps: int) -> None:
-        require(isinstance(steps, int) and steps >= 1, "every", steps, "a whole number of steps of at least 1")
-        self._steps = steps
+        self.steps = require_count("every", steps, STEPS)
         self._next = 0
 
     def start(self, now: int) -> None:
-        self._next = now - now % self._steps + self._steps
+        self._next = now - now % self.steps + self.steps
 
     def due(self, now: int) -> bool:
         if now < self._next:
             return False
-        self._next = now - now % self._steps + self._steps
+        self._next = now - now % self.steps + self.steps
         return True
 
 
@@ -106,10 +106,10 @@ class Evaluate(Callback):
         deterministic: bool = True,
         directory: str | Path | None = None,
     ) -> None:
-        require(episodes >= 1, "episodes", episodes, "at least 1")
-        self.every = every
         self._every = _Every(every)
-        self._episodes, self._env, self._seed, self._deterministic = episodes, env, seed, deterministic
+        self.every = self._every.steps
+        self._episodes = require_count("episodes", episodes)
+        self._env, self._seed, self._deterministic = env, seed, deterministic
         self._directory = directory
         self.results: list[tuple[int, Any]] = []  # steps and evaluation
         self.best = -np.inf
@@ -192,9 +192,9 @@ class EarlyStopping(Callback):
     """Stops when a metric has not improved by `min_change` for `patience` steps, and gives back the best model."""
 
     def __init__(self, patience: int, metric: str = "rollout/ep_rew_mean", min_change: float = 0.0) -> None:
-        require(isinstance(patience, int) and patience >= 1, "patience", patience, "a whole number of steps")
         require(min_change >= 0, "min_change", min_change, "at least 0")
-        self._patience, self._metric, self._min_change = patience, metric, min_change
+        self._patience = require_count("patience", patience, STEPS)
+        self._metric, self._min_change = metric, min_change
         self.best = -np.inf
         self._best_at = 0
         self._best: dict[str, NDArray[Any]] | None = None

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.controllers import bound
+from velocirl.engine.counts import require_count
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
@@ -95,8 +96,7 @@ def evaluate(
     Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
     episodes do not count more than long ones.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    episodes = require_count("episodes", episodes)
     if not hasattr(model, "predict"):
         if not callable(model):
             raise TypeError(f"a {type(model).__name__} cannot act: give a model with predict, or a function")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from velocirl.engine.compiler.crashing import said_on_crash
+from velocirl.engine.counts import STEPS, require_count
 from velocirl.engine.disk.files import read_plain
 from velocirl.engine.environment import Environment
 from velocirl.engine.registry import BUILT_IN
@@ -23,7 +24,7 @@ from velocirl.runs.memory_files import ROWS
 from velocirl.runs.metrics import RETURN, Row
 from velocirl.runs.recording import RunPublisher, RunRecorder
 from velocirl.training.callbacks import Evaluate, StopOnReward
-from velocirl.training.settings.config import as_plain, require
+from velocirl.training.settings.config import as_plain
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent, Goal
@@ -104,8 +105,8 @@ def kept_in(
     What `Evaluate` and `StopOnReward` among the callbacks ask for becomes a part of the plan, so that
     `velocirl resume` does it too; other callbacks it cannot know.
     """
-    whole = checkpoint_every is None or (isinstance(checkpoint_every, int) and checkpoint_every >= 1)
-    require(whole, "checkpoint_every", checkpoint_every, "a whole number of steps of at least 1")
+    if checkpoint_every is not None:
+        checkpoint_every = require_count("checkpoint_every", checkpoint_every, STEPS)
     path = Path(directory).expanduser().resolve()
     file, sha256 = file_of(agent.source.native)
     spelled = agent.source.id if file is None else f"{file}:{agent.source.id}"

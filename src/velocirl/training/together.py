@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.engine.counts import require_count
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.learner import Report
 from velocirl.learners.saved import BY_COPY
@@ -125,11 +126,12 @@ def learn_together(
 
     `callbacks` has those of each agent. An agent that a callback stops is left as it is then; the others go on.
     """
+    total_steps = require_count("total_steps", total_steps)
     listeners = [as_callbacks(given) for given in (callbacks or [()] * len(agents))]
     if len(listeners) != len(agents):
         raise ValueError(f"give callbacks for each of {len(agents)} agents, got {len(listeners)}")
     for agent, own in zip(agents, listeners, strict=True):
-        agent.goal, agent.stopping = Goal(agent.steps, int(total_steps)), None
+        agent.goal, agent.stopping = Goal(agent.steps, total_steps), None
         for listener in own:
             listener.prepare(agent)
     group = Together(agents)

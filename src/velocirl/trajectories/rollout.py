@@ -8,6 +8,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from velocirl.engine.counts import require_count
 from velocirl.training.evaluation import MOST_COPIES, MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.moments import Recorder
@@ -38,9 +39,8 @@ def rollout(
     observation. Without `env` it acts where it was trained. `scenario` is one of the environment's own, `params` count
     for more. An episode is cut off after `max_steps`. With `device="python"` the environment runs uncompiled.
     """
-    for name, value in (("episodes", episodes), ("max_steps", max_steps)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    episodes = require_count("episodes", episodes)
+    max_steps = None if max_steps is None else require_count("max_steps", max_steps)
     if isinstance(env, VectorEnv):
         if scenario is not None or params:
             raise ValueError("scenario and params are for copies that are made here: set them where you make yours")

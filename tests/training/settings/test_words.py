@@ -4,6 +4,7 @@ import inspect
 import sys
 from types import ModuleType
 
+import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
@@ -11,6 +12,7 @@ import velocirl
 from velocirl import A2C, DQN, IQL, PPO, SAC, TD3, QLearning
 from velocirl.runs.directory import open_run
 from velocirl.training.agent import Goal
+from velocirl.training.settings.config import build_config
 from velocirl.training.settings.words import own_arguments, own_settings
 
 # The arguments of its constructors with their defaults, as of version 2.9.
@@ -137,6 +139,22 @@ def test_names_are_found_in_any_case_and_true_means_the_usual(kind, words, setti
 def test_a_name_that_is_not_known_is_answered_with_the_nearest(words, message):
     with pytest.raises(ValueError, match=message):
         PPO("Counter-v0", **words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "settings"),
+    [
+        (DQN, {"buffer_size": 1e5, "learning_starts": np.float32(2e3), "gamma": 1.0}, {"buffer_size": 100_000}),
+        (PPO, {"n_steps": 2e2, "num_envs": 4.0, "hidden": (8,)}, {"horizon": 200, "num_envs": 4}),
+        (PPO, {"threads": 2.0}, {"threads": 2}),
+        (QLearning, {"steps_per_sync": 1e4}, {"steps_per_sync": 10_000}),
+    ],
+)
+def test_counts_may_be_floats_without_a_fraction(kind, words, settings):
+    own = own_settings(kind.Config, words, {}, Box(-1, 1, (3,)))
+    assert {name: own[name] for name in settings} == settings
+    assert all(type(own[name]) is int for name in settings)
+    build_config(kind.Config, own)
 
 
 IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.action_parts import action_type, has_parts
+from velocirl.engine.counts import require_count
 from velocirl.engine.disk.allowance import claim
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.lifecycle import Copies
@@ -101,9 +102,7 @@ def _entropy() -> int:
 
 
 def _positive(environment: Environment, name: str, value: Any) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{environment.id}: {name} must be at least 1, got {value!r}")
-    return int(value)
+    return require_count(f"{environment.id}: {name}", value)
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -11,10 +11,11 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from gymnasium import Space, spaces
 
+from velocirl.engine.counts import whole
 from velocirl.engine.naming import nearest, plain_name
 from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.initialisers import INITIALISERS
@@ -189,7 +190,14 @@ def own_settings(
                 f" unless told otherwise; here it is {settings}. Give num_envs= to say how many there should be",
                 stacklevel=4,
             )
-    return split_schedules(config, own)
+    return with_integers(config, split_schedules(config, own))
+
+
+def with_integers(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which integral floats, such as buffer_size=1e6, are integers where a setting is one."""
+    hints = get_type_hints(config) if any(whole(value) is not value for value in values.values()) else {}
+    integral = {name for name, hint in hints.items() if int in (hint, *get_args(hint)) and float not in get_args(hint)}
+    return {name: whole(value) if name in integral else value for name, value in values.items()}
 
 
 def changed(config: type[Any], saved: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
