@@ -1,15 +1,18 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from heated_tank import make_tank
 from recorded import made_up
 
 import velocirl
 from velocirl.cli.main import main
-from velocirl.deployment.card import write_card
+from velocirl.deployment.card import _verdict, write_card
 from velocirl.deployment.markdown import facts, plain, table
 from velocirl.runs.directory import open_run
+from velocirl.trajectories.figures import estimates
+from velocirl.trajectories.safety import Judged, SafetyEvaluation
 
 PNG = b"\x89PNG"
 
@@ -45,7 +48,8 @@ def test_a_card_has_scores_limits_data_settings_and_versions(tank_run, tmp_path)
     assert "| hidden | (4,) |" in text
     assert "| data set | none: it learnt from its own steps |" in text
     assert f"| trained with numpy | {run.description.versions['numpy']} |" in text
-    assert re.search(r"\*\*(No limit was violated|Limits were violated in \d+% of episodes)", text)
+    assert re.search(r"\*\*(No limit was violated in 10 episodes|Limits were violated in \d+ of 10, [\d.]+%)", text)
+    assert "interval: exact binomial (Clopper-Pearson)" in text
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert shown[0] == "learning_curve.png"
     assert len(shown) == 2  # and the trajectories of its only scenario
@@ -55,6 +59,26 @@ def test_a_card_has_scores_limits_data_settings_and_versions(tank_run, tmp_path)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     widths = [len(re.findall(r"(?<!\\)\|", line)) for line in rows]
     assert min(widths) >= 3
+
+
+def test_the_verdict_counts_every_violation_and_stop():
+    """Of five seeds of ten episodes, three are stopped: an interquartile mean over seeds is 0."""
+
+    def judged(stops):
+        seeds = [{"cost": row, "violation_rate": row, "emergency_stops": row} for row in stops.reshape(5, 10)]
+        return {"mine": Judged(estimates([{**one, "return": one["cost"]} for one in seeds]), None)}
+
+    def verdict(**scenarios):
+        return _verdict(SafetyEvaluation("Tank-v0", "mine", range(5), 10, "s", {}, scenarios))
+
+    three = np.zeros(50)
+    three[:3] = 1.0
+    text = verdict(nominal=judged(np.zeros(50)), narrow=judged(three))
+    assert text.startswith("**Limits were violated in 3 of 50, 6.0% (1.2% to 16.6%) of episodes** (scenario narrow")
+    assert "**Emergency stops ended 3 of 50, 6.0% (1.2% to 16.6%) of episodes**" in text
+    quiet = verdict(nominal=judged(np.zeros(50)))
+    assert quiet.startswith("**No limit was violated in 50 episodes.** With 95% confidence")
+    assert quiet.endswith("in at most 7.2% of episodes.")
 
 
 def test_a_card_without_limits_and_without_a_run(tmp_path):

@@ -9,7 +9,7 @@ from scipy import stats
 
 from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, create_run
 from velocirl.runs.groups import create_group, find_group, is_group, open_group, status_of
-from velocirl.runs.seeds import SeedResult, aggregate, student_t, summarise
+from velocirl.runs.seeds import SeedResult, aggregate, summarise
 
 STEP, RETURN, ELAPSED = "time/total_timesteps", "rollout/ep_rew_mean", "time/time_elapsed"
 PLAN = Plan(total_steps=400, checkpoint_every=100)
@@ -32,11 +32,6 @@ def add_run(group, seed, points, status):
             log.append(row)
     run.set_status(status)
     return run
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 31, 200])
-def test_the_quantile_of_students_t(degrees):
-    assert student_t(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-9)
 
 
 def test_a_summary_is_the_mean_of_what_did_not_fail_and_how_sure_it_is():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,23 @@ from velocirl.runs.directory import Run
 from velocirl.runs.state_file import write_whole
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Evaluation, evaluate
-from velocirl.trajectories.figures import RATE
+from velocirl.trajectories.alarms import Alarm
+from velocirl.trajectories.figures import RATE, STOPS
 from velocirl.trajectories.picture import as_png, require_matplotlib
 from velocirl.trajectories.safety import CONTROLLER, SafetyEvaluation, evaluate_safety
-from velocirl.trajectories.telling import COLUMNS, constraint_rows, figure_rows, headline
+from velocirl.trajectories.telling import (
+    COLUMNS,
+    constraint_rows,
+    figure_rows,
+    headline,
+    methods,
+    say_percent,
+    say_share,
+)
 
 CARD, CURVE = "model_card.md", "learning_curve.png"
 EPISODES, SEEDS, SAFETY_EPISODES = 100, 5, 10
-MOST_LISTED = 64  # signals
+MOST_LISTED = 64  # signals, or alarms of a scenario
 
 
 def write_card(
@@ -109,31 +119,58 @@ def _safety(safety: SafetyEvaluation | None, pictures: Sequence[str]) -> list[st
     if safety is None:
         return ["The environment states no limits that must be kept, so that nothing is said of safety here."]
     played = "Random actions and the controller that comes with the plant played from the same beginnings."
-    parts = [_verdict(safety), f"{plain(headline(safety))}. {played}"]
+    parts = [_verdict(safety), f"{plain(headline(safety))}. {played}", plain(" ".join(methods(safety)))]
     for (scenario, judged), picture in zip(safety.scenarios.items(), pictures, strict=True):
         parts.append(f"### Scenario: {plain(scenario)}")
         parts.append(table(["", *judged], figure_rows(safety, scenario)))
         parts.append(table(COLUMNS, constraint_rows(safety, scenario, safety.policy), words=2))
+        own = judged[safety.policy]
+        parts.append(f"The worst episode of all seeds: seed {own.trajectory.seed}, episode {own.worst + 1}.")
         parts.append(f"![trajectories against limits]({picture})")
+        parts += _alarms(own.alarms)
     return parts
 
 
 def _verdict(safety: SafetyEvaluation) -> str:
-    """Whether it keeps the limits, in a sentence: the first that somebody who deploys it has to know."""
-    rates = {scenario: judged[safety.policy].figures[RATE].value for scenario, judged in safety.scenarios.items()}
-    worst = max(rates, key=lambda scenario: rates[scenario])
-    if rates[worst] == 0.0:
-        return "**No limit was violated in any episode.**"
-    said = f"**Limits were violated in {rates[worst]:.0%} of episodes** (scenario {plain(worst)}, the worst)"
-    rival = safety.scenarios[worst].get(CONTROLLER)
-    return f"{said}." if rival is None else f"{said}; by the plant's own controller in {rival.figures[RATE].value:.0%}."
+    """Return in a sentence how often limits were violated: the first that somebody who deploys it has to know."""
+    figures = {scenario: judged[safety.policy].figures for scenario, judged in safety.scenarios.items()}
+    worst = max(figures, key=lambda scenario: figures[scenario][RATE].value)
+    violated, stops = figures[worst][RATE], max((one[STOPS] for one in figures.values() if STOPS in one),
+                                                key=lambda one: one.value, default=None)  # fmt: skip
+    if violated.count == 0:
+        scenarios = f" of each of {len(figures)} scenarios" if len(figures) > 1 else ""
+        return (
+            f"**No limit was violated in {violated.episodes} episodes{scenarios}.** With 95% confidence, a limit is"
+            f" violated in at most {say_percent(violated.high, ceil)} of episodes."
+        )
+    said = f"**Limits were violated in {say_share(violated)} of episodes** (scenario {plain(worst)}, the worst)"
+    if (rival := safety.scenarios[worst].get(CONTROLLER)) is not None:
+        said = f"{said}; by the plant's own controller in {say_share(rival.figures[RATE])}"
+    if stops is not None and stops.count:
+        said = f"{said}. **Emergency stops ended {say_share(stops)} of episodes** in the scenario with the most"
+    return f"{said}."
+
+
+def _alarms(alarms: Sequence[tuple[int, Alarm]]) -> list[str]:
+    """Return the violations of all seeds as a table, those of the worst episode first."""
+    if not alarms:
+        return []
+    rows = [
+        [seed, one.episode + 1, one.constraint, "critical" if one.critical else "", f"{one.time:g}", f"{one.value:.4g}",
+         f"{one.limit:.4g}", one.unit, f"{one.duration:g}"]
+        for seed, one in alarms[:MOST_LISTED]
+    ]  # fmt: skip
+    heads = ["seed", "episode", "violated", "", "time", "worst value", "limit", "unit", "duration"]
+    more = [f"And {len(alarms) - MOST_LISTED:,} more."] if len(alarms) > MOST_LISTED else []
+    return [table(heads, rows, words=4), *more]
 
 
 def _trajectories(safety: SafetyEvaluation) -> dict[str, bytes]:
-    """The first seed's episodes of the policy in each scenario, by the names of their files."""
+    """Return pictures of the policy's worst episode in each scenario, by the names of their files."""
     found = {}
     for place, judged in enumerate(safety.scenarios.values()):
-        found[f"trajectories_{place + 1}.png"] = as_png(judged[safety.policy].trajectory)
+        own = judged[safety.policy]
+        found[f"trajectories_{place + 1}.png"] = as_png(own.trajectory.one(own.worst))
     return found
 
 

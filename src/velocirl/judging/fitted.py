@@ -15,7 +15,7 @@ from velocirl.judging.acting import actions_at_recorded, policy_for
 from velocirl.judging.numbers import Numbers
 from velocirl.judging.process import Places, Process, Stretches, process_of
 from velocirl.judging.value import FittedValue
-from velocirl.runs.seeds import student_t
+from velocirl.runs.intervals import student_t
 from velocirl.trajectories.policies import Policy, name_of
 
 FITS, UPDATES = 5, 15_000

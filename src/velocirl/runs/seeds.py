@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 import msgspec
@@ -16,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.runs.curves.columns import clock, column
+from velocirl.runs.intervals import CONFIDENCE, student_t
 from velocirl.runs.metrics import RETURN, STEP, Row
 
 Array = NDArray[np.float64]
 
-CONFIDENCE = 0.95
 METHOD = "Student t over seeds"
 MOST_POINTS = 1000  # of an aggregated curve: more than a picture has columns
 
@@ -164,29 +163,6 @@ def _interval(values: Sequence[float]) -> tuple[float | None, float | None, floa
         return None, None, None
     mean, reach = (float(one[0]) for one in mean_and_reach(np.array(values)[:, None]))
     return (mean, mean - reach, mean + reach) if len(values) > 1 else (mean, None, None)
-
-
-@cache
-def student_t(degrees: int) -> float:
-    """How many standard errors reach to each side for 95%, with so many degrees of freedom."""
-    # P(|T| < t) has a closed form in the angle whose tangent is t / sqrt(degrees) (Abramowitz and Stegun, 26.7.3-4),
-    # which rises with it; so the angle is found by halving.
-    low, high = 0.0, math.pi / 2
-    for _ in range(100):
-        angle = (low + high) / 2
-        low, high = (angle, high) if _within(angle, degrees) < CONFIDENCE else (low, angle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _within(angle: float, degrees: int) -> float:
-    cosine, odd = math.cos(angle), degrees % 2
-    term = total = cosine if odd else 1.0
-    for k in range(2 + odd, degrees, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    if odd:
-        return 2 / math.pi * (angle + (math.sin(angle) * total if degrees > 1 else 0.0))
-    return math.sin(angle) * total
 
 
 def _line(rows: Sequence[Row]) -> tuple[Array, Array]:

@@ -1,13 +1,21 @@
-"""How safe a policy was, in figures of one recorded trajectory and in estimates over seeds."""
+"""How safe a policy was: figures of each episode, and estimates from all episodes of all seeds.
+
+Returns and scores are interquartile means over seeds. Nothing that says how safe a policy is may be trimmed: shares are
+counts over all episodes, costs and times are means over all episodes, and an excursion is the worst of all.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from velocirl.runs.curves.comparing import bootstrap, interquartile_mean
+from velocirl.runs.intervals import exact_share, mean_cost
+from velocirl.runs.seeds import mean_and_reach
 from velocirl.trajectories.trajectory import Array, Trajectory
 
 RETURN, LENGTH, COST, STOPS = "return", "length", "cost", "emergency_stops"
@@ -17,59 +25,75 @@ MEANING = {
     RETURN: "mean return of an episode, penalties included",
     SCORE: "return on a scale on which random actions have 0 and the environment's controller has 100",
     COST: "steps of an episode that violate a constraint, summed over constraints",
-    RATE: "share of episodes in which a constraint is violated",
+    RATE: "episodes in which a constraint is violated",
     TIME: "time of an episode in which a constraint is violated",
     EXCURSION: "furthest beyond a limit that it ever was, in the unit of the constraint",
-    STOPS: "share of episodes that end because a critical constraint is violated",
+    STOPS: "episodes that end because a critical constraint is violated",
     GAP: "return less that of another policy from the same beginnings",
     LENGTH: "steps of an episode",
 }
+BOOTSTRAP = "bootstrap of the interquartile mean over seeds"
+EXACT = "exact binomial (Clopper-Pearson)"
+PRODUCT = "exact binomial share of the episodes with any, times Student's t over these"
+STUDENT = "Student's t over episodes"
+Figures = dict[str, NDArray[np.float64]]  # by name, a number for each episode
 
 
-def figures_of(trajectory: Trajectory) -> dict[str, float]:
-    """All figures of some episodes, as means over them; an excursion is the worst of them.
+def figures_of(trajectory: Trajectory) -> Figures:
+    """Return all figures of each episode; shares are 0 or 1, and an excursion is the worst of the episode.
 
-    Those of a single constraint have its name behind them: cost/level, violation_rate/level.
+    The figures of a single constraint have its name behind them: cost/level, violation_rate/level. A trajectory whose
+    environment names no constraints has no emergency stops: nobody says why an episode ended.
     """
-    violated = np.zeros(len(trajectory), np.bool_) if trajectory.cost is None else trajectory.cost > 0
-    total = 0.0 if trajectory.cost is None else float(trajectory.cost.sum()) / trajectory.episodes
-    found = {RETURN: float(trajectory.returns.mean()), LENGTH: float(trajectory.lengths.mean()), COST: total}
-    found |= {RATE: _rate(trajectory, violated), TIME: _time(trajectory, violated), STOPS: _stops(trajectory)}
+    cost = np.zeros(len(trajectory)) if trajectory.cost is None else trajectory.cost
+    found = {RETURN: trajectory.returns, LENGTH: trajectory.lengths.astype(np.float64)}
+    found |= _costs(trajectory, cost, "")
+    if trajectory.constraints:
+        found[STOPS] = stopped(trajectory).astype(np.float64)
     for name, trace in trajectory.constraints.items():
-        beyond = trace.cost > 0
-        found[f"{COST}/{name}"] = float(trace.cost.sum()) / trajectory.episodes
-        found[f"{RATE}/{name}"] = _rate(trajectory, beyond)
-        found[f"{TIME}/{name}"] = _time(trajectory, beyond)
-        found[f"{EXCURSION}/{name}"] = float(trace.excursion[beyond].max(initial=0.0))
+        found |= _costs(trajectory, trace.cost, f"/{name}")
+        beyond = np.where(trace.cost > 0, trace.excursion, 0.0)
+        found[f"{EXCURSION}/{name}"] = np.maximum.reduceat(beyond.astype(np.float64), trajectory.first)
     return found
 
 
-def _rate(trajectory: Trajectory, violated: Array) -> float:
-    return float(np.maximum.reduceat(violated.astype(np.int8), trajectory.first).mean())
-
-
-def _time(trajectory: Trajectory, violated: Array) -> float:
-    """The time that the violating steps of an episode take."""
-    taken = np.diff(trajectory.time, prepend=0.0)
-    return float(taken[violated].sum()) / trajectory.episodes  # a beginning is no step, and never violates
-
-
-def _stops(trajectory: Trajectory) -> float:
+def stopped(trajectory: Trajectory) -> NDArray[np.bool_]:
+    """Return which episodes ended because a critical constraint was violated."""
     critical = np.zeros(len(trajectory), np.bool_)
     for trace in trajectory.constraints.values():
         if trace.critical:
             critical |= trace.cost > 0
-    return float((critical & trajectory.terminated).sum()) / trajectory.episodes
+    return np.logical_or.reduceat(critical & trajectory.terminated, trajectory.first)
+
+
+def _costs(trajectory: Trajectory, cost: Array, of: str) -> Figures:
+    """Return cost, violation and time in violation of each episode, by the cost of each step."""
+    first, cost = trajectory.first, np.asarray(cost, np.float64)
+    violated = ~(cost <= 0)  # so written, NaN violates
+    taken = np.diff(trajectory.time, prepend=0.0)  # a beginning is no step, and never violates
+    return {
+        f"{COST}{of}": np.add.reduceat(cost, first),
+        f"{RATE}{of}": np.logical_or.reduceat(violated, first).astype(np.float64),
+        f"{TIME}{of}": np.add.reduceat(np.where(violated, taken, 0.0), first),
+    }
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure over seeds: the interquartile mean and the ends of its 95% bootstrap interval; or the worst of all."""
+    """A figure of all episodes: its value and the ends of its 95% interval, by the method that `interval` names.
+
+    `count` is the number of `episodes` with a violation, a stop or a cost. An infinite `high` is no upper end: too few
+    episodes had a cost. `interval` is empty where there is none: for a worst of all, and for the mean of one seed.
+    """
 
     value: float
     low: float
     high: float
     values: tuple[float, ...]  # of each seed
+    interval: str = ""
+    count: int | None = None
+    episodes: int | None = None
+    most: float | None = None  # of an episode
 
     @property
     def certain(self) -> bool:
@@ -78,23 +102,59 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The interquartile mean of seeds."""
+    """Return the interquartile mean of seeds."""
     column = np.array(values, np.float64)[:, None]
     low, high = bootstrap(column)
-    return Estimate(float(interquartile_mean(column)[0]), float(low[0]), float(high[0]), tuple(values))
+    return Estimate(float(interquartile_mean(column)[0]), float(low[0]), float(high[0]), tuple(values), BOOTSTRAP)
 
 
 def worst(values: Sequence[float]) -> Estimate:
-    """The greatest of all seeds."""
+    """Return the greatest of all seeds."""
     found = max(values)
     return Estimate(found, found, found, tuple(values))
 
 
-def estimates(seeds: Sequence[dict[str, float]]) -> dict[str, Estimate]:
-    """The figures of all seeds, put together."""
-    return {
-        name: (worst if name.startswith(EXCURSION) else estimate)([one[name] for one in seeds]) for name in seeds[0]
-    }
+def share(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
+    """Return the share of episodes that have something, which is 0 or 1 in each episode of each seed."""
+    together = np.concatenate(seeds)
+    count, episodes = int(np.count_nonzero(together)), len(together)
+    low, high = exact_share(count, episodes)
+    return Estimate(count / episodes, low, high, _means(seeds), EXACT, count, episodes)
+
+
+def spent(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
+    """Return the mean cost or time over all episodes of all seeds, and the most of an episode."""
+    together = np.concatenate(seeds)
+    together = np.where(np.isnan(together), math.inf, together)
+    value, low, high = mean_cost(together)
+    count, most = int(np.count_nonzero(together)), float(together.max())
+    return Estimate(value, low, high, _means(seeds), PRODUCT, count, len(together), most)
+
+
+def mean(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
+    """Return the mean over all episodes of all seeds."""
+    together = np.concatenate(seeds)
+    value, reach = (float(one[0]) for one in mean_and_reach(together[:, None]))
+    return Estimate(value, value - reach, value + reach, _means(seeds), STUDENT, episodes=len(together))
+
+
+def _means(seeds: Sequence[NDArray[np.float64]]) -> tuple[float, ...]:
+    return tuple(float(one.mean()) for one in seeds)
+
+
+def estimates(seeds: Sequence[Figures]) -> dict[str, Estimate]:
+    """Return the figures of all episodes of all seeds, put together."""
+    return {name: _together(name.partition("/")[0], [one[name] for one in seeds]) for name in seeds[0]}
+
+
+def _together(kind: str, seeds: Sequence[NDArray[np.float64]]) -> Estimate:
+    if kind in (RATE, STOPS):
+        return share(seeds)
+    if kind in (COST, TIME):
+        return spent(seeds)
+    if kind == EXCURSION:
+        return worst([float(one.max()) for one in seeds])
+    return mean(seeds) if kind == LENGTH else estimate(_means(seeds))
 
 
 def normalised(values: Sequence[float], random: float, controller: float) -> Estimate | None:

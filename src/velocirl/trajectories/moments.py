@@ -14,6 +14,7 @@ from velocirl.training.evaluation import Model
 from velocirl.trajectories.channels import Channels, channels_of
 from velocirl.trajectories.constraint_values import traces_of
 from velocirl.trajectories.trajectory import SECONDS, STEPS, Quantity, Trajectory
+from velocirl.vector.given_vector import as_array
 from velocirl.vector.native import FleetVectorEnv
 
 Array = NDArray[Any]
@@ -99,7 +100,7 @@ class Recorder:
             signals=_quantities(self._seen, told.observation),
             actuators=_quantities(self._done, told.action),
             constraints={} if self._native is None else traces_of(self._native, told.state, told.params, told.costs),
-            cost=None if np.isnan(told.cost).all() else np.nan_to_num(told.cost),
+            cost=None if np.isnan(told.cost).all() else np.where(np.isnan(told.cost), 0.0, told.cost),
             time_unit=unit,
             **about,
         )
@@ -165,15 +166,23 @@ class Recorder:
 
 
 def told_cost(infos: dict[str, Any], ended: Array) -> Array:
-    """What a step of each copy cost, as the infos of an environment that is not ours tell; NaN where they do not."""
+    """Return the cost of each copy's step, as infos of a Gymnasium environment tell it; NaN where they do not.
+
+    A cost that is told and not a number is infinite, so that it is never taken for none.
+    """
     cost = np.full(len(ended), np.nan, np.float32)
     if COST in infos:
         told = np.asarray(infos.get(f"_{COST}", np.ones(len(ended), np.bool_)))
-        cost[told] = np.asarray(infos[COST], np.float32)[told]
+        cost[told] = _or_infinite(infos[COST])[told]
     final = infos.get("final_info")
     if isinstance(final, dict) and COST in final:  # where an episode has ended, infos are those of the next
-        cost[ended] = np.asarray(final[COST], np.float32)[ended]
+        cost[ended] = _or_infinite(final[COST])[ended]
     return cost
+
+
+def _or_infinite(told: Any) -> Array:
+    cost = as_array(told).astype(np.float32)
+    return np.where(np.isnan(cost), np.float32(np.inf), cost)
 
 
 def _quantities(channels: Channels, rows: Array) -> dict[str, Quantity]:

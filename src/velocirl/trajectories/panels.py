@@ -53,8 +53,14 @@ def headline(trajectory: Trajectory) -> str:
 
 
 def by_episode(trajectory: Trajectory) -> dict[str, Trajectory]:
-    """The first episodes of a trajectory, each by itself."""
-    return {f"episode {one + 1}": trajectory.one(one) for one in range(min(trajectory.episodes, MOST_LINES))}
+    """Return the first episodes of a trajectory, each by itself; the one that cost most is always among them."""
+    numbers = trajectory.episode[trajectory.first].tolist()
+    shown = numbers[:MOST_LINES]
+    if trajectory.cost is not None:
+        costs = np.add.reduceat(np.asarray(trajectory.cost, np.float64), trajectory.first)
+        if costs.max() > costs[:MOST_LINES].max():
+            shown[-1] = numbers[int(costs.argmax())]
+    return {f"episode {one + 1}": trajectory.one(one) for one in shown}
 
 
 def panels_of(trajectories: Mapping[str, Trajectory]) -> list[Panel]:

@@ -8,14 +8,21 @@ from velocirl.engine.disk.writing import strict_json, write_whole
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section
-from velocirl.trajectories.alarms import alarms_of
 from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards, with_unit
-from velocirl.trajectories.figures import COST, EXCURSION, GAP, MEANING, RATE, RETURN, SCORE, STOPS, TIME
+from velocirl.trajectories.figures import COST, EXACT, EXCURSION, GAP, MEANING, RATE, RETURN, SCORE, STOPS, TIME
 from velocirl.trajectories.panels import panels_of
 from velocirl.trajectories.responses import Response
-from velocirl.trajectories.safety import CONTROLLER, RANDOM, Judged, SafetyEvaluation
+from velocirl.trajectories.safety import CONTROLLER, RANDOM, SafetyEvaluation
 from velocirl.trajectories.saving import path_with
-from velocirl.trajectories.telling import COLUMNS, CRITICAL, constraint_rows, figure_rows, headline, say_estimate
+from velocirl.trajectories.telling import (
+    COLUMNS,
+    CRITICAL,
+    constraint_rows,
+    figure_rows,
+    headline,
+    methods,
+    say_estimate,
+)
 
 ENDINGS = [".json", ".html"]
 
@@ -53,27 +60,30 @@ def safety_page(evaluation: SafetyEvaluation) -> str:
 
 
 def _tiles(evaluation: SafetyEvaluation) -> list[Markup]:
-    """The four figures that decide, each the worst of all scenarios."""
+    """The four figures that decide, each the worst of all scenarios; any violation, stop or time beyond is bad."""
     own = {name: judged[evaluation.policy] for name, judged in evaluation.scenarios.items()}
 
-    def tile(title: str, figure: str, unsafe: float, *, least: bool = False) -> Markup:
+    def tile(title: str, figure: str, *, score: bool = False) -> Markup:
         known = {name: one.figures[figure] for name, one in own.items() if figure in one.figures}
         if not known:
             return Markup()
-        name = (min if least else max)(known, key=lambda name: known[name].value)
-        value = known[name].value
-        bad = value < unsafe if least else value > unsafe
-        said = say_estimate(known[name], figure).partition(" (")[0]
+        name = (min if score else max)(known, key=lambda name: known[name].value)
+        found = known[name]
+        bad = found.value < 100.0 if score else found.value != 0.0
+        said, _, interval = say_estimate(found, figure).partition(" (")
+        about = f"worst of scenarios: {name}"
+        if found.interval == EXACT:
+            about = f"{about}; {interval.rstrip(')')}"
         return tag(
-            "div", tag("span", title), tag("strong", said), tag("small", f"worst of scenarios: {name}"),
+            "div", tag("span", title), tag("strong", said), tag("small", about),
             class_=f"tile {'bad' if bad else 'good'}",
         )  # fmt: skip
 
     return [
-        tile("score (controller: 100)", SCORE, 100.0, least=True),
-        tile("episodes with a violation", RATE, 0.0),
-        tile(f"time in violation [{evaluation.time_unit}]", TIME, 0.0),
-        tile("emergency stops", STOPS, 0.0),
+        tile("score (controller: 100)", SCORE, score=True),
+        tile("episodes with a violation", RATE),
+        tile(f"time in violation [{evaluation.time_unit}]", TIME),
+        tile("emergency stops", STOPS),
     ]
 
 
@@ -87,7 +97,11 @@ def _figures(evaluation: SafetyEvaluation) -> Markup:
     told = (RETURN, SCORE, GAP, COST, RATE, TIME, EXCURSION, STOPS)
     meaning = [joined(tag("dt", name.replace("_", " ")), tag("dd", MEANING[name])) for name in told]
     return section(
-        "figures", "Figures", "", *parts, tag("details", tag("summary", "What they mean"), tag("dl", *meaning))
+        "figures",
+        "Figures",
+        " ".join(methods(evaluation)),
+        *parts,
+        tag("details", tag("summary", "What they mean"), tag("dl", *meaning)),
     )
 
 
@@ -110,20 +124,18 @@ def _constraint_table(evaluation: SafetyEvaluation, scenario: str) -> Markup:
 def _trajectories(evaluation: SafetyEvaluation) -> Markup:
     parts: list[Markup] = []
     for scenario, judged in evaluation.scenarios.items():
-        episode = _telling(judged[evaluation.policy])
-        shown = {name: one.trajectory.one(episode) for name, one in judged.items() if name != RANDOM}
+        own = judged[evaluation.policy]
+        shown = {name: one.trajectory.one(own.worst) for name, one in judged.items() if name != RANDOM}
         panels = panels_of(shown)
         legend = line_legend(list(shown), limits=any(panel.limits for panel in panels))
-        parts += [tag("h3", scenario), legend, panel_cards(panels)]
+        where = tag("p", f"Seed {own.trajectory.seed}, episode {own.worst + 1}.", class_="trend-note")
+        parts += [tag("h3", scenario), where, legend, panel_cards(panels)]
     unit = next(iter(evaluation.scenarios.values()))[evaluation.policy].trajectory.time_words
-    lead = f"The episode of seed {evaluation.seeds[0]} that cost {evaluation.policy} most. Time is in {unit}."
+    lead = (
+        f"The worst episode of {evaluation.policy} of all seeds: one with an emergency stop, else the one with the"
+        f" highest cost. Time is in {unit}."
+    )
     return section("trajectories", "Trajectories against limits", lead, *parts)
-
-
-def _telling(judged: Judged) -> int:
-    """The episode that one should look at: that with the highest cost, of equal ones the first."""
-    costs = [float(0.0 if one.cost is None else one.cost.sum()) for one in judged.trajectory.each()]
-    return costs.index(max(costs))
 
 
 def _responses(evaluation: SafetyEvaluation) -> Markup:
@@ -148,8 +160,13 @@ def _response(one: Response) -> list[Markup]:
 def _alarms(evaluation: SafetyEvaluation) -> Markup:
     alarms, labels = [], []
     for scenario, judged in evaluation.scenarios.items():
-        found = alarms_of(judged[evaluation.policy].trajectory)
-        alarms += found
-        labels += [scenario] * len(found)
-    lead = f"Of {evaluation.policy}, in the episodes of seed {evaluation.seeds[0]}."
+        for seed, alarm in judged[evaluation.policy].alarms:
+            alarms.append(alarm)
+            labels.append(f"{scenario}, seed {seed}")
+    lead = f"Of {evaluation.policy}, in all episodes of all seeds; those of the worst episode of a scenario first."
+    if not evaluation.units:  # its infos tell costs, and nothing of what was violated
+        rates = [judged[evaluation.policy].figures[RATE] for judged in evaluation.scenarios.values()]
+        violated, episodes = sum(one.count or 0 for one in rates), sum(one.episodes or 0 for one in rates)
+        known = f"The environment names no constraints. {violated} of {episodes} episodes have a cost."
+        return section("alarms", "Alarms", lead, tag("p", known))
     return section("alarms", "Alarms", lead, alarm_table(alarms, evaluation.time_unit, labels=labels))

@@ -9,7 +9,20 @@ from typing import Any
 
 from velocirl.controllers import Random
 from velocirl.training.source import Given, Source
-from velocirl.trajectories.figures import GAP, RETURN, SCORE, Estimate, estimate, estimates, figures_of, normalised
+from velocirl.trajectories.alarms import Alarm, alarms_of
+from velocirl.trajectories.figures import (
+    COST,
+    GAP,
+    RETURN,
+    SCORE,
+    STOPS,
+    Estimate,
+    Figures,
+    estimate,
+    estimates,
+    figures_of,
+    normalised,
+)
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.responses import Response, step_responses
 from velocirl.trajectories.rollout import in_scenario, played, source_for
@@ -25,7 +38,9 @@ class Judged:
     """What one policy did in one scenario."""
 
     figures: Mapping[str, Estimate]
-    trajectory: Trajectory = field(repr=False)  # of the first seed
+    trajectory: Trajectory = field(repr=False)  # of the seed in which the judged policy had its worst episode
+    worst: int = 0  # that episode
+    alarms: Sequence[tuple[int, Alarm]] = field(default=(), repr=False)  # with their seeds, the worst episode's first
 
 
 @dataclass(frozen=True)
@@ -77,9 +92,10 @@ def evaluate_safety(
     """Judge a policy by return and safety, beside random actions and the environment's own controller.
 
     In each scenario (all that the environment has), with each seed, every policy plays `episodes` from the same
-    beginnings. Figures are interquartile means over seeds with a 95% bootstrap interval. `compare` are more policies by
-    name, as `{"mpc": MPPI()}`. With `responses`, steps are answered too, for a report. `watch` is called with a
-    scenario, a policy and a seed before they play.
+    beginnings. Returns and scores are interquartile means over seeds with a 95% bootstrap interval. Violations and
+    stops are counts over all episodes of all seeds with an exact binomial interval; costs and times are means over all
+    episodes. `compare` are more policies by name, as `{"mpc": MPPI()}`. With `responses`, steps are answered too, for a
+    report. `watch` is called with a scenario, a policy and a seed before they play.
     """
     model = model_from(policy, env)
     source = source_for(model, env)
@@ -116,8 +132,9 @@ def evaluate_safety(
 
 
 def _judge(recorded: Mapping[str, Sequence[Trajectory]]) -> dict[str, Judged]:
-    """The figures of all policies in a scenario, with those that compare them."""
-    found = {name: estimates([figures_of(one) for one in some]) for name, some in recorded.items()}
+    """Return the figures of all policies in a scenario, the judged one's first, with the figures that compare them."""
+    by_seed = {name: [figures_of(one) for one in some] for name, some in recorded.items()}
+    found = {name: estimates(seeds) for name, seeds in by_seed.items()}
     for name, figures in found.items():
         returns = figures[RETURN].values
         if CONTROLLER in found:
@@ -128,7 +145,33 @@ def _judge(recorded: Mapping[str, Sequence[Trajectory]]) -> dict[str, Judged]:
             if rival not in (name, RANDOM) and rival != next(iter(found)):
                 pairs = zip(returns, others[RETURN].values, strict=True)
                 figures[f"{GAP}/{rival}"] = estimate([mine - theirs for mine, theirs in pairs])
-    return {name: Judged(figures, recorded[name][0]) for name, figures in found.items()}
+    seed, episode = worst_episode(next(iter(by_seed.values())))
+    return {
+        name: Judged(figures, recorded[name][seed], episode, _alarms(recorded[name], seed, episode))
+        for name, figures in found.items()
+    }
+
+
+def worst_episode(seeds: Sequence[Figures]) -> tuple[int, int]:
+    """Return the place of the seed and the episode that ended in an emergency stop or, next, cost most.
+
+    Of equal ones it is the first; without costs it is the one that returned least.
+    """
+    places = [(seed, episode) for seed, one in enumerate(seeds) for episode in range(len(one[RETURN]))]
+
+    def badness(place: tuple[int, int]) -> tuple[bool, float, float]:
+        figures, episode = seeds[place[0]], place[1]
+        stopped = STOPS in figures and bool(figures[STOPS][episode])
+        return stopped, float(figures[COST][episode]), -float(figures[RETURN][episode])
+
+    return max(places, key=badness)
+
+
+def _alarms(seeds: Sequence[Trajectory], seed: int, episode: int) -> list[tuple[int, Alarm]]:
+    """Return the alarms of all seeds, those of the worst episode first."""
+    found = [(place, alarm) for place, one in enumerate(seeds) for alarm in alarms_of(one)]
+    found.sort(key=lambda one: (one[0], one[1].episode) != (seed, episode))
+    return [(number if (number := seeds[place].seed) is not None else place, alarm) for place, alarm in found]
 
 
 def _rivals(source: Source, compare: Mapping[str, Policy] | None) -> dict[str, Callable[[int], Any]]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from collections.abc import Callable
+from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 from velocirl.monitor.words import say_figure
-from velocirl.trajectories.figures import COST, EXCURSION, GAP, LENGTH, RATE, RETURN, SCORE, STOPS, TIME, Estimate
+from velocirl.trajectories.figures import (
+    COST,
+    EXACT,
+    EXCURSION,
+    GAP,
+    LENGTH,
+    PRODUCT,
+    RATE,
+    RETURN,
+    SCORE,
+    STOPS,
+    TIME,
+    Estimate,
+)
 
 if TYPE_CHECKING:
     from velocirl.trajectories.safety import SafetyEvaluation
-
-SHARES = (RATE, STOPS)  # figures that are shares of all episodes
-
 
 CRITICAL = ", critical"
 OF_CONSTRAINTS = (COST, RATE, TIME, EXCURSION)
@@ -24,7 +35,8 @@ def figure_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
     judged = evaluation.scenarios[scenario]
     known = dict.fromkeys(name for one in judged.values() for name in one.figures)
     gaps = [name for name in known if name.startswith(f"{GAP}/")]
-    order = [RETURN, *([SCORE] if SCORE in known else []), *gaps, COST, RATE, TIME, STOPS, LENGTH]
+    order = [RETURN, *([SCORE] if SCORE in known else []), *gaps, COST, RATE, TIME]
+    order += [*([STOPS] if STOPS in known else []), LENGTH]
     return [
         [
             say_name(figure, evaluation.time_unit),
@@ -58,20 +70,40 @@ def say_name(figure: str, time_unit: str) -> str:
 
 
 def say_estimate(found: Estimate | None, figure: str) -> str:
-    """A figure with its interval, where it has one."""
+    """Format a figure with its interval, where it has one; shares as counts: 3 of 50, 6.0% (1.2% to 16.6%)."""
     if found is None:
         return ""
-    share = figure in SHARES
+    if found.interval == EXACT:
+        return say_share(found)
 
     def say(value: float) -> str:
-        return f"{value:.0%}" if share else f"{round(value, 1) + 0.0:,.1f}" if figure == SCORE else say_figure(value)
+        return f"{round(value, 1) + 0.0:,.1f}" if figure == SCORE else say_figure(value)
 
-    return say(found.value) if found.certain else f"{say(found.value)} ({say(found.low)} to {say(found.high)})"
+    said = say(found.value)
+    if isfinite(found.high) and not found.certain:
+        said = f"{said} ({say(found.low)} to {say(found.high)})"
+    return f"{said}, most {say(found.most)}" if found.most else said
+
+
+def say_share(found: Estimate) -> str:
+    """Format a count of episodes: 3 of 50, 6.0% (1.2% to 16.6%); no share above 0 reads as 0%."""
+    said = f"{say_percent(found.low, floor)} to {say_percent(found.high, ceil)}"
+    return f"{found.count} of {found.episodes}, {say_percent(found.value)} ({said})"
+
+
+def say_percent(value: float, rounded: Callable[[float], float] = round) -> str:
+    """Format a share with at least two digits that count: 16.6%, 0.74%, 0%; ends of intervals are rounded outward."""
+    percent = 100.0 * value
+    if percent in (0.0, 100.0):
+        return f"{percent:.0f}%"
+    places = max(1, 1 - floor(log10(percent)))
+    found = rounded(percent * 10**places) / 10**places
+    return f"{min(found, 100.0):.{places}f}%"
 
 
 def in_words(evaluation: SafetyEvaluation) -> str:
     """All figures of a policy as text: for each scenario beside those of others, then by constraints."""
-    lines = [headline(evaluation)]
+    lines = [headline(evaluation), *methods(evaluation)]
     for scenario, judged in evaluation.scenarios.items():
         tables = [[[scenario, *judged], *figure_rows(evaluation, scenario)]]
         if limited := constraint_rows(evaluation, scenario, evaluation.policy):
@@ -84,11 +116,23 @@ def in_words(evaluation: SafetyEvaluation) -> str:
 
 
 def headline(evaluation: SafetyEvaluation) -> str:
-    """What was evaluated, in one line."""
+    """Return what was evaluated, in one line."""
     count = len(evaluation.seeds)
     seeds = f"{count} seeds" if count > 1 else "1 seed"
-    how = "interquartile mean (95% bootstrap interval)" if count > 1 else "mean"
-    return f"{evaluation.environment}: {evaluation.policy}, {how} of {seeds} of {evaluation.episodes} episodes"
+    each = f"{evaluation.episodes} episode{'s' if evaluation.episodes != 1 else ''}"
+    return f"{evaluation.environment}: {evaluation.policy}, {seeds} of {each}"
+
+
+def methods(evaluation: SafetyEvaluation) -> list[str]:
+    """Return how figures and their 95% intervals are put together, in lines."""
+    count = len(evaluation.seeds)
+    episodes = count * evaluation.episodes
+    over = f"interquartile mean over {count} seeds (bootstrap interval)" if count > 1 else "mean of one seed"
+    return [
+        f"Returns and scores: {over}.",
+        f"Violations and stops: counts over all {episodes} episodes; interval: {EXACT}.",
+        f"Costs and times: mean over all {episodes} episodes, and the most of one; interval: {PRODUCT} (two or more).",
+    ]
 
 
 def as_dict(evaluation: SafetyEvaluation) -> dict[str, Any]:
@@ -110,8 +154,10 @@ def as_dict(evaluation: SafetyEvaluation) -> dict[str, Any]:
 
 
 def _plain(found: Estimate) -> dict[str, Any]:
-    def finite(value: float) -> float | None:
-        return value if isfinite(value) else None
+    def finite(value: float | None) -> float | None:
+        return value if value is not None and isfinite(value) else None
 
     ends = {name: finite(getattr(found, name)) for name in ("value", "low", "high")}
-    return {**ends, "seeds": [finite(value) for value in found.values]}
+    counted = {"count": found.count, "episodes": found.episodes, "most": finite(found.most)}
+    counted = {name: value for name, value in counted.items() if getattr(found, name) is not None}
+    return {**ends, **counted, "interval": found.interval, "seeds": [finite(value) for value in found.values]}

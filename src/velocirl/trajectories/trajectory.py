@@ -86,8 +86,8 @@ class Trajectory:
 
     @property
     def episodes(self) -> int:
-        """How many there are."""
-        return int(self.episode[-1]) + 1 if len(self) else 0
+        """Number of episodes."""
+        return len(self.first)
 
     @property
     def time_words(self) -> str:
@@ -115,7 +115,7 @@ class Trajectory:
 
     def each(self) -> Iterator[Self]:
         """The episodes, one by one."""
-        return map(self.one, range(self.episodes))
+        return map(self.one, self.episode[self.first].tolist())
 
     def at(self, chosen: Array) -> Self:
         """Some of the rows."""
