@@ -19,9 +19,9 @@ def test_envs_lists_every_environment(capsys, monkeypatch):
     listed = {line.split()[0] for line in lines}
     assert listed >= set(velocirl.list_envs())
     (cartpole,) = [line for line in lines if line.startswith("CartPole-v1 ")]
-    assert cartpole.split()[:6] == ["CartPole-v1", "Box(4)", "Discrete(2)", "500", "built", "in"]
+    assert cartpole.split()[:8] == ["CartPole-v1", "Box(4)", "Discrete(2)", "500", "0.02", "s", "built", "in"]
     presets = registry.find("CartPole-v1").presets
-    assert cartpole.split()[6:] == ", ".join(_say_preset(name, preset) for name, preset in presets.items()).split()
+    assert cartpole.split()[8:] == ", ".join(_say_preset(name, preset) for name, preset in presets.items()).split()
 
 
 def test_envs_as_json(capsys):
@@ -33,6 +33,7 @@ def test_envs_as_json(capsys):
         "observation": "Box(3)",
         "action": "Box(1) -2..2",
         "max_steps": 200,
+        "time_step": 0.05,
         "source": "velocirl.environments.pendulum",
         "presets": json.loads(
             json.dumps({name: dict(preset) for name, preset in registry.find("Pendulum-v1").presets.items()})

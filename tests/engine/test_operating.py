@@ -6,6 +6,7 @@ from tank import tank
 
 import velocirl
 from velocirl import DefinitionError
+from velocirl.engine.operating import action_seconds
 
 
 class Controller:
@@ -43,6 +44,47 @@ class Controller:
 def test_what_does_not_fit_the_environment_is_refused(given, said):
     with pytest.raises(DefinitionError, match=f"Tank-v0: {said}"):
         tank(**given)
+
+
+def ticking(name, **given):
+    @velocirl.record
+    class Params:
+        time_step: velocirl.float32 = 0.05
+
+    return tank(params=Params, constraints=(), scenarios={}, **given) if name == "params" else tank(**given)
+
+
+def test_the_time_step_is_declared_in_seconds_or_by_the_parameter_of_that_name():
+    assert tank().time_step is None
+    assert tank(time_step=60).time_step == 60.0
+    assert ticking("params").time_step == ticking("params", time_step=0.05).time_step == 0.05
+    assert [action_seconds(tank(time_step=2.0, skip=3)), action_seconds(tank())] == [6.0, None]
+    assert action_seconds(ticking("params"), {"time_step": 0.5}) == 0.5
+    assert action_seconds(ticking("params", skip=2)) == 0.1
+    assert action_seconds(ticking("params"), {"time_step": "uniform(0.1, 0.2)"}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("", 0.0, "time_step must be above 0 seconds, got 0.0"),
+        ("", np.inf, "time_step must be above 0 seconds, got inf"),
+        ("", "5 min", "time_step must be a number of seconds, got '5 min'"),
+        ("params", 0.1, "time_step=0.1 contradicts Params.time_step=0.05: keep one of them"),
+    ],
+)
+def test_a_time_step_that_is_none_is_refused(name, given, said):
+    with pytest.raises(DefinitionError, match=f"Tank-v0: {said}"):
+        ticking(name, time_step=given)
+
+
+def test_a_rollout_has_the_declared_time_step():
+    found = velocirl.rollout(
+        lambda seen: np.zeros(1, np.float32),
+        velocirl.make_vec(tank(time_step=30.0, skip=2), 1, device="python"),
+        max_steps=3,
+    )
+    assert (found.time.tolist(), found.time_unit) == ([0.0, 60.0, 120.0, 180.0], "s")
 
 
 def test_a_controller_that_fits_is_kept():

@@ -33,9 +33,10 @@ def envs(arguments: Sequence[str]) -> None:
     console = make_console()
     table = new_table(console)
     for name in (*_described(found[0]), "presets"):
-        table.add_column(name.replace("_", " "), justify="right" if name == "max_steps" else "left")
+        table.add_column(name.replace("_", " "), justify="right" if name in ("max_steps", "time_step") else "left")
     for environment in found:
         row = _described(environment)
+        row["time_step"] = None if environment.time_step is None else f"{environment.time_step:g} s"
         if environment.source.startswith(f"{registry.BUILT_IN}."):
             row["source"] = "built in"  # the full name of its module is in the JSON
         row["presets"] = ", ".join(_say_preset(name, preset) for name, preset in environment.presets.items())
@@ -46,12 +47,13 @@ def envs(arguments: Sequence[str]) -> None:
     console.print("Gymnasium's environments run too, as gym:ID")
 
 
-def _described(environment: Environment) -> dict[str, str | int | None]:
+def _described(environment: Environment) -> dict[str, str | float | None]:
     return {
         "id": environment.id,
         "observation": describe_space(environment.observation),
         "action": describe_space(environment.action),
         "max_steps": environment.max_steps,
+        "time_step": environment.time_step,
         "source": environment.source,
     }
 

@@ -19,7 +19,7 @@ from velocirl.engine.constraints import Constraint, checked_constraints
 from velocirl.engine.drawing import drawing
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.framing import check_framing, framing, stacked_space
-from velocirl.engine.operating import bound_controller, check_operation
+from velocirl.engine.operating import bound_controller, check_operation, declared_time_step
 from velocirl.engine.records import NO_PARAMS, Record
 
 SIGNATURES = {
@@ -55,6 +55,9 @@ class Environment:
     observation and of an action with their units, in their order; `scenarios` are parameters by the name of a way to
     operate it, `make(..., scenario="disturbed")`; `controller` is one to compare with, that has `predict`.
 
+    `time_step` is the duration of one `step` in seconds; trajectories, reports and imported data sets use it. Where
+    `params` has a field `time_step`, that declares it, and `time_step` is its default.
+
     An action is a number (Discrete), an array (MultiDiscrete, Box) or several parts at once: of a Dict they are fields,
     `action.kind`, `action.force[0]`; of a Tuple they have places, `action[0]`, `action[1][0]`.
 
@@ -84,6 +87,7 @@ class Environment:
     legal: Callable[..., Any] | None = None
     params: Record = NO_PARAMS
     max_steps: int | None = None
+    time_step: float | None = None
     skip: int = 1
     stack: int = 1
     report: tuple[str, ...] = ()
@@ -114,6 +118,7 @@ class Environment:
         self._check_action()
         if self.max_steps is not None and not (isinstance(self.max_steps, int) and 0 < self.max_steps < 2**31):
             raise DefinitionError(f"{self.id}: max_steps must be a positive number of steps or None")
+        object.__setattr__(self, "time_step", declared_time_step(self))
         if self.legal is not None and not counts_of(self.action):
             raise DefinitionError(f"{self.id}: legal= masks Discrete or MultiDiscrete actions, not {self.action}")
         for name in self.report:

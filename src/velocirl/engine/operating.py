@@ -1,13 +1,15 @@
-"""What an environment says of itself for those who operate it: signals, actuators, scenarios, and its controller."""
+"""Declarations for those who operate an environment: signals, actuators, time step, scenarios and controller."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
 from velocirl.engine.action_parts import has_parts, parts_of
 from velocirl.engine.drawing import Draw, as_draw, drawing
@@ -16,6 +18,48 @@ from velocirl.engine.naming import nearest
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
+
+TIME_STEP = "time_step"  # the parameter that declares the time step, in environments that have one
+
+
+def declared_time_step(environment: Environment) -> float | None:
+    """Return the seconds of one `step`: `time_step=`, or the default of the parameter `time_step`; None without."""
+    given, record = environment.time_step, environment.params
+    if given is not None:
+        if isinstance(given, bool) or not isinstance(given, (int, float, np.integer, np.floating)):
+            raise DefinitionError(f"{environment.id}: time_step must be a number of seconds, got {given!r}")
+        if not (isfinite(given) and given > 0.0):
+            raise DefinitionError(f"{environment.id}: time_step must be above 0 seconds, got {given}")
+    if not _has_own_time_step(environment):
+        return None if given is None else float(given)
+    default = float(str(record.rows(1)[TIME_STEP][0]))  # 0.05 in single precision is 0.05
+    if given is not None and given != default:
+        raise DefinitionError(
+            f"{environment.id}: time_step={given} contradicts {record.name}.{TIME_STEP}={default}: keep one of them"
+        )
+    return default if default > 0.0 else None
+
+
+def action_seconds(environment: Environment, params: Mapping[str, Any] | None = None) -> float | None:
+    """Return the seconds between two actions with these parameters; None without a declared or a single time step."""
+    declared = environment.time_step
+    value = (params or {}).get(TIME_STEP, declared) if _has_own_time_step(environment) else declared
+    if value is None or as_draw(value) is not None or np.size(value) > 1:
+        return None
+    return float(value) * environment.skip
+
+
+def seconds_by_row(environment: Environment, params: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Return the seconds between two actions for each row of parameters, with `skip`; None without a time step."""
+    if _has_own_time_step(environment):
+        values, places = np.unique(params[TIME_STEP], return_inverse=True)
+        return np.array([float(str(value)) for value in values])[places] * environment.skip
+    return None if environment.time_step is None else np.full(len(params), environment.time_step * environment.skip)
+
+
+def _has_own_time_step(environment: Environment) -> bool:
+    record = environment.params
+    return TIME_STEP in record.fields and not record.dtype[TIME_STEP].shape
 
 
 def check_operation(environment: Environment) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from velocirl.controllers import bound
 from velocirl.engine.environment import Environment
+from velocirl.engine.operating import seconds_by_row
 from velocirl.training.evaluation import Model
 from velocirl.trajectories.channels import Channels, channels_of
 from velocirl.trajectories.constraint_values import traces_of
@@ -18,7 +19,6 @@ from velocirl.vector.given_vector import as_array
 from velocirl.vector.native import FleetVectorEnv
 
 Array = NDArray[Any]
-TIME_STEP = "time_step"  # the parameter that says how many seconds a step takes, in environments that have one
 COST = "cost"  # the key under which infos tell what a step cost
 
 
@@ -113,12 +113,9 @@ class Recorder:
         return spec.id if spec is not None else getattr(self._envs, "name", type(self._envs).__name__)
 
     def _times(self, steps: Array, params: Array) -> tuple[Array, str]:
-        """When moments were, and in which unit: that of a clock where the environment has one."""
-        if self._native is None or TIME_STEP not in self._native.params.fields or params[TIME_STEP].ndim > 1:
-            return steps.astype(np.float64), STEPS
-        values, places = np.unique(params[TIME_STEP], return_inverse=True)
-        seconds = np.array([float(str(value)) for value in values])[places]  # 0.05 in single precision is 0.05
-        return np.round(steps * seconds * self._native.skip, 9), SECONDS
+        """Return the time of each moment and its unit: seconds where the environment declares its time step."""
+        seconds = None if self._native is None else seconds_by_row(self._native, params)
+        return (steps.astype(np.float64), STEPS) if seconds is None else (np.round(steps * seconds, 9), SECONDS)
 
     def _beginning(self, observations: Any) -> Moment:
         count = self._envs.num_envs

@@ -18,6 +18,16 @@ PLANTS = {
     "SupplyChain-v0": (28, 10),
     "IndustrialBenchmark-v0": (6, 3),
 }
+TIME_STEPS = {  # s
+    "ChemicalReactor-v0": 5.0,
+    "HVACControl-v0": 300.0,
+    "WaterTreatment-v0": 300.0,
+    "SteelAnnealing-v0": 5.0,
+    "PowerGrid-v0": 1.0,
+    "RobotAssembly-v0": 0.01,
+    "SupplyChain-v0": 86400.0,
+    "IndustrialBenchmark-v0": 1.0,
+}
 UNCHANGED = "IndustrialBenchmark-v0"  # whose rewards, episodes and sensors are those of its paper
 COPIES = 48
 
@@ -46,6 +56,7 @@ def test_it_has_what_it_is_said_to_have(name):
     plant = find(name)
     assert (*plant.observation.shape, *plant.action.shape) == PLANTS[name]
     assert (len(plant.signals), len(plant.actuators)) == PLANTS[name]
+    assert plant.time_step == TIME_STEPS[name]
     assert set(plant.scenarios) == {"nominal", "disturbed", "degraded"}
     assert any(limit.critical for limit in plant.constraints) == (name != UNCHANGED)
     assert all(limit.unit for limit in plant.constraints)

@@ -269,6 +269,7 @@ environment = Environment(
     observation=Box(LEAST, MOST),
     action=Box(-1.0, 1.0, (3,)),
     max_steps=1000,
+    time_step=1.0,  # s, as its controller has it: the paper gives a step no duration
     reset=reset,
     step=step,
     observe=observe,

@@ -362,6 +362,7 @@ environment = Environment(
     observation=Box(LEAST, MOST),
     action=Box(LOWEST, HIGHEST),
     max_steps=600,
+    time_step=TIME_STEP,
     reset=reset,
     step=step,
     observe=observe,

@@ -364,6 +364,7 @@ environment = Environment(
     observation=Box(LEAST, MOST),
     action=Box(-np.array(LARGEST_TORQUE, np.float32), np.array(LARGEST_TORQUE, np.float32)),
     max_steps=400,
+    time_step=TIME_STEP,
     reset=reset,
     step=step,
     observe=observe,

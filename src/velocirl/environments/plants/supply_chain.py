@@ -28,6 +28,7 @@ from velocirl.controllers import BaseStock, Order
 from velocirl.engine.canvas import AMBER, INK, RED, SLATE, TEAL
 from velocirl.environments.plants.instruments import clipped, noise
 
+DAY = 86400.0  # s, a step
 PRODUCTS, STORES, SLOTS = 2, 4, 8  # a slot is a product in a store: slot = PRODUCTS * store + product
 MEAN_DEMAND = np.array([12.0, 6.0, 8.0, 8.0, 10.0, 4.0, 6.0, 5.0])  # pallets/d in each slot
 TOTAL_DEMAND = (36.0, 23.0)  # pallets/d of each product
@@ -275,6 +276,7 @@ environment = Environment(
     observation=Box(LEAST, MOST),
     action=Box(np.zeros_like(HIGHEST), HIGHEST),
     max_steps=180,
+    time_step=DAY,
     reset=reset,
     step=step,
     observe=observe,
