@@ -36,6 +36,7 @@ from velocirl import Box, Discrete, Environment, float32, record
 from velocirl.engine import registry
 from velocirl.engine.compiler import units
 from velocirl.engine.disk import directories
+from velocirl.engine.records import Record
 
 hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
 hypothesis.settings.load_profile("velocirl")
@@ -138,8 +139,18 @@ class Value:
     value: float32
 
 
-def keep(state, params, rng):
-    """A reset that changes nothing."""
+def begin(state, params, rng):
+    state.value = 0.0
+
+
+def zeroing(state):
+    """Make a reset that sets every field of a record to zero."""
+    if state is Value or not isinstance(state, Record):
+        return begin
+    lines = [f"    state.{name}{'[:]' if state.dtype[name].shape else ''} = 0" for name in state.fields]
+    made = {}
+    exec("\n".join(["def reset(state, params, rng):", *lines]), made)
+    return made["reset"]
 
 
 def stand(state, params, action, rng):
@@ -159,7 +170,8 @@ def define():
 
     def define(**given):
         given.setdefault("id", f"Small{next(numbers)}-v0")
-        defaults = {"state": Value, "reset": keep, "step": stand, "observe": show}
+        defaults = {"state": Value, "step": stand, "observe": show}
+        given.setdefault("reset", zeroing(given.get("state", Value)))
         spaces = {"observation": Box(-inf, inf, (1,)), "action": Discrete(2)}
         return Environment(**{**defaults, **spaces, **given})
 

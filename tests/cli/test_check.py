@@ -17,7 +17,9 @@ class State:
     board: int32[9]
 
 def reset(state, params, rng):
-    pass
+    state.count += 1
+    state.far = 0
+    state.board[0] = 0
 
 def step(state, params, action, rng):
     state.count += 1

@@ -68,6 +68,18 @@ def test_all_problems_are_listed_at_once():
     assert f"- Checked-v0: observe changes the state; only reset and step may do that\n  {place}" in message
 
 
+def careless_reset(state, params, rng):
+    state.position = random.uniform(rng, -0.5, 0.5)
+
+
+def test_a_field_that_reset_leaves_unwritten_is_found_when_the_environment_is_made():
+    """Without `check_env`: such a field carries the last episode's value into the next one."""
+    place = f"at {__file__}:{careless_reset.__code__.co_firstlineno}: def careless_reset"
+    with pytest.raises(DefinitionError, match=r"reset leaves State\.count as it was") as caught:
+        velocirl.make_vec(environment(reset=careless_reset), 2)
+    assert place in str(caught.value)
+
+
 def wide_observe(state, params, observation):
     observation[0] = 100 * state.position
 

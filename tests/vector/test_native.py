@@ -26,6 +26,7 @@ def run(state, params, action, rng):
 def start(state, params, rng):
     state.laps = 0
     state.value = 0.0
+    state.track[:] = 0.0
 
 
 def make(copies=5, name="CartPole-v1", seed=1, **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random, registry
 from velocirl.engine.action_parts import as_given, has_parts
-from velocirl.engine.checking.rehearsal import problems
+from velocirl.engine.checking.rehearsal import left_unwritten, problems
 from velocirl.engine.checking.telling import described
 from velocirl.engine.environment import COMPILED, Environment
 from velocirl.engine.errors import DefinitionError
@@ -36,7 +37,7 @@ def check_env(environment: str | Environment, *, quiet: bool = False) -> None:
     """
     found = registry.find(environment)
     with np.errstate(all="ignore"):
-        faults = list(_faults(found))
+        faults = list(dict.fromkeys(_faults(found)))
     if faults:
         listing = "\n".join(f"- {fault}" for fault in faults)
         raise DefinitionError(f"{found.id} has {len(faults)} problem{'s'[: len(faults) > 1]}:\n{listing}")
@@ -68,7 +69,7 @@ def _faults(environment: Environment) -> Iterator[str]:
             yield str(problem)
         if broken:
             break
-    else:
+    with suppress(Exception) if broken else nullcontext():  # a function that raises is listed above
         yield from _impurities(environment)
     try:
         compiled = FleetVectorEnv(environment, COPIES, seed=1)
@@ -90,8 +91,7 @@ def _impurities(environment: Environment) -> Iterator[str]:
         environment.reset(state, params, random.streams(0, 1)[0])
     for field in environment.state.fields:
         if not np.array_equal(rows[field][0], rows[field][1]):
-            what = f"leaves {environment.state.name}.{field} as it was; write every field that a function reads"
-            yield _told(environment, "reset", what)
+            yield _told(environment, "reset", left_unwritten(environment.state, field))
     shape, seeing = environment.frame.shape or (1,), "observe_row" if environment.observe is None else "observe"
     writers: list[tuple[str, Any, NDArray[Any]]] = [
         (seeing, whole_frame(environment), np.zeros(shape, environment.frame.dtype))

@@ -24,7 +24,7 @@ from velocirl.engine.environment import COMPILED
 from velocirl.engine.errors import DefinitionError, debugging
 from velocirl.engine.fleets.fleet import allocate
 from velocirl.engine.fleets.sampling import sampler
-from velocirl.engine.records import Row, with_attributes
+from velocirl.engine.records import Record, Row, with_attributes
 
 if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
@@ -57,6 +57,11 @@ def try_state(environment: Environment, state: np.ndarray, params: np.ndarray, r
         run.look_and_step()
 
 
+def left_unwritten(record: Record, field: str) -> str:
+    """Describe a field that `reset` leaves as the last episode left it."""
+    return f"leaves {record.name}.{field} as it was; write every field that a function reads"
+
+
 class _Run:
     """One copy in plain Python, each call watched."""
 
@@ -82,6 +87,7 @@ class _Run:
                 raise DefinitionError(described(self.environment.id, name, found.what, place))
         with self._patience:
             self._begin()
+            self._check_written()
             for _ in range(steps):
                 choose(self.copies, 0)
                 if self._step(self._actions[0]):
@@ -104,6 +110,18 @@ class _Run:
         self._write_only("reset", self.state, self.params, self.rng)
         self._check_bounds("reset")
         self._look()
+
+    def _check_written(self) -> None:
+        """Report fields that `reset` leaves untouched in two states that differ in every byte."""
+        record = self.environment.state
+        rows = record.rows(2)
+        rows[1:].view(np.uint8)[:] = 1
+        before = rows.copy()
+        for state in with_attributes(rows):
+            self._call("reset", state, self.params, self.rng.copy())
+        for field in record.fields:
+            if rows[field].tobytes() == before[field].tobytes():
+                self._report("reset", left_unwritten(record, field))
 
     def _step(self, action: Any) -> bool:
         arguments = (self.state, self.params, action, self.rng)

@@ -35,7 +35,7 @@ WORLD = {
             return 1.0 * x
 
         def reset(state, params, rng):
-            pass
+            state.value = 0.0
 
         def observe(state, params, observation):
             observation[0] = state.value
