@@ -1,5 +1,6 @@
 """The commands with an algorithm that learns a table: trained, shown, resumed, evaluated, compared over seeds."""
 
+import dataclasses
 import json
 import re
 import signal
@@ -36,7 +37,7 @@ def test_every_setting_is_an_option_with_its_meaning(capsys):
         main(["train", "--algorithm", "q-learning", "--help"])
     assert ended.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    for name in TabularConfig.__dataclass_fields__:
+    for name in (one.name for one in dataclasses.fields(TabularConfig)):
         assert f"--{name.replace('_', '-')} " in text.replace(",", " "), name
     assert (
         "--exploration epsilon_greedy|softmax|ucb How actions are chosen in training (default: epsilon_greedy)" in text

@@ -240,9 +240,9 @@ def test_images_that_do_not_fit_are_refused(spec, shape, message):
 def test_descriptions_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="a cnn reads images"):
         build("cnn(4)")
-    with pytest.raises(ValueError, match="no activation 'tahn'"):
+    with pytest.raises(ValueError, match="unknown activation 'tahn'"):
         build("mlp(4)", activation="tahn")
-    with pytest.raises(ValueError, match="no initialiser 'orthogonall'"):
+    with pytest.raises(ValueError, match="unknown initialiser 'orthogonall'"):
         build("mlp(4)", initialiser="orthogonall")
 
 
