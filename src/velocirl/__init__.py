@@ -1,6 +1,8 @@
 """velocirl: write scalars, run fleets. Reinforcement learning from plain Python functions, compiled."""
 
 import importlib
+import opcode
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
@@ -135,9 +137,20 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _missing(name)
     globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
     return globals()[name]
+
+
+def _missing(name: str) -> Exception:
+    """Return the error of a name that is not here; names of Stable-Baselines3 say what to use."""
+    known = importlib.import_module("velocirl.training.names").IN_PACKAGE if name[:1].isalpha() else {}
+    instead = known.get(name, "")
+    text = f"module {__name__!r} has no attribute {name!r}{': use ' * bool(instead)}{instead}"
+    caller = sys._getframe(2)
+    # `from velocirl import NAME` drops the message of an AttributeError.
+    imports = instead and caller.f_code.co_code[caller.f_lasti] == opcode.opmap["IMPORT_FROM"]
+    return ImportError(text, name=__name__) if imports else AttributeError(text, name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     TABLE: ("storage", "dtype", "initial_value"),
     LEARNING: (
-        "learning_rate", "learning_rate_schedule", "gamma", "horizon", "epochs", "minibatch_size", "clip",
+        "learning_rate", "learning_rate_schedule", "schedules", "gamma", "horizon", "epochs", "minibatch_size", "clip",
         "entropy_coefficient", "gae_lambda", "buffer_size", "batch_size", "learning_starts", "train_every",
         "gradient_steps", "exploration", "exploration_rate", "exploration_schedule", "exploration_initial",
         "exploration_final", "exploration_fraction", "temperature", "noise", "n_step", "priority", "optimiser",

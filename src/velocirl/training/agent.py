@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.data_source import DataSource
 from velocirl.training.describing import as_html, as_line, as_lines
+from velocirl.training.names import attribute_of, change_setting, is_setting
 from velocirl.training.pickling import reduced
 from velocirl.training.presenting import presented
 from velocirl.training.saved import named_environment, require_known, unasked_file
@@ -41,6 +42,7 @@ from velocirl.training.settings.config import as_plain, build_config
 from velocirl.training.settings.device_choice import here_or_any
 from velocirl.training.settings.documenting import Documented, signature_of
 from velocirl.training.settings.params import check_copies
+from velocirl.training.settings.scheduled import schedules_of
 from velocirl.training.settings.words import changed, own_arguments, own_settings
 from velocirl.training.source import Given, Source
 from velocirl.vector.making import GYMNASIUM
@@ -146,6 +148,17 @@ class Agent(Changing, metaclass=Documented):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+    if not TYPE_CHECKING:  # names that are declared nowhere would be of any type
+
+        def __getattr__(self, name: str) -> Any:
+            return attribute_of(self, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if is_setting(self, name):
+                change_setting(self, name, value)
+            else:
+                super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Callable[..., Agent], tuple[Any, ...]]:
         return reduced(self)
@@ -253,8 +266,11 @@ class Agent(Changing, metaclass=Documented):
 
     @property
     def restarts_schedule(self) -> bool:
-        """Return whether the learning rate starts again in each call of `learn`; see `schedules.Linear`."""
-        return schedule_from(self.config.learning_rate_schedule).restarts
+        """Return whether the learning rate starts again in each call of `learn`; see `schedules.Linear`.
+
+        It does not where other settings have schedules: all of them run over the same steps.
+        """
+        return schedule_from(self.config.learning_rate_schedule).restarts and not schedules_of(self.config)
 
     def _train(self, goal: Goal, listeners: list[Callback]) -> None:
         started: list[Callback] = []

@@ -16,6 +16,7 @@ from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
 from velocirl.runs.metrics import EVALUATION
 from velocirl.training.evaluation import evaluate
+from velocirl.training.names import IN_PACKAGE
 from velocirl.training.settings.config import require
 from velocirl.training.source import Given
 
@@ -42,16 +43,6 @@ class Function(Callback):
         return self._function(agent)
 
 
-# Callbacks of Stable-Baselines3, and what to use instead.
-INSTEAD = {
-    "EvalCallback": "velocirl.Evaluate(every=50_000, directory=...)",
-    "CheckpointCallback": "velocirl.Checkpoint(directory, every=50_000)",
-    "StopTrainingOnRewardThreshold": "velocirl.StopOnReward(475)",
-    "StopTrainingOnNoModelImprovement": "velocirl.EarlyStopping(patience=100_000)",
-    "CallbackList": "a list of callbacks",
-}
-
-
 def as_callbacks(given: Step | Callback | Iterable[Any] | None) -> list[Callback]:
     """Callbacks from what a user gave: one or several, functions or callbacks."""
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, Callback) else [given]
@@ -61,7 +52,7 @@ def as_callbacks(given: Step | Callback | Iterable[Any] | None) -> list[Callback
             callbacks.append(one)
         elif any(kind.__module__.startswith("stable_baselines3.") for kind in inspect.getmro(type(one))):
             name = type(one).__name__
-            instead = INSTEAD.get(name, "a subclass of velocirl.Callback or a function of the agent")
+            instead = IN_PACKAGE.get(name, "a subclass of velocirl.Callback or a function of the agent")
             raise TypeError(
                 f"{name} is a callback of Stable-Baselines3, which wants to be called at each step by a model of there:"
                 f" use {instead}, which is called after each iteration"

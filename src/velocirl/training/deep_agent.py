@@ -48,7 +48,7 @@ from velocirl.training.agent import Agent, Row
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
 from velocirl.training.settings.rank_devices import task_of_rank
-from velocirl.training.settings.scheduled import scheduled_value
+from velocirl.training.settings.scheduled import APART, scheduled_value, schedules_of
 from velocirl.training.source import Given
 from velocirl.vector.host.copies import read_row
 
@@ -93,6 +93,8 @@ class DeepAgent(Agent):
         self.observation_moments = RunningMoments(self.encoding.inputs)
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._throughput = Throughput()
+        self._read_by_functions: NDArray[Any] = np.zeros(1)  # the settings of the learner's task, once there is one
+        self._in_force: dict[int, Row] = {}  # scheduled settings of iterations not yet reported, by their last step
         rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
 
     def _build(self) -> None:
@@ -207,12 +209,28 @@ class DeepAgent(Agent):
 
     def begin_iteration(self, schedule: Any, steps: int) -> Row | None:
         """Let the learner run an iteration after which the run has taken `steps` steps; the news there are by then."""
+        self._write_scheduled(steps)
         report = self.learner.iterate(schedule, steps)
         if self._actor is not None:
             self._actor.stale = True
         self.steps = steps
         self.iterations += 1
         return None if report is None else self._told(report)
+
+    def _write_scheduled(self, steps: int) -> None:
+        """Let functions read what scheduled settings are in the iteration that ends after `steps` steps of the run."""
+        goal, record = self.goal, self._read_by_functions
+        assert goal is not None  # noqa: S101 - learning
+        values = {name: scheduled_value(self.config, name, goal.progress(self.steps)) for name in self._changing}
+        for name, value in values.items():
+            if name in (record.dtype.names or ()):
+                record[name] = value
+        self._in_force[steps] = {f"train/{name}": values[name] for name in schedules_of(self.config) if name in values}
+
+    @property
+    def _changing(self) -> list[str]:
+        """The settings beside the learning rate whose values may be others in each iteration."""
+        return [name for name in self.config.scheduled if name not in APART]
 
     def take_report(self, report: Report) -> None:
         """Let an iteration that somebody else ran be this agent's own."""
@@ -274,6 +292,7 @@ class DeepAgent(Agent):
                 " with other minibatches",
                 stacklevel=2,
             )
+        self._read_by_functions = task.settings
         self._learner = self.make_learner(task)
         if self._waiting is not None:
             self._learner.take()
@@ -497,7 +516,7 @@ class DeepAgent(Agent):
 
     def _told(self, report: Report) -> Row:
         self.recent.take(report.returns, report.lengths, report.reported, report.violations)
-        row = {**self.time_metrics(report.steps), **self.row(report)}
+        row = {**self.time_metrics(report.steps), **self.row(report), **self._in_force.pop(report.steps, {})}
         gauges = learner_gauges(self)
         row |= self._throughput.figures(row["time/time_elapsed"] or 0.0, report.optimiser_steps, gauges)
         row |= {name: one for name, one in gauges.items() if name.startswith(ROOMS) and not name.endswith(WAITED)}

@@ -28,6 +28,7 @@ from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
+from velocirl.training.settings.scheduled import Range, is_schedule, scheduled_value, schedules_of
 from velocirl.training.settings.words import Known, Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
@@ -63,6 +64,12 @@ def _target_update_interval(value: int, known: Known) -> dict[str, Any]:
             f" target_every={max(rounds, 1)}"
         )
     return {"target_every": rounds}
+
+
+def _exploration_rate(value: Any, _: Known) -> dict[str, Any]:
+    """As of a table: a schedule is that of all of training, and a number stays."""
+    steady = {} if is_schedule(value) else {"exploration_final": value}
+    return {"exploration_initial": value, **steady}
 
 
 @dataclass(frozen=True)
@@ -154,12 +161,15 @@ class ExploringConfig(OffPolicyConfig):
         **OffPolicyConfig.words,
         "exploration_initial_eps": renamed("exploration_initial"),
         "exploration_final_eps": renamed("exploration_final"),
+        "exploration_rate": Word(("exploration_initial", "exploration_final"), _exploration_rate),
         "target_update_interval": Word(("target_every",), _target_update_interval),
     }
+    scheduled: ClassVar[Mapping[str, Range]] = {**OffPolicyConfig.scheduled, "exploration_initial": Range(most=1.0)}
+    explores_by: ClassVar[str] = "exploration_initial"
     target_every: int = 125
     tau: float = 1.0
     exploration_initial: float = 1.0
-    """Initial probability of a random action."""
+    """Initial probability of a random action. A schedule of it is the probability over all of training."""
     exploration_final: float = 0.05
     """Probability of a random action after `exploration_fraction` of training, reached linearly."""
     exploration_fraction: float = 0.1
@@ -212,6 +222,8 @@ class NoisyConfig(ActorCriticConfig):
     """Learning from a memory with an actor of continuous actions."""
 
     words: ClassVar[Mapping[str, Word]] = {**ActorCriticConfig.words, "action_noise": Word(("noise",), _action_noise)}
+    scheduled: ClassVar[Mapping[str, Range]] = {**ActorCriticConfig.scheduled, "noise": Range()}
+    explores_by: ClassVar[str] = "noise"
     noise: float = 0.0
     """Standard deviation of noise added to the actions during training, in units of half their range."""
     noise_correlation: float = 0.0
@@ -321,6 +333,18 @@ class OffPolicyAgent(TransitionAgent):
         noise = getattr(config, "noise", 0.0)
         return noise, noise, 1.0, noise
 
+    def exploration_over(self, first: int, last: int) -> tuple[float, float, float, float]:
+        """Return the same for the steps of one iteration: where it has a schedule, the line between its two ends."""
+        name = getattr(self.config, "explores_by", "")
+        if name not in schedules_of(self.config):
+            return self.exploration
+        assert self.goal is not None  # noqa: S101 - learning
+        begin, end = self.goal.progress(first), self.goal.progress(last)
+        low, high = (scheduled_value(self.config, name, progress) for progress in (begin, end))
+        slope = (high - low) / max(end - begin, 1e-12)
+        start, stop = low - slope * begin, low + slope * (1.0 - begin)  # of that line over all of training
+        return start, stop, 1.0, stop
+
     def resolve(self) -> tuple[Any, str]:
         """Threads, device and precision."""
         config = self.config
@@ -387,7 +411,7 @@ class OffPolicyAgent(TransitionAgent):
         """When what is done in the iteration that comes next."""
         config, goal = self.config, self.goal
         assert goal is not None  # noqa: S101 - learning
-        initial, final, fraction, last = self.exploration
+        initial, final, fraction, last = self.exploration_over(self.steps, self.steps + rounds * config.num_envs)
         return Pace(
             rounds=rounds,
             learning_rate=self.learning_rate_at(self.steps),
@@ -446,10 +470,17 @@ class OffPolicyAgent(TransitionAgent):
             **super().row(report),
         }
         if isinstance(self.config, ExploringConfig):
-            pace = self.pace(1)
-            rate = 1.0 if report.steps < pace.learning_starts else float(exploration_at(report.steps, pace))
-            row["rollout/exploration_rate"] = rate
+            row["rollout/exploration_rate"] = self._exploration_rate(report.steps)
         return row
+
+    def _exploration_rate(self, steps: int) -> float:
+        """The probability of a random action after so many steps of the run."""
+        assert self.goal is not None  # noqa: S101 - learning
+        if steps < self.config.learning_starts:
+            return 1.0
+        if self.config.explores_by in schedules_of(self.config):
+            return scheduled_value(self.config, self.config.explores_by, self.goal.progress(steps))
+        return float(exploration_at(steps, self.pace(1)))
 
     def _refuse(self) -> None:
         """Refuse settings that only the learner of CPU threads has."""

@@ -26,6 +26,7 @@ from velocirl.training.settings.collecting import CollectorsConfig, check_collec
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
+from velocirl.training.settings.scheduled import Range
 from velocirl.training.settings.words import Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
@@ -44,6 +45,7 @@ class OnPolicyConfig(CollectorsConfig):
         "rollout_buffer_class": absent(None, instead="rollouts are kept in one way"),
         "rollout_buffer_kwargs": absent(None, {}, instead="rollouts are kept in one way"),
     }
+    scheduled: ClassVar[Mapping[str, Range]] = {**CollectorsConfig.scheduled, "gae_lambda": Range(most=1.0)}
     num_envs: int = 32
     horizon: int = 64
     """Number of steps each copy takes in a rollout."""

@@ -19,6 +19,7 @@ from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Agent, Goal
 from velocirl.training.callbacks import as_callbacks
 from velocirl.training.on_policy import OnPolicyAgent
+from velocirl.training.settings.scheduled import schedules_of
 
 SHARED = "learner.minibatches"
 
@@ -188,6 +189,8 @@ def cannot_share(agent: Agent) -> str | None:
         return "only networks of layers alone, mlp(...), in native environments can learn together"
     if agent.encoding.normalises or agent.config.overlap:
         return "agents whose observations are normalised, or that overlap, do not learn together"
+    if schedules_of(agent.config):
+        return "agents whose settings have schedules (schedules=) do not learn together"
     return None
 
 

@@ -404,3 +404,13 @@ def test_a_saved_rollout_holds_nothing_of_what_lay_in_memory():
         held[start : start + field.itemsize] = True
     assert 0 < held.sum() < kind.itemsize
     assert (saved == np.where(held, 0xAB, 0)).all()
+
+
+def test_scheduled_settings_are_those_of_threads(short_pole):
+    schedule = {"clip": [(0.0, 0.3), (1.0, 0.01)], "entropy_coefficient": lambda left: 0.5 * left, **WHOLE}
+    native, torched = both(found("short pole", short_pole), **schedule)
+    for _ in range(3):
+        rows = native.iterate(), torched.iterate()
+        assert rows[0]["train/entropy_coefficient"] == rows[1]["train/entropy_coefficient"]
+    assert rows[0]["train/clip"] == pytest.approx(0.3 - 0.29 * native.goal.progress(2 * BATCH))
+    np.testing.assert_allclose(torched.parameters, native.parameters, atol=1e-5)

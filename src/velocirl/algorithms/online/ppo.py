@@ -14,6 +14,7 @@ from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.settings.config import require
+from velocirl.training.settings.scheduled import Range
 from velocirl.training.settings.words import Known, Word, absent, renamed, scaled
 
 
@@ -31,6 +32,13 @@ class PPOConfig(OnPolicyConfig):
         "ent_coef": renamed("entropy_coefficient"),
         "vf_coef": scaled("value_coefficient", 2.0),  # of the squared error, and here of half of it
         "target_kl": renamed("target_kl", none=0.0),
+    }
+    scheduled: ClassVar[Mapping[str, Range]] = {
+        **OnPolicyConfig.scheduled,
+        "clip": Range(zero_is_off=True),
+        "value_clip": Range(zero_is_off=True),
+        "entropy_coefficient": Range(),
+        "value_coefficient": Range(),
     }
     estimator: Literal["gae", "vtrace"] = "gae"
     """How advantages are estimated: gae, or vtrace, which corrects for policy changes between epochs."""

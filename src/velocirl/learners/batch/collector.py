@@ -268,7 +268,7 @@ class BatchCollector:
             "row": Timed(rollout.rows),
             "mask": experience.mask,
             "rng": self._rng,
-            "settings": Shared(here.put(task.settings)),
+            "settings": Shared(here.shown(task.settings)),
         }
         assert task.value is not None  # noqa: S101 - rollouts have one
         head = task.head if task.act.takes_head else None

@@ -23,7 +23,7 @@ class Decisions:
         self._totals = device.zeros(agents, 1 + len(task.constraints), dtype=np.float64)
         episodes = device.records((agents,), episodes_type(len(task.constraints)))
         numbers = device.as_records(networks.numbers, task.numbers, np.float32)
-        known = {"episodes": episodes, "numbers": numbers, "settings": Shared(device.put(task.settings))}
+        known = {"episodes": episodes, "numbers": numbers, "settings": Shared(device.shown(task.settings))}
         calls = [Work(by_row(one.function), tuple(known[name] for name in one.arguments)) for one in task.decisions]
         self._run = device.launch([Work(find_episodes, (self._totals, self._enough, episodes)), *calls], agents)
 

@@ -64,6 +64,7 @@ class BatchLearner:
     def iterate_all(self, schedule: Any, steps: int) -> list[Report] | None:
         """The same for all agents that learn together."""
         with tells_of_memory(self.task.config), self.device.at_work():
+            self.device.refresh()
             started = self.run(schedule, steps)
         self.fresh = False
         before, self._pending = self._pending, started

@@ -383,7 +383,7 @@ class BatchProgram:
         if name == "numbers":
             return self._of_agent(self._numbers())
         if name == "settings":
-            return Shared(device.put(self._task.settings))
+            return Shared(device.shown(self._task.settings))
         if name.endswith(SLOPE):
             return self._slope(name.removesuffix(SLOPE))
         forward = name.removesuffix(GRADIENT)
@@ -399,7 +399,7 @@ class BatchProgram:
     def _once_column(self, name: str) -> Any:
         if name == "means":
             return self._means(self.sums.means, DOUBLE)
-        return self._numbers() if name == "numbers" else Shared(self.device.put(self._task.settings))
+        return self._numbers() if name == "numbers" else Shared(self.device.shown(self._task.settings))
 
     def _of_agent(self, rows: Any) -> Any:
         return Shared(rows) if self.agents == 1 else Grouped(rows, self._count)

@@ -366,7 +366,7 @@ class BatchRollout(BatchLearner):
 
     def _bind_column(self, function: Callable[..., Any], names: Sequence[str]) -> Callable[..., None]:
         """A function over a copy's column in time."""
-        rows, settings = narrow(self.recorded.records), self.device.put(self.task.settings)
+        rows, settings = narrow(self.recorded.records), self.device.shown(self.task.settings)
         columns = tuple(Shared(settings) if name == "settings" else rows[name] for name in names)
         return self.device.launch([Work(by_row(function), columns)], len(rows))
 

@@ -67,7 +67,7 @@ class Stepping:
             "rng": self.rng,
             "exploration": Shared(exploration),
             "noise": self.noise,
-            "settings": Shared(device.put(task.settings)),
+            "settings": Shared(device.shown(task.settings)),
         }
         columns = tuple(known[name] for name in task.act.arguments)
         command, table = command_for(task.source.action_space)

@@ -1,4 +1,4 @@
-"""The settings of collectors: processes that act and step environments beside the learner."""
+"""The settings of agents that take steps: of their collectors, processes that act and step beside the learner."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from velocirl.training.settings.config import DeepConfig, require, require_whole
 
 @dataclass(frozen=True)
 class CollectorsConfig(DeepConfig):
-    """What every algorithm with collectors adds to the settings of all with networks."""
+    """What every algorithm that takes steps adds to the settings of all with networks."""
 
+    schedules: dict[str, str] | None = None
+    """Schedules of settings beside the learning rate, by name: clip=linear, entropy_coefficient=0:0.01,1:0. In Python,
+    give the setting itself a schedule."""
     collectors: int | None = None
     """Number of processes that act and step gym: environments while the learner learns, each with an equal share of
     the copies. Without it, both take turns."""

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from velocirl.engine.naming import nearest
 from velocirl.optim.schedules import Points, Schedule, schedule_from
 from velocirl.optim.tabulation import tabulated
 
-# Settings whose schedules are settings themselves.
+# Settings whose schedules are settings themselves; the schedules of others are entries of `SCHEDULES`.
 APART = {"learning_rate": "learning_rate_schedule", "exploration_rate": "exploration_schedule"}
+SCHEDULES = "schedules"
 STEADY = "constant"
 
 
@@ -26,6 +28,7 @@ class Range:
 
     least: float = 0.0
     most: float = inf
+    zero_is_off: bool = False  # whether 0 turns off what the setting limits: a schedule may only end there
 
 
 def is_schedule(value: Any) -> bool:
@@ -34,9 +37,15 @@ def is_schedule(value: Any) -> bool:
     return rows or isinstance(value, (str, Schedule)) or callable(value)
 
 
+def schedules_of(config: Any) -> Mapping[str, str]:
+    """Return the schedules of settings that have no setting of their own for it, as texts by name."""
+    return getattr(config, SCHEDULES, None) or {}
+
+
 def schedule_of(config: Any, name: str) -> Schedule:
     """The schedule of a setting."""
-    return schedule_from(getattr(config, APART[name]))
+    text = getattr(config, APART[name]) if name in APART else schedules_of(config).get(name, STEADY)
+    return schedule_from(text)
 
 
 def scheduled_value(config: Any, name: str, progress: float) -> float:
@@ -49,6 +58,9 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
     plain = {field.name: field.default for field in dataclasses.fields(kind)}
     known: Mapping[str, Range] = getattr(kind, "scheduled", {})
     settings = dict(given)
+    others = given.get(SCHEDULES)
+    if isinstance(others, Mapping):
+        settings[SCHEDULES] = {name: str(schedule_from(_of(name, value))) for name, value in others.items()}
     for name, value in given.items():
         default = plain.get(name)
         number = isinstance(default, (int, float)) and not isinstance(default, bool)
@@ -58,10 +70,15 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
             continue  # refused as no number
         if name not in known:
             raise ValueError(f"{name}={value!r}: give a number; those that change in training are {', '.join(known)}")
-        if given.get(APART[name]) is not None:
-            raise ValueError(f"{name} is given as a schedule: leave {APART[name]} out")
-        schedule = _schedule_from(name, value)
-        settings[APART[name]] = str(schedule)
+        schedule = _of(name, value)
+        if name in APART:
+            if given.get(APART[name]) is not None:
+                raise ValueError(f"{name} is given as a schedule: leave {APART[name]} out")
+            settings[APART[name]] = str(schedule)
+        else:
+            if isinstance(others, Mapping) and name in others:
+                raise ValueError(f"{name} is given as a schedule: leave it out of {SCHEDULES}")
+            settings[SCHEDULES] = {**(settings.get(SCHEDULES) or {}), name: str(schedule)}
         if isinstance(schedule, Points):
             settings[name] = schedule.largest
         else:
@@ -72,12 +89,21 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
 def check_schedules(config: Any) -> None:
     """Refuse schedules that cannot be read, and points out of the range of their setting."""
     known: Mapping[str, Range] = config.scheduled
+    for name in schedules_of(config):
+        if name not in known:
+            raise ValueError(f"{SCHEDULES}: {name!r} has no schedule{nearest(name, list(known))}")
+        if name in APART:
+            raise ValueError(f"{SCHEDULES}: the schedule of {name} is {APART[name]}: give that")
     for name, range_ in known.items():
         schedule = schedule_of(config, name)
         for place, value in schedule.points if isinstance(schedule, Points) else ():
             if not range_.least <= value <= range_.most:
                 most = "" if range_.most == inf else f" and at most {range_.most:g}"
                 raise ValueError(f"{name} must be at least {range_.least:g}{most}, got {value!r} at {place!r}")
+        if range_.zero_is_off and getattr(config, name) != 0.0:
+            zero = next((place for place in _corners(schedule) if place < 1 and schedule(place) == 0.0), None)
+            if zero is not None:
+                raise ValueError(f"{name}=0 turns it off, at {zero!r} of its schedule: go down to a small number")
 
 
 def without_replaced(kind: type[Any], settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,16 +113,25 @@ def without_replaced(kind: type[Any], settings: Mapping[str, Any], changes: Mapp
     """
     kept = dict(settings)
     for name in getattr(kind, "scheduled", {}):
-        if name not in changes or APART[name] not in kept or APART[name] in changes:
+        if name not in changes:
             continue
-        if is_schedule(changes[name]):
-            del kept[APART[name]]
-        elif isinstance(schedule_from(kept[APART[name]]), Points):
-            kept[APART[name]] = STEADY
+        own = APART.get(name)
+        others = kept.get(SCHEDULES) or {}
+        text = kept.get(own) if own else others.get(name)
+        if text is None or (own in changes if own else SCHEDULES in changes):
+            continue
+        if not is_schedule(changes[name]) and not isinstance(schedule_from(text), Points):
+            continue
+        if own is None:
+            kept[SCHEDULES] = {other: one for other, one in others.items() if other != name} or None
+        elif is_schedule(changes[name]):
+            del kept[own]
+        else:
+            kept[own] = STEADY
     return kept
 
 
-def _schedule_from(name: str, value: Any) -> Schedule:
+def _of(name: str, value: Any) -> Schedule:
     """The schedule that was given for a setting."""
     try:
         if isinstance(value, (str, Schedule)):
@@ -104,6 +139,11 @@ def _schedule_from(name: str, value: Any) -> Schedule:
         return tabulated(value) if callable(value) else Points(_pairs(value))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _corners(schedule: Schedule) -> list[float]:
+    """Return where a schedule may be 0 first: at its points, or where it begins."""
+    return [place for place, _ in schedule.points] if isinstance(schedule, Points) else [0.0]
 
 
 def _is_readable(text: str) -> bool:

@@ -19,7 +19,7 @@ from velocirl.engine.counts import whole
 from velocirl.engine.naming import nearest, plain_name
 from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.initialisers import INITIALISERS
-from velocirl.training.settings.scheduled import split_schedules, without_replaced
+from velocirl.training.settings.scheduled import is_schedule, split_schedules, without_replaced
 
 OBSERVATION_SPACE = "observation_space"  # known beside the settings
 Known = Mapping[str, Any]  # the settings, as far as they are decided, and the observation space
@@ -62,8 +62,14 @@ def renamed(setting: str, *, each_copy: bool = False, **written: Any) -> Word:
 
 
 def scaled(setting: str, factor: float) -> Word:
-    """A number that counts so many times as much here."""
-    return Word((setting,), lambda value, _: {setting: factor * value if isinstance(value, Real) else value})
+    """A number that counts `factor` times as much here."""
+
+    def translate(value: Any, _: Known) -> Mapping[str, Any]:
+        if is_schedule(value):
+            raise ValueError(f"give the schedule to {setting}=, with values {factor:g} times as large")
+        return {setting: factor * value if isinstance(value, Real) else value}
+
+    return Word((setting,), translate)
 
 
 def absent(*unasked: Any, instead: str) -> Word:

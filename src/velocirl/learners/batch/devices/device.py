@@ -56,6 +56,13 @@ class PythonDevice:
         """A copy of an array of the host, for our own functions; of types that torch does not have, too."""
         return host.copy()
 
+    def shown(self, host: NDArray[Any]) -> Any:
+        """An array of this device that shows one of the host, as it was at the last `refresh`."""
+        return host
+
+    def refresh(self) -> None:
+        """Show arrays of the host as they are now."""
+
     def on_host(self) -> Any:
         """The device of the host, for environments that step there."""
         return self

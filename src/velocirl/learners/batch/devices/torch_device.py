@@ -213,6 +213,7 @@ class CUDADevice(TorchCPUDevice):
         self.stream = torch.cuda.Stream(self.torch)
         self._host: TorchCPUDevice | None = None
         self._pool = None
+        self._shown: list[tuple[NDArray[Any], Any, list[bytes]]] = []  # of the host, here, and its content then
         self._capturing: Capture | None = None
         self._mode = "global"  # of capturing: what other threads may do meanwhile
         kernels = CUDALauncher(
@@ -233,6 +234,21 @@ class CUDADevice(TorchCPUDevice):
         made = self.records(host.shape, host.dtype)
         made.store(host)
         return made
+
+    def shown(self, host: NDArray[Any]) -> Any:
+        """An array of this device that shows one of the host, as it was at the last `refresh`."""
+        for shown, array, _ in self._shown:
+            if shown is host:
+                return array
+        self._shown.append((host, self.put(host), [host.tobytes()]))
+        return self._shown[-1][1]
+
+    def refresh(self) -> None:
+        """Show arrays of the host as they are now; those that have not changed cost no transfer."""
+        for host, array, content in self._shown:
+            if content[0] != host.tobytes():
+                content[0] = host.tobytes()
+                array.store(host)
 
     def on_host(self) -> TorchCPUDevice:
         """The device of the host, for environments that step there."""
