@@ -9,7 +9,7 @@ print(f"the best policy is worth {model.start_value(plan.values):.3f} from the s
 
 for algorithm in (velocirl.QLearning, velocirl.SARSA, velocirl.DoubleQLearning):
     agent = algorithm("FrozenLake-v1", seed=0, gamma=0.99).learn(2_000_000)
-    learnt = agent.action_values(0)
+    learnt = agent.q_values(0)
     print(f"{agent.label:16} starts with {learnt.max():.3f},", velocirl.evaluate(agent, episodes=1000, seed=1))
 
 # The same table by threads, one argument apart; "processes", "mpi" and "cuda" are others.

@@ -9,7 +9,7 @@ from scalars import call, fresh, metrics_of, numbers, stepped, stream
 
 from velocirl import PPOLagrangian
 from velocirl.algorithms.online import ppo
-from velocirl.algorithms.safe.ppo_lagrangian import act, loss_gradient, mix_advantages, move_multipliers, value
+from velocirl.algorithms.safe.ppo_lagrangian import act, loss_gradient, mix_advantages, move_multipliers, state_value
 from velocirl.networks.heads import categorical
 
 HEAD, ROWS, LIMITED = categorical(3), 60, ("heat", "pressure")
@@ -74,7 +74,7 @@ def test_an_action_is_that_of_ppo_and_all_values_are_kept():
     for name in ("action", "log_probability", "value"):
         np.testing.assert_array_equal(rows[name], plain[name])
     np.testing.assert_array_equal(rows["cost_values"], output[:, 4:])
-    value(HEAD, 2.0 * output[0], rows[0])
+    state_value(HEAD, 2.0 * output[0], rows[0])
     assert rows[0].value == 2.0 * output[0, 3]
     assert rows[0].cost_values.tolist() == (2.0 * output[0, 4:]).tolist()
 

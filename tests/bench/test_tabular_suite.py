@@ -127,7 +127,7 @@ def test_the_plain_is_walked_through(storage):
     assert met[1:].all()
     if storage == "sparse":
         assert set(agent.table.keys.tolist()) == set(cells.tolist())
-    assert agent.action_values([1, 0])[0] == pytest.approx(1, abs=0.01)  # beside the goal, up
+    assert agent.q_values([1, 0])[0] == pytest.approx(1, abs=0.01)  # beside the goal, up
 
 
 def test_cells_are_in_no_order():

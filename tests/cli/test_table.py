@@ -79,7 +79,7 @@ def test_json_has_the_numbers_of_the_table(cliff, capsys):
     agent = velocirl.QLearning.load(cliff)
     assert (found["environment"], found["algorithm"], found["steps"]) == ("CliffWalking-v1", "q-learning", agent.steps)
     assert [one["state"] for one in found["states"]] == list(range(48))
-    values = agent.action_values(np.arange(48))
+    values = agent.q_values(np.arange(48))
     assert np.array_equal(np.array([one["values"] for one in found["states"]], np.float32), values)
     never = {*range(37, 48)}  # the cliff, from which one is set back, and the goal, at which all is over
     assert {one["state"] for one in found["states"] if one["best"] is None} == never

@@ -255,6 +255,42 @@ def test_a_saved_agent_acts_the_same(case, whole, tmp_path):
 
 
 @every_algorithm
+def test_what_is_inside_is_told_or_refused_and_asking_changes_nothing(case, whole, tmp_path):
+    agent = whole(case)
+    again, observations, before = Agent.load(agent.save(tmp_path / "agent")), some_observations(agent), agent.state()
+    actions = agent.predict(observations, deterministic=True)[0]
+    told = {}
+    for ask in ("value", "action_probabilities", "q_values"):
+        given = [actions] if ask == "q_values" else []
+        try:
+            told[ask] = getattr(agent, ask)(observations, *given)
+        except ValueError:
+            with pytest.raises(ValueError, match=agent.label):
+                getattr(again, ask)(observations, *given)
+    rollouts, clones = not isinstance(agent, (OffPolicyAgent, OfflineAgent, TabularAgent)), agent.name.endswith("bc")
+    discrete = isinstance(agent.source.action_space, Discrete)
+    clones = clones and "td3" not in agent.name
+    assert told.keys() == (
+        ({"value"} if not clones else set())
+        | ({"action_probabilities"} if discrete else set())
+        | ({"q_values"} if not clones and not rollouts else set())
+    )
+    for ask, found in told.items():
+        given = [actions] if ask == "q_values" else []
+        assert np.isfinite(found).all()
+        np.testing.assert_array_equal(found, getattr(again, ask)(observations, *given))
+        one = getattr(agent, ask)(observations[3], *([actions[3]] if given else []))
+        np.testing.assert_allclose(one, found[3], rtol=1e-4, atol=1e-6)
+    if "action_probabilities" in told:
+        np.testing.assert_allclose(told["action_probabilities"].sum(axis=1), 1.0, rtol=1e-5)
+    if "q_values" in told and "iql" not in agent.name:
+        np.testing.assert_allclose(told["q_values"], told["value"], rtol=1e-4, atol=1e-5)
+    after = agent.state()
+    assert all(np.array_equal(before.arrays[name], array) for name, array in after.arrays.items()
+               if array.dtype.kind == "f" or name == "acting.rng")  # fmt: skip
+
+
+@every_algorithm
 def test_a_file_without_a_memory_is_small_and_learns_on_with_an_empty_one(case, whole, tmp_path):
     agent = whole(case)
     paths = [agent.save(tmp_path / f"memory-{memory}", memory=memory) for memory in (True, False)]

@@ -44,7 +44,7 @@ def mean_return(agent):
 
 
 def best_moves(agent):
-    values = agent.action_values(BOARDS)
+    values = agent.q_values(BOARDS)
     return np.where(BOARDS == 0, values, -np.inf).argmax(axis=1)
 
 

@@ -106,7 +106,7 @@ def test_values_are_those_of_the_game():
     for code in (0, oracle.code_of((2, *8 * (0,))), oracle.code_of((*4 * (0,), 2, *4 * (0,)))):
         expected = plan.action_values[int(np.flatnonzero(keys == code)[0])]
         legal = np.isfinite(expected)
-        np.testing.assert_allclose(agent.action_values(boards([code])[0])[legal], expected[legal], atol=0.04)
+        np.testing.assert_allclose(agent.q_values(boards([code])[0])[legal], expected[legal], atol=0.04)
 
 
 def test_metrics_of_an_iteration():
@@ -186,10 +186,10 @@ def test_a_seed_is_drawn_where_none_is_given():
 
 def test_a_table_for_what_a_board_is_worth(trained):
     board = boards([0])[0]
-    values = trained.action_values(board)
+    values = trained.q_values(board)
     assert values.shape == (9,)
     np.testing.assert_array_equal(values, trained.parameters[0])
-    several = trained.action_values(boards([0, 1, 7]))
+    several = trained.q_values(boards([0, 1, 7]))
     assert several.shape == (3, 9)
     np.testing.assert_array_equal(several, trained.parameters[[0, 1, 7]])
 
@@ -200,10 +200,10 @@ def test_one_action_or_several(trained):
     assert state is None
     assert action.shape == ()
     assert trained.source.action_space.contains(action)
-    assert action == trained.action_values(board).argmax()
+    assert action == trained.q_values(board).argmax()
     several = boards([0, 1, 2, 0])
     actions, _ = trained.predict(several, deterministic=True)
-    np.testing.assert_array_equal(actions, trained.action_values(several).argmax(axis=1))
+    np.testing.assert_array_equal(actions, trained.q_values(several).argmax(axis=1))
     assert actions.dtype == trained.source.action_space.dtype
     assert trained.predict(several[:2])[0].shape == (2,)
     assert trained.predict(several)[0].shape == (4,)  # more than before
@@ -242,7 +242,7 @@ def test_states_that_were_never_met(sparse):
     drawn = sparse.predict(several, action_masks=np.tile(mask, (3000, 1)))[0]
     np.testing.assert_allclose(np.bincount(drawn, minlength=9) / 3000, mask / 3, atol=0.04)
     assert sparse.predict(never[0], deterministic=True, action_masks=mask)[0] == 2
-    assert (sparse.action_values(never[0]) == 0).all()
+    assert (sparse.q_values(never[0]) == 0).all()
     assert len(sparse.table) == rows
 
 
@@ -267,7 +267,7 @@ def test_masks_for_an_environment_without():
     with pytest.raises(ValueError, match="action masks of 1 observations are not for this agent"):
         agent.predict(3, action_masks=[1, 1, 0, 0])
     assert agent.predict(3, deterministic=True)[0] == 0
-    assert agent.action_values([0, 5]).shape == (2, 4)
+    assert agent.q_values([0, 5]).shape == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_spaces_that_do_not_start_at_0():
     try:
         agent = QLearning("gym:Shifted-v0", seed=0, gamma=0.5).learn(2000)
         assert agent.predict(np.array([5, 6, 7]), deterministic=True)[0].tolist() == [2, 2, 2]
-        assert agent.action_values(5).argmax() == 1
+        assert agent.q_values(5).argmax() == 1
         with pytest.raises(ValueError, match="is not in Discrete"):
             agent.predict(4)
         assert velocirl.evaluate(agent, episodes=3).mean_return == 4

@@ -25,7 +25,7 @@ def act(head, policy, row, mask, rng):
         row.cost_values[k] = policy[head.outputs + 1 + k]
 
 
-def value(head, policy, row):
+def state_value(head, policy, row):
     row.value = policy[head.outputs]
     for k in range(len(row.cost_values)):
         row.cost_values[k] = policy[head.outputs + 1 + k]
@@ -61,7 +61,7 @@ class Constrained(OnPolicyAgent):
         cost_advantages: Costs
         cost_targets: Costs
 
-    act, value, values, explained = act, value, ("value", "cost_values"), ("value", "target")
+    act, state_value, values, explained = act, state_value, ("value", "cost_values"), ("value", "target")
     estimate = column(gae), column(gae_of_costs)
     update = (forward("policy", "observation"), each(loss_gradient), backward("policy"), step("policy"))
     reports = {"cost": "cost", "target": "target", "entropy": "entropy"}

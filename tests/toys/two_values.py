@@ -22,7 +22,7 @@ def act(head, policy, row, mask, rng):
     row.cost_value = policy[head.outputs + 1]
 
 
-def value(head, policy, row):
+def state_value(head, policy, row):
     row.value = policy[head.outputs]
     row.cost_value = policy[head.outputs + 1]
 
@@ -54,7 +54,7 @@ class TwoValues(OnPolicyAgent):
         cost_advantage: float32
         cost_target: float32
 
-    act, value, values, explained = act, value, ("value", "cost_value"), ("value", "target")
+    act, state_value, values, explained = act, state_value, ("value", "cost_value"), ("value", "target")
     estimate = (
         column(gae),
         column(gae, reward="cost", value="cost_value", final_value="final_cost_value", advantage="cost_advantage",

@@ -184,6 +184,11 @@ class Resolver:
         """A function that draws an action, or one that reads a value, from the output of a network."""
         return self._call(function, (network, *ACTING_WORDS), f"{function.__name__}, which acts")
 
+    def estimating(self, function: Callable[..., Any]) -> Call:
+        """A function that reads a value of a state or an action from the outputs of networks."""
+        learnt = [name for name, one in self._networks.items() if isinstance(one, Network)]
+        return self._call(function, (*learnt, "action", "row", "settings"), f"{function.__name__}, which estimates")
+
     def once_after(self, stages: Sequence[Any]) -> list[Call]:
         """Functions that are called once, after those over columns."""
         found = [stage for stage, _ in self._walk(flat(tuple(stages)), None) if isinstance(stage, Once)]

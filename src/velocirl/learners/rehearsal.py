@@ -69,7 +69,7 @@ class _Rehearsal:
             raise DefinitionError(f"{name}: update: nothing is learnt; write step(network) at its end\n  at {file}")
         self._call(task.act, known, "act")
         if task.value is not None:
-            self._call(task.value, known, "value")
+            self._call(task.value, known, "state_value")
         for function, names in task.estimates:
             self._column(function, names)
         episodes = _record(episodes_type(len(task.constraints)), "episodes", "it has count and costs")

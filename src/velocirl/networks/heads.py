@@ -43,6 +43,8 @@ class Head(NamedTuple):
     divergence: Callable[..., Any]  # (output, old, mask) -> KL(policy of output || policy of old)
     diverge: Callable[..., Any]  # (output, old, mask, weight, gradient); adds weight * d divergence / d output
     columns: int = 1  # neighbouring outputs whose mean is what an option is worth, such as quantiles
+    # (output, mask, into); writes the probability with which `sample` takes each option. None without choices.
+    probabilities: Callable[..., Any] | None = None
 
     @property
     def numbers(self) -> int:
@@ -243,9 +245,14 @@ def multi_discrete(counts: Sequence[int], masked: bool = False) -> Head:
                 gradient[first + k] += weight * slope
             first += counts[part]
 
+    none = (0,) * len(counts)
+
+    def probabilities(output, mask, into):
+        evaluate(output, mask, none, into)
+
     functions = {
         "sample": sample, "mode": mode, "best": best, "draw": draw, "evaluate": evaluate, "backward": backward,
-        "divergence": divergence, "diverge": diverge,
+        "divergence": divergence, "diverge": diverge, "probabilities": probabilities,
     }  # fmt: skip
     return Head("multi_discrete", sum(counts), len(counts), "int32", counts, masked, **functions)
 
@@ -356,7 +363,17 @@ def by_values(count: int, masked: bool, epsilon: float, columns: int) -> Head:
             action[0] = best(output, mask)
         return np.float32(0)
 
-    return head._replace(name="by_values", sample=sample, mode=mode, best=best, columns=columns)
+    def probabilities(output, mask, into):
+        free = is_free(mask, 0, count)
+        legal = 0
+        for k in range(count):
+            legal += 1 if is_legal(mask, k, free) else 0
+        for k in range(count):
+            into[k] = epsilon / legal if is_legal(mask, k, free) else 0.0
+        into[best(output, mask)] += 1.0 - epsilon
+
+    functions = {"sample": sample, "mode": mode, "best": best, "probabilities": probabilities}
+    return head._replace(name="by_values", columns=columns, **functions)
 
 
 def mean_of(values, option, columns):

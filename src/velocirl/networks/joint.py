@@ -67,7 +67,7 @@ def joint(choices: Head, numbers: Head) -> Head:
         evaluate=evaluate,
         backward=backward,
         divergence=divergence,
-        diverge=diverge,
+        diverge=diverge,  # `probabilities` stay those of the choices, which come first
     )
 
 

@@ -31,11 +31,7 @@ class Actor:
         task = self._lesson
         if len(states) != len(self._actions):
             self._allocate(len(states))
-        wanted = (len(states), task.actions)
-        if masks is not None and (not task.masked or masks.shape != wanted):
-            problem = f"have shape {wanted}" if task.masked else "are not for this agent"
-            raise ValueError(f"action masks of {len(states)} observations {problem}, got {masks.shape}")
-        legal = np.ones(wanted, np.bool_) if masks is None else np.asarray(masks) != 0
+        legal = legal_actions(task, masks, len(states))
         if rate is None:
             values = task.table.look_up(states).mean(axis=1)
             legal |= ~legal.any(axis=1, keepdims=True)  # a mask that forbids everything counts for nothing
@@ -49,6 +45,15 @@ class Actor:
     def _allocate(self, count: int) -> None:
         self._places, self._actions = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._mask = as_rows(np.ones((count, self._lesson.actions), np.int8))
+
+
+def legal_actions(task: TabularTask, masks: NDArray[Any] | None, count: int) -> NDArray[np.bool_]:
+    """Return which actions masks allow, (count, actions); refuse masks of another shape, or where none are read."""
+    wanted = (count, task.actions)
+    if masks is not None and (not task.masked or masks.shape != wanted):
+        problem = f"have shape {wanted}" if task.masked else "are not for this agent"
+        raise ValueError(f"action masks of {count} observations {problem}, got {masks.shape}")
+    return np.ones(wanted, np.bool_) if masks is None else np.asarray(masks) != 0
 
 
 def drawing_loop(task: TabularTask) -> Any:

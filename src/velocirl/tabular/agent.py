@@ -18,6 +18,7 @@ from velocirl.engine.disk.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig, chosen_runtime
+from velocirl.tabular.estimates import TableEstimates
 from velocirl.tabular.learner import Outcome, TableLearner, TabularTask
 from velocirl.tabular.loop import Pace
 from velocirl.tabular.memory import Memory, memory_of
@@ -29,6 +30,7 @@ from velocirl.tabular.tables.table import row_type
 from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.actors.batching import batched
 from velocirl.training.agent import Agent, Row
+from velocirl.training.estimates import Estimates
 from velocirl.training.settings.params import check_copies
 from velocirl.training.settings.scheduled import scheduled_value
 from velocirl.training.source import Given
@@ -159,12 +161,11 @@ class TabularAgent(Agent):
             **options,
         )
 
-    def action_values(self, observation: Any) -> NDArray[Any]:
-        """The values of the actions for an observation, or for a batch of them; those acting goes by."""
-        observations, _, single = batched(self.source, observation, None)
+    def make_estimates(self) -> Estimates:
+        """Return what estimates by the table of now."""
         self._settle()
-        values = self.table.look_up(self._numbers(observations)).mean(axis=1)
-        return values[0] if single else values
+        rate = self.exploration_at(1.0)
+        return TableEstimates(self.task, self.config.exploration, rate, self._numbers, self.first_action)
 
     def predict(
         self,

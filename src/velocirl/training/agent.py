@@ -33,6 +33,7 @@ from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.data_source import DataSource
 from velocirl.training.describing import as_html, as_line, as_lines
+from velocirl.training.estimates import Estimating
 from velocirl.training.names import attribute_of, change_setting, is_setting
 from velocirl.training.pickling import reduced
 from velocirl.training.presenting import presented
@@ -88,7 +89,7 @@ class Goal:
         return min(max((steps - self.start) / self.total, 0.0), 1.0)
 
 
-class Agent(Changing, metaclass=Documented):
+class Agent(Changing, Estimating, metaclass=Documented):
     """An algorithm with its environment, network and everything that decides its future."""
 
     name: ClassVar[str]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.caching.fingerprint import names_reached
-from velocirl.engine.disk.saved import Specs, check_arrays, streams
+from velocirl.engine.disk.saved import Specs, check_arrays, streams, within
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import fields_of, reads_costs, reads_next
 from velocirl.learners.learner import Learner, Report
@@ -41,10 +41,12 @@ from velocirl.networks.mlp import MLP
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
-from velocirl.training.actors.actor import NativePolicy
+from velocirl.training.actors.actor import BUFFERS, NativePolicy
 from velocirl.training.actors.batching import batched
 from velocirl.training.actors.building import build_networks, generator_of, norms_described
+from velocirl.training.actors.estimates import DeepEstimates
 from velocirl.training.agent import Agent, Row
+from velocirl.training.estimates import Estimates
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
 from velocirl.training.settings.rank_devices import task_of_rank
@@ -65,6 +67,11 @@ class DeepAgent(Agent):
     # The metrics that functions add to, and how they are called, if shown.
     reports: ClassVar[Mapping[str, str | Several | None]]
     Scratch: ClassVar[type | None] = None  # the fields that it adds to a row
+    # What people ask an agent: scalar functions of the outputs of networks that learn, by their names. Q(s, a), also of
+    # `action` where these do not read it; and V(s), which of rollouts is written to a row.
+    q_value: ClassVar[Callable[..., Any] | None] = None
+    state_value: ClassVar[Callable[..., Any] | None] = None
+    values: ClassVar[tuple[str, ...]] = ()  # the fields of a row that this writes
     remembers: ClassVar[bool] = False  # whether its networks may be recurrent
     pictures = NATURE
 
@@ -104,6 +111,7 @@ class DeepAgent(Agent):
         self.policy: Any = self._make_policy()
         self.config, self.device_reason = self.resolve()
         self._actor: Any = None
+        self._estimates = DeepEstimates(self)
 
     def rebuild(self, settings: Mapping[str, Any]) -> None:
         """Build the networks anew by other settings, before training is prepared."""
@@ -276,6 +284,27 @@ class DeepAgent(Agent):
         if single:
             actions = actions[0] if isinstance(actions, np.ndarray) else read_row(actions, 0)
         return actions, state
+
+    def make_estimates(self) -> Estimates:
+        """Return what estimates by the networks of now."""
+        return self._estimates
+
+    def network_arrays(self, name: str) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+        """Return the parameters of a network that learns, and the buffers that its module keeps beside them."""
+        if name == self.acting:
+            return self.parameters, within(BUFFERS, self.policy.buffers())
+        if self._learner is not None:
+            self._settle()
+            return self._learner.networks.to_host(name), self._learner.networks.buffers(name)
+        saved = f"{name}.parameters"
+        if self._waiting is not None and saved in self._waiting:
+            return self._waiting[saved], within(f"{name}.buffer", self._waiting)
+        if self.steps:
+            raise ValueError(
+                f"this {self.label} agent was saved without its {name}: load a model with all that training needs, such"
+                " as a run's newest (best=False)"
+            )
+        return self.built[name].initial_parameters(generator_of(self, name)), {}
 
     def prepare(self) -> None:
         """Make the copies of the environment and compile everything, once."""

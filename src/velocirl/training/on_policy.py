@@ -205,7 +205,7 @@ class OnPolicyAgent(DeepAgent):
         task, kind = super().task(), type(self)
         names = [one.name for one in task.fields]
         resolver = self.resolver(names)
-        value = resolver.acting(static(kind, "value"), self.acting)
+        value = resolver.acting(static(kind, "state_value"), self.acting)
         columns = [*self.row_names(), *names]
         estimates, reestimates = (resolver.columns(one, columns) for one in (self.estimate, self.reestimate))
         decisions, before = resolver.once_after(self.estimate), resolver.program(self.before_epoch)

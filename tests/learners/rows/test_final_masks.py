@@ -269,7 +269,7 @@ def test_tables_learn_from_cut_episodes_with_drawn_parameters_too():
     environment = gated(step=stay, observe=number, observation=Discrete(KINDS), max_steps=1)
     agent = QLearning(environment, num_envs=4, gamma=0.5, seed=1, params={"shift": uniform(0, 2)})
     agent.learn(20_000, progress=False)
-    values = agent.action_values(np.arange(KINDS))
+    values = agent.q_values(np.arange(KINDS))
     np.testing.assert_allclose(np.diag(values), 2.0, atol=0.05)
 
 

@@ -8,6 +8,7 @@ from math import exp, inf, log
 from velocirl.algorithms.online.sac import (
     actor_gradient,
     mean_and_deviation,
+    q_value,
     sample_action,
     sample_next_action,
     temperature_gradient,
@@ -153,6 +154,7 @@ class CQL(OfflineAgent):
         noise: Action
         log_probability: float32
 
+    q_value = q_value
     update = (
         forward("actor", "next_observation"),
         each(sample_next_action),

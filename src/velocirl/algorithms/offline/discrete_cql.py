@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, inf, log
 
-from velocirl.algorithms.online.dqn import action_columns, choose_by_network, loss_gradient
+from velocirl.algorithms.online.dqn import action_columns, choose_by_network, loss_gradient, value_of
 from velocirl.engine.records import int32
 from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks.declared import Network, TargetNetwork
@@ -71,7 +71,7 @@ class DiscreteCQL(OfflineAgent):
 
         next_action: int32
 
-    act = act
+    act, q_value = act, value_of
     update = (
         forward("target_values", "next_observation"),
         forward("values", "next_observation", name="next_values"),

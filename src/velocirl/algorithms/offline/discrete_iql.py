@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from velocirl.algorithms.offline.iql import IQLConfig, expectile_slope, one_value, weight_of
-from velocirl.algorithms.online.discrete_sac import logits, two_critics
+from velocirl.algorithms.offline.iql import IQLConfig, expectile_slope, one_value, state_value, weight_of
+from velocirl.algorithms.online.discrete_sac import logits, q_value, two_critics
 from velocirl.engine.records import float32
 from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks.declared import Network, TargetNetwork
@@ -76,6 +76,7 @@ class DiscreteIQL(OfflineAgent):
 
         action_value: float32
 
+    q_value, state_value = q_value, state_value
     update = (
         forward("target_critics", "observation"),
         forward("value", "observation"),

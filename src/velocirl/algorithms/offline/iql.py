@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, inf, tanh
 
-from velocirl.algorithms.online.td3 import two_values
+from velocirl.algorithms.online.td3 import q_value, two_values
 from velocirl.engine.records import float32
 from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks import squashed
@@ -51,6 +51,11 @@ def mean_and_free_deviation(agent: IQL) -> Groups:
 def one_value(agent: IQL) -> Groups:  # noqa: ARG001 - of any state
     """The value of a state."""
     return [[Columns(1)]]
+
+
+def state_value(value):
+    """V(s)"""
+    return value[0]
 
 
 def expectile_slope(difference, expectile):
@@ -125,6 +130,7 @@ class IQL(OfflineAgent):
 
         action_value: float32
 
+    q_value, state_value = q_value, state_value
     update = (
         forward("target_critics", "observation", "action"),
         forward("value", "observation"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf, tanh
 
 from velocirl.algorithms.offline.td3_bc import keep_slope
-from velocirl.algorithms.online.td3 import one_action, own_action, two_values
+from velocirl.algorithms.online.td3 import one_action, own_action, q_value, two_values
 from velocirl.engine import random
 from velocirl.engine.records import float32
 from velocirl.learners.fields import Action, NextAction
@@ -121,6 +121,7 @@ class ReBRAC(OfflineAgent):
         slope: Action
         value: float32
 
+    q_value = q_value
     update = (
         forward("target_actor", "next_observation"),
         each(smooth_target_action),

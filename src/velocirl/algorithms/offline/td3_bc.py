@@ -9,6 +9,7 @@ from velocirl.algorithms.online.td3 import (
     critic_gradient,
     one_action,
     own_action,
+    q_value,
     smooth_next_action,
     two_values,
 )  # fmt: skip
@@ -95,6 +96,7 @@ class TD3BC(OfflineAgent):
         slope: Action
         value: float32
 
+    q_value = q_value
     update = (
         forward("target_actor", "next_observation"),
         each(smooth_next_action),

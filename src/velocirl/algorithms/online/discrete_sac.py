@@ -48,6 +48,11 @@ def act(head, actor, row, mask, rng):
     head.sample(actor, mask, rng, row.action)
 
 
+def q_value(head, critics, action):
+    """Q(s, a): the smaller of the two critics' values."""
+    return min(critics[action], critics[head.outputs + action])
+
+
 def critic_gradient(head, next_policy, target_critics, critics, row, numbers, gradient, metrics):
     """(Q_i(s, a) - y)^2 / 2,  y = r + discount sum over a' of pi(a'|s') (min Q'(s', a') - temperature log pi(a'|s'))"""
     count, action = head.outputs, row.action[0]
@@ -110,7 +115,7 @@ class DiscreteSAC(OffPolicyAgent):
         "target_critics": TargetNetwork("critics"),
         "log_temperature": Number("initial_log_temperature"),
     }
-    act = act
+    act, q_value = act, q_value
     update = (
         forward("actor", "next_observation", name="next_policy"),
         forward("target_critics", "next_observation"),

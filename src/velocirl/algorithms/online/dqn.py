@@ -130,7 +130,7 @@ class DQN(OffPolicyAgent):
 
         next_action: int32
 
-    act = act
+    act, q_value = act, value_of
     update = (
         forward("target_values", "next_observation"),
         when("double", forward("values", "next_observation", name="next_values"), each(choose_by_network),

@@ -30,7 +30,7 @@ class OnlineCQL(OffPolicyAgent):
     Config = OnlineCQLConfig
     networks = CQL.networks
     Scratch = CQL.Scratch
-    act = act
+    act, q_value = act, CQL.q_value
     update = CQL.update
     reports = CQL.reports
 

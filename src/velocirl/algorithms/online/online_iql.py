@@ -36,7 +36,7 @@ class OnlineIQL(OffPolicyAgent):
     Config = OnlineIQLConfig
     networks = IQL.networks
     Scratch = IQL.Scratch
-    act = act
+    act, q_value, state_value = act, IQL.q_value, IQL.state_value
     update = IQL.update
     reports = IQL.reports
 

@@ -115,7 +115,7 @@ def act(head, policy, row, mask, rng):
     row.value = policy[head.outputs]
 
 
-def value(head, policy, row):
+def state_value(head, policy, row):
     """What an observation is worth, of which no action is taken: V(s)."""
     row.value = policy[head.outputs]
 
@@ -229,7 +229,7 @@ class PPO(OnPolicyAgent):
         advantage: float32
         target: float32  # what the value should have been
 
-    act, value, values, explained = act, value, ("value",), ("value", "target")
+    act, state_value, values, explained = act, state_value, ("value",), ("value", "target")
     estimate = (column(gae),)
     before_epoch = (when("follows_policy", forward("policy", "observation"), each(compare_policies)),)
     reestimate = (when("follows_policy", column(vtrace)),)

@@ -46,6 +46,11 @@ def act(head, values, row, mask, exploration, rng):
         head.mode(values, mask, row.action)
 
 
+def q_value(values, action, settings):
+    """Q(s, a): the mean of the action's quantiles."""
+    return mean_of(values, action, int32(settings.quantiles))
+
+
 def choose_by_network(head, next_values, row):
     """The next action, by the network itself (double Q-learning; van Hasselt et al., 2016)."""
     row.next_action = head.best(next_values, row.next_mask)
@@ -112,7 +117,7 @@ class QRDQN(OffPolicyAgent):
 
         next_action: int32
 
-    act = act
+    act, q_value = act, q_value
     update = (
         forward("target_values", "next_observation"),
         when("double", forward("values", "next_observation", name="next_values"), each(choose_by_network),

@@ -51,6 +51,11 @@ def act(actor, row, exploration, noise, settings, rng):
         squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
 
 
+def q_value(critics):
+    """Q(s, a): the smaller of the two critics' values."""
+    return squashed.smaller(critics)
+
+
 def sample_next_action(actor, row, rng):
     """a' ~ pi(s')"""
     row.next_log_probability = squashed.sample(actor, rng, row.next_action)
@@ -130,7 +135,7 @@ class SAC(OffPolicyAgent):
         noise: Action
         log_probability: float32
 
-    act = act
+    act, q_value = act, q_value
     update = (
         forward("actor", "next_observation"),
         each(sample_next_action),

@@ -68,6 +68,11 @@ def act(actor, row, exploration, noise, settings, rng):
         squashed.add_noise(exploration, settings.noise_correlation, rng, noise, row.action)
 
 
+def q_value(critics):
+    """Q(s, a): the smaller of the two critics' values."""
+    return squashed.smaller(critics)
+
+
 def smooth_next_action(target_actor, row, settings, rng):
     """a' = clip(pi'(s') + clip(noise)): what is worth much only in one place should not count."""
     limit = settings.smoothing_limit
@@ -133,7 +138,7 @@ class TD3(OffPolicyAgent):
         next_action: Action
         new_action: Action
 
-    act = act
+    act, q_value = act, q_value
     update = (
         forward("target_actor", "next_observation"),
         each(smooth_next_action),

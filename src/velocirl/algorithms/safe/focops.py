@@ -14,7 +14,7 @@ from velocirl.algorithms.safe.ppo_lagrangian import (
     cost_value_gradient,
     mix_advantages,
     policy_and_values,
-    value,
+    state_value,
 )  # fmt: skip
 from velocirl.buffers.returns import gae, gae_of_costs
 from velocirl.learners.fields import Outputs
@@ -130,7 +130,7 @@ class FOCOPS(OnPolicyAgent):
 
         old_outputs: Outputs  # of the policy from which the action was drawn
 
-    act, value, values, explained = act, value, ("value", "cost_values"), ("value", "target")
+    act, state_value, values, explained = act, state_value, ("value", "cost_values"), ("value", "target")
     estimate = (
         column(gae, advantage="reward_advantage"),
         column(add_limited_costs),

@@ -49,10 +49,10 @@ def policy_and_values(agent: PPOLagrangian) -> Groups:
 def act(head, policy, row, mask, rng):
     """Draw an action, and keep how probable it was."""
     ppo.act(head, policy, row, mask, rng)
-    value(head, policy, row)
+    state_value(head, policy, row)
 
 
-def value(head, policy, row):
+def state_value(head, policy, row):
     """What an observation is worth, and what will follow it costs: V(s) and C_k(s)."""
     row.value = policy[head.outputs]
     for k in range(len(row.cost_values)):
@@ -132,7 +132,7 @@ class PPOLagrangian(PPO):
         cost_advantages: Limits
         reward_advantage: float32
 
-    act, value, values = act, value, ("value", "cost_values")
+    act, state_value, values = act, state_value, ("value", "cost_values")
     estimate = (
         column(gae, advantage="reward_advantage"),
         column(add_limited_costs),

@@ -49,7 +49,7 @@ def winner(board: NDArray[np.int64]) -> int:
 
 def moves_of(agent: TabularAgent, board: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
     """The values of the nine moves, NaN for those that are taken, and the best of them."""
-    values = np.where(board == EMPTY, agent.action_values(board), np.nan).astype(np.float64)
+    values = np.where(board == EMPTY, agent.q_values(board), np.nan).astype(np.float64)
     return values, int(np.nanargmax(values))
 
 

@@ -231,6 +231,10 @@ class BatchNetworks:
         """The parameters of a network."""
         return self.networks[name].to_host()
 
+    def buffers(self, name: str) -> dict[str, NDArray[Any]]:
+        """What a network keeps beside its parameters."""
+        return self.networks[name].buffers()
+
     def state(self) -> dict[str, NDArray[Any]]:
         """What decides the next updates, besides the parameters of the network that acts.
 

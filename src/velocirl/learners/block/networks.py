@@ -116,6 +116,14 @@ class BlockNetworks:
         """The plan of a network."""
         return self.task.built[self.task.targets.get(name, name)]
 
+    def to_host(self, name: str) -> NDArray[np.float32]:
+        """A copy of the parameters of a network."""
+        return self.parameters[name].copy()
+
+    def buffers(self, name: str) -> dict[str, NDArray[Any]]:  # noqa: ARG002 - as where modules have some
+        """None: all that a native network has is parameters."""
+        return {}
+
     def input_row(self, name: str) -> int:
         """How far two rows of its inputs are apart."""
         return int(self.network(name).plan.layers[0]["source_row"])

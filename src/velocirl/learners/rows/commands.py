@@ -64,6 +64,15 @@ def unstretch(space: Box, actions: NDArray[Any]) -> NDArray[np.float32]:
     return ((actions.reshape(len(actions), -1) - bounds[CENTRE]) / reach).astype(np.float32)
 
 
+def action_rows(space: Space[Any], actions: NDArray[Any]) -> NDArray[Any]:
+    """Actions of a space as rows that a policy writes: numbers within [-1, 1], choices from 0 on."""
+    rows = actions.reshape(len(actions), -1)
+    if not isinstance(space, Box):
+        return rows - np.asarray(getattr(space, "start", 0)).reshape(-1)
+    bounds = bounds_of(space)
+    return np.clip(unstretch(space, rows), bounds[LOW], bounds[HIGH])
+
+
 def _command_of_parts(parts: list[Part]) -> tuple[Callable[..., Any], NDArray[Any]]:
     """The same for a record of parts; in the row of a policy all choices come first, then all numbers."""
     choices = sum(len(part.counts) for part in parts)

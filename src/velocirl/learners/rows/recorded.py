@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Space
+from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine.naming import nearest
 from velocirl.learners.fields import COSTS, HAS_NEXT, NEXT_ACTION
 from velocirl.learners.normalising import RunningMoments
-from velocirl.learners.rows.commands import HIGH, LOW, bounds_of, unstretch
+from velocirl.learners.rows.commands import action_rows
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.observations import raw_space, write_raw
 
@@ -103,11 +103,7 @@ class Recorded:
 
     def actions(self, given: NDArray[Any]) -> NDArray[Any]:
         """Actions (rows, numbers) as a policy writes them: numbers within [-1, 1], choices from 0 on."""
-        space, rows = self._action_space, given.reshape(len(given), -1)
-        if not isinstance(space, Box):
-            return rows - np.asarray(getattr(space, "start", 0)).reshape(-1)
-        bounds = bounds_of(space)
-        return np.clip(unstretch(space, rows), bounds[LOW], bounds[HIGH])
+        return action_rows(self._action_space, given)
 
     @property
     def _costs(self) -> list[int]:

@@ -68,9 +68,7 @@ class Acting:
             self.allocate(len(observations))
         self.observation[...] = observations
         if masks is not None:
-            if not self._head.masked or masks.shape != self.mask.shape:
-                wanted = f"have shape {self.mask.shape}" if self._head.masked else "are not for this policy"
-                raise ValueError(f"action masks of {len(observations)} observations {wanted}, got {masks.shape}")
+            require_masks(self._head, masks, len(observations))
             self.mask[...] = masks
         elif self._head.masked:
             self.mask[...] = 1
@@ -104,6 +102,14 @@ class Acting:
             bind(best_action, chosen, self._head),
             bind(self._command, commands),
         )
+
+
+def require_masks(head: Head, masks: NDArray[Any], count: int) -> None:
+    """Refuse masks that are not (count, options), and any masks of a policy that reads none."""
+    shape = count, head.options
+    if not head.masked or masks.shape != shape:
+        wanted = f"have shape {shape}" if head.masked else "are not for this policy"
+        raise ValueError(f"action masks of {count} observations {wanted}, got {masks.shape}")
 
 
 def compiled_by(translator: Translator) -> Callable[..., BoundUnit]:

@@ -21,6 +21,7 @@ from velocirl.networks.numpy_mlp import NumpyMLP
 from velocirl.networks.passes import passes
 from velocirl.training.actors.acting import Acting, compiled_by
 
+BUFFERS = "network.buffer"  # the beginning of names of what a module keeps beside its parameters
 LOOK, FORWARD, DRAW, BEST, COMMAND = range(5)
 
 
@@ -41,20 +42,48 @@ def choose(arguments, first, stop, place):
     return 0
 
 
+class CompiledMLP:
+    """A native network at work on one thread, a block of rows at a time, by the units that learners use."""
+
+    state_size = 0
+
+    def __init__(self, network: MLP, parameters: NDArray[np.float32]) -> None:
+        functions = passes(activation_from(network.activation), network.layer_norm)
+        translator, work = learning_translator("network"), network.workspace()
+        add_passes(translator, functions)
+        forward: Any = forward_unit(functions)
+        packing: Any = (network.plan, parameters, work.packed, 1, 1)
+        row = int(network.plan.layers[0]["source_row"])
+        self.inputs = work.values[: ROWS * row].reshape(ROWS, row)[:, : network.inputs]  # of the block at hand
+        self.outputs = work.output
+        self.unit = bind_unit(forward, (network.plan, work, 1), translator)
+        self._pack, self._parameters = bind_unit(pack_unit, packing, translator), parameters
+
+    def refresh(self) -> None:
+        """Take the parameters as they are now."""
+        self._pack(0, 1)
+
+    def parameters_from(self, values: NDArray[np.float32]) -> None:
+        """Take the parameters from an array."""
+        self._parameters[:] = values
+        self.refresh()
+
+    def forward(self, inputs: NDArray[np.float32], state: Any = None) -> tuple[NDArray[np.float32], Any]:
+        """Compute the outputs (rows, outputs) for inputs (rows, inputs); the state stays as it was."""
+        found = np.empty((len(inputs), self.outputs.shape[1]), np.float32)
+        for first in range(0, len(inputs), ROWS):
+            stop = min(first + ROWS, len(inputs))
+            self.inputs[: stop - first] = inputs[first:stop]
+            self.unit(first, stop)
+            found[first:stop] = self.outputs[: stop - first]
+        return found, state
+
+
 class Actor(Acting):
     """Chooses actions for one observation or a batch of them."""
 
     def __init__(self, network: MLP, parameters: NDArray[np.float32], *arguments: Any) -> None:
-        functions = passes(activation_from(network.activation), network.layer_norm)
-        self._translator, self._passes = learning_translator("policy"), learning_translator("network")
-        add_passes(self._passes, functions)
-        self._work = network.workspace()
-        forward: Any = forward_unit(functions)
-        self._forward = bind_unit(forward, (network.plan, self._work, 1), self._passes)
-        packing: Any = (network.plan, parameters, self._work.packed, 1, 1)
-        self._pack = bind_unit(pack_unit, packing, self._passes)
-        row = int(network.plan.layers[0]["source_row"])
-        self._inputs = self._work.values[: ROWS * row].reshape(ROWS, row)[:, : network.inputs]
+        self._translator, self._network = learning_translator("policy"), CompiledMLP(network, parameters)
         super().__init__(*arguments)
 
     def choose(
@@ -68,7 +97,7 @@ class Actor(Acting):
         """The actions for observations (rows, *shape), and the state as it was."""
         self.take(observations, masks)
         if self.stale:
-            self._pack(0, 1)
+            self._network.refresh()
             self.stale = False
         self._choose(0, self.count, int(deterministic))
         return self.chosen(), state
@@ -77,8 +106,9 @@ class Actor(Acting):
         """Make rows for as many observations, and bind what is done with them."""
         super().allocate(count)
         bind = compiled_by(self._translator)
-        look, draw, best, command = self.parts(Local(self._inputs), Local(self._work.output), bind)
-        self._bound = units = [look, self._forward, draw, best, command]
+        network = self._network
+        look, draw, best, command = self.parts(Local(network.inputs), Local(network.outputs), bind)
+        self._bound = units = [look, network.unit, draw, best, command]
         table = np.array([unit.frame for unit in units])
         self._choose: BoundUnit = bind_unit(choose, (Choosing(table),), self._translator, disjoint=False)
 

@@ -14,8 +14,7 @@ from velocirl.engine.disk.saved import named, within
 from velocirl.networks.torch.building import TorchBuilt
 from velocirl.networks.torch.network import TorchNetwork
 from velocirl.training.actors.acting import Acting, compiled_by
-
-BUFFERS = "network.buffer"
+from velocirl.training.actors.actor import BUFFERS
 
 
 class TorchActor(Acting):
@@ -36,7 +35,7 @@ class TorchActor(Acting):
         """The actions for observations (rows, *shape), and the state after them (rows, state size) or as it was."""
         self.take(observations, masks)
         self._look(0, self.count)
-        before = self._state(state, episode_start, self.count)
+        before = given_state(self._network, state, episode_start, self.count)
         made, after = self._network.forward(torch.from_numpy(self._inputs), before)
         self._outputs[...] = made.numpy()
         (self._best if deterministic else self._draw)(0, self.count)
@@ -52,18 +51,34 @@ class TorchActor(Acting):
         parts = self.parts(self._inputs, self._outputs, compiled_by(self._translator))
         self._look, self._draw, self._best, self._write = parts
 
-    def _state(self, state: Any, episode_start: Any, count: int) -> torch.Tensor | None:
-        size = self._network.state_size
-        if not size:
-            return None
-        if state is None:
-            return torch.zeros(count, size)
-        given = np.array(state, np.float32)
-        if given.shape != (count, size):
-            raise ValueError(f"the state of {count} observations has shape {(count, size)}, got {given.shape}")
-        if episode_start is not None:
-            given[np.broadcast_to(np.asarray(episode_start, np.bool_), count)] = 0.0
-        return torch.from_numpy(given)
+
+def given_state(network: TorchNetwork, state: Any, episode_start: Any, count: int) -> torch.Tensor | None:
+    """Return the state of a recurrent network for so many observations: as given, zeros where an episode begins."""
+    size = network.state_size
+    if not size:
+        return None
+    if state is None:
+        return torch.zeros(count, size)
+    given = np.array(state, np.float32)
+    if given.shape != (count, size):
+        raise ValueError(f"the state of {count} observations has shape {(count, size)}, got {given.shape}")
+    if episode_start is not None:
+        given[np.broadcast_to(np.asarray(episode_start, np.bool_), count)] = 0.0
+    return torch.from_numpy(given)
+
+
+class ModuleReader:
+    """A copy of a torch module that gives its outputs as arrays, for observations that somebody asks about."""
+
+    def __init__(self, network: TorchNetwork) -> None:
+        self._network = network.twin()
+        self.state_size = network.state_size
+        self.parameters_from, self.load_buffers = self._network.parameters_from, self._network.load_buffers
+
+    def forward(self, inputs: NDArray[np.float32], state: Any = None) -> tuple[NDArray[np.float32], Any]:
+        """Compute the outputs (rows, outputs) for inputs (rows, inputs); `state` is what `given_state` returned."""
+        outputs, after = self._network.forward(torch.from_numpy(inputs), state)
+        return outputs.numpy(), after
 
 
 class TorchPolicy:
