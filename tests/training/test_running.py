@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 from same_runs import assert_same, timeless
 
@@ -217,3 +218,19 @@ def test_who_was_loaded_without_its_memory_does_not_go_on_with_a_run(tmp_path):
         forgetful.learn(600, run_dir=tmp_path / "run", progress=False)
     going_on = DQN.load(tmp_path / "run", best=False)
     assert going_on.learn(600, run_dir=tmp_path / "run", progress=False).steps > agent.steps
+
+
+def test_numbers_that_a_callback_adds_are_kept_with_the_others(tmp_path):
+    start = np.zeros(4, np.float32)
+
+    def record(agent):
+        agent.metrics["my/start_value"] = agent.value(start)
+        agent.metrics["my/missing"] = None
+
+    trained = agent().learn(1024, record, run_dir=tmp_path / "run")
+    kept = velocirl.read_metrics(tmp_path / "run")
+    assert kept["my/start_value"].shape == kept["time/total_timesteps"].shape == (8,)
+    assert kept["my/start_value"][-1] == pytest.approx(trained.value(start), rel=1e-6)
+    assert len(set(kept["my/start_value"].tolist())) == 8
+    with pytest.raises(TypeError, match="the figure 'my/word' must be a number or None, got a str"):
+        agent().learn(256, lambda one: one.metrics.update({"my/word": "high"}), run_dir=tmp_path / "other")
