@@ -187,7 +187,9 @@ class Resolver:
     def estimating(self, function: Callable[..., Any]) -> Call:
         """A function that reads a value of a state or an action from the outputs of networks."""
         learnt = [name for name, one in self._networks.items() if isinstance(one, Network)]
-        return self._call(function, (*learnt, "action", "row", "settings"), f"{function.__name__}, which estimates")
+        return self._call(
+            function, (*learnt, "action", "row", "mask", "settings"), f"{function.__name__}, which estimates"
+        )
 
     def once_after(self, stages: Sequence[Any]) -> list[Call]:
         """Functions that are called once, after those over columns."""

@@ -177,7 +177,7 @@ class MaskedValue(PPO):
     """A toy, whose values say nothing but what is legal."""
 
     name = "toy-masked-value"
-    value = masked_value
+    state_value = masked_value
 
 
 @pytest.mark.parametrize(("place", "learner"), CASES)

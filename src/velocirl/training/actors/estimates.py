@@ -43,9 +43,12 @@ class DeepEstimates:
         columns = {name: self._outputs(name, seen, state, episode_start) for name in self._networks(call)}
         fields = fields_of(agent.Scratch, agent.head, agent.config, len(agent.constraints))
         row = SimpleNamespace(**{one.name: np.zeros(one.shape, one.dtype) for one in fields})
-        found = np.zeros(len(seen), np.float32)
+        found, legal = np.zeros(len(seen), np.float32), self._masks(masks, len(seen))
         for i in range(len(seen)):
-            returned = self._run(call, {**{name: one[i] for name, one in columns.items()}, "row": row})
+            row.mask = legal[i]
+            returned = self._run(
+                call, {**{name: one[i] for name, one in columns.items()}, "row": row, "mask": legal[i]}
+            )
             # Learners of rollouts want it written to a row, beside the values of costs.
             found[i] = getattr(row, agent.values[0]) if returned is None else returned
         return found
