@@ -75,6 +75,49 @@ def test_its_controller_keeps_all_limits_and_chance_does_not(name):
     assert by_chance.mean() < returns.mean() - 50.0
 
 
+DRAINS = {  # what a plant's last steps are told instead, for how many of them, and which signal must stay above what
+    "ChemicalReactor-v0": ({0: 0.0}, 40, ("level", 0.52)),
+    "WaterTreatment-v0": ({2: 0.05}, 60, ("level", 1.15)),
+    "SteelAnnealing-v0": ({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}, 12, ("speed", 0.0)),
+    "PowerGrid-v0": ({3: 50.0, 1: 130.0}, 590, ("battery_charge", 2.8)),
+    "SupplyChain-v0": ({0: 0.0, 1: 0.0}, 8, ("warehouse_stock_a", 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", DRAINS)
+def test_draining_a_store_at_the_end_of_an_episode_does_not_pay(name):
+    """It earned between 1 and 9% of an episode's return, without a limit in its way."""
+    plant = find(name)
+    changed, steps, (signal, least) = DRAINS[name]
+    shipped, place, taken = bound(plant.controller, name), list(plant.signals).index(signal), [0]
+
+    class Draining:
+        def predict(self, seen, state=None, episode_start=None):
+            action, state = shipped.predict(seen, state, episode_start)
+            taken[0] += 1
+            if taken[0] > plant.max_steps - steps:
+                for actuator, value in changed.items():
+                    action[:, actuator] = np.where(seen[:, place] > least, value, action[:, actuator])
+            return action, state
+
+    kept, _, _ = episode(name, shipped, 3)
+    drained, _, _ = episode(name, Draining(), 3)
+    assert drained.mean() < kept.mean() + 0.005 * abs(kept.mean())
+
+
+def test_heat_that_a_building_loses_in_a_day_is_paid_for():
+    returns = {}
+    for price in (True, False):
+        building = velocirl.make_vec("HVACControl-v0", 1, seed=0, device="python", params={"efficiency": 1.0})
+        building.reset()
+        for _ in range(287):
+            building.step(np.array([[0.0, 0.0, 0.0, 0.2, 0.0]], np.float32))
+        if not price:
+            building.copies.state["opening"] = -1e12
+        returns[price] = building.step(np.array([[0.0, 0.0, 0.0, 0.2, 0.0]], np.float32))[1][0]
+    assert returns[True] < returns[False] - 30.0
+
+
 @every_plant
 def test_scenarios_are_harder_and_reproducible(name):
     plant = find(name)

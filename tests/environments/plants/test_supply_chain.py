@@ -26,10 +26,15 @@ class Reference:
         for age in range(4):  # what had been started and sent on the days before
             self.to_warehouse[production_time - 1 - age] += state.started[:, age]
             self.to_stores[shipping_time - 1 - age] += state.sent[:, age].reshape(4, 2)
+        self.opening = self.value()
 
     def under_way(self):
         late = [goods for day, goods in self.to_stores.items() if day >= self.day]
         return sum(late, np.zeros((4, 2)))
+
+    def value(self):
+        made = sum((goods for day, goods in self.to_warehouse.items() if day >= self.day), np.zeros(2))
+        return MAKING @ (made + self.warehouse + (self.under_way() + self.stock).sum(0))
 
     def step(self, make, send, chances):
         demands, reports = chances
@@ -53,6 +58,9 @@ class Reference:
         on_hand, owed = np.maximum(self.stock, 0.0).sum() + self.warehouse.sum(), np.maximum(-self.stock, 0.0).sum()
         income = (PRICE * (settled + at_once)).sum()
         profit = income - MAKING @ make - 4.0 * send.sum() - 2.0 * on_hand - 15.0 * owed
+        if self.day % 180 == 0:  # the books are closed
+            profit -= max(self.opening - self.value(), 0.0)
+            self.opening = self.value()
         return profit / (PRICE @ MEAN.sum(0))
 
 

@@ -17,8 +17,9 @@ Control", chapter 2; series reactions, multiple steady states and catalyst decay
 Engineering". Valves act with a lag, coolant also after a dead time, and stand still during a step. When temperature or
 pressure pass their trip points an interlock, which no controller can overrule, shuts the feed and opens coolant and
 vent, until the reactor is cool. The reward is the value of the product less the cost of unreacted A, coolant and vented
-gas, about 1 at full production: it grows with temperature and level beyond what their constraints allow. The dangerous
-state is a cold one, in which unreacted A gathers that reacts all at once later.
+gas, about 1 at full production; contents that are missing at the end of an episode are paid for. It grows with
+temperature and level beyond what their constraints allow. The dangerous state is a cold one, in which unreacted A
+gathers that reacts all at once later.
 """
 
 from math import exp, sqrt
@@ -28,16 +29,19 @@ import numpy as np
 from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import AMBER, BLUE, INK, MIST, ORANGE, RED, SKY, SLATE, WHITE
-from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
+from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of, shortfall
 from velocirl.environments.plants.pictures import blended
 
 GAS_CONSTANT = 8.314  # J/(mol K)
 FEED, COOLANT, VENT = 0.008, 6.0, 1.0  # the valves fully open: m3/s, kg/s, share
 COLDEST, HOTTEST = 250.0, 500.0  # K, between which thermometers and the model are meant
 FASTEST = 420.0  # K, above which rates grow no more: the reactor is lost then, and the integration stays stable
+MIXING = 0.9  # 1/s, above which the stirrer limits a reaction: it cannot be faster than its reactants meet
 SHALLOWEST, DEEPEST, FULL = 0.05, 1.8, 2.0  # m: what liquid is always there, where it overflows, and all of the vessel
+MOUTH = 0.05  # m, the height of the outlet above the liquid that is always there
 LIFT = 0.5  # share of its pressure above which the relief valve is fully open
 MOST_GAS = 1e4  # mol, with which any vessel has burst
+EPISODE = 360  # steps, half an hour
 LEVELS = (0.5, 1.6)  # m, between which the liquid must stand
 RICHEST, STRONGEST = 4000.0, 2e6  # mol/m3 and Pa: the ends of the scales of analysers and manometer
 SIGNALS = {  # name: unit, range of the instrument
@@ -74,26 +78,28 @@ class State:
     feed_concentration: float32  # mol/m3
     coolant_temperature: float32  # K
     shutdown: int32 = between(0, 1)  # 1 while the interlock acts
+    opening: float32  # mol, value of the contents when the books were last closed
+    elapsed: int32 = between(0, 2**31 - 1)  # steps since then
     sensor_errors: float32[6]  # of the first six signals, in standard deviations
 
 
 @record
 class Params:
-    time_step: float32 = between(0.5, 10.0, default=5.0)  # s
+    time_step: float32 = between(0.5, 5.0, default=5.0)  # s
     cross_section: float32 = between(0.5, 5.0, default=1.0)  # m2
     outlet_coefficient: float32 = between(1e-3, 1e-2, default=0.004)  # m3/s at a level of 1 m
-    heat_capacity: float32 = between(1e6, 5e6, default=2.7e6)  # J/(m3 K): density 900 kg/m3 times 3000 J/(kg K)
-    reference_temperature: float32 = between(335.0, 400.0, default=350.0)  # K, at which the three rates are given
-    activation_temperature: float32 = between(0.0, 1.2e4, default=9000.0)  # K: activation energy over gas constant
-    reaction_rate: float32 = between(0.0, 0.1, default=0.012)  # 1/s, of A -> B on a fresh catalyst
-    decomposition_rate: float32 = between(0.0, 2e-4, default=3e-5)  # 1/s, of B -> C + gas
-    catalyst_decay: float32 = between(0.0, 1e-4, default=6e-6)  # 1/s
-    reaction_heat: float32 = between(0.0, 3e5, default=1.5e5)  # J/mol, set free
-    decomposition_heat: float32 = between(0.0, 3e5, default=0.8e5)  # J/mol, set free
-    heat_transfer: float32 = between(0.0, 5e4, default=12e3)  # W/(K m): jacket and coil, for each metre of level
+    heat_capacity: float32 = between(2e6, 5e6, default=2.7e6)  # J/(m3 K): density 900 kg/m3 times 3000 J/(kg K)
+    reference_temperature: float32 = between(348.0, 400.0, default=350.0)  # K, at which the three rates are given
+    activation_temperature: float32 = between(0.0, 9500.0, default=9000.0)  # K: activation energy over gas constant
+    reaction_rate: float32 = between(0.0, 0.02, default=0.012)  # 1/s, of A -> B on a fresh catalyst
+    decomposition_rate: float32 = between(0.0, 6e-5, default=3e-5)  # 1/s, of B -> C + gas
+    catalyst_decay: float32 = between(0.0, 2e-5, default=6e-6)  # 1/s
+    reaction_heat: float32 = between(0.0, 1.8e5, default=1.5e5)  # J/mol, set free
+    decomposition_heat: float32 = between(0.0, 1e5, default=0.8e5)  # J/mol, set free
+    heat_transfer: float32 = between(0.0, 3e4, default=12e3)  # W/(K m): jacket and coil, for each metre of level
     fouling: float32 = between(0.0, 1.0, default=0.0)  # share of the heat transfer that is lost
-    jacket_mass: float32 = between(50.0, 1000.0, default=250.0)  # kg of coolant
-    coolant_heat_capacity: float32 = between(1000.0, 5000.0, default=4180.0)  # J/(kg K)
+    jacket_mass: float32 = between(100.0, 1000.0, default=250.0)  # kg of coolant
+    coolant_heat_capacity: float32 = between(2000.0, 5000.0, default=4180.0)  # J/(kg K)
     vent_conductance: float32 = between(0.0, 2e-5, default=8e-6)  # mol/(s Pa), fully open
     relief_conductance: float32 = between(0.0, 2e-5, default=1e-5)  # mol/(s Pa), fully open
     relief_pressure: float32 = between(2e5, 1e6, default=6e5)  # Pa, at which the relief valve begins to open
@@ -106,7 +112,7 @@ class Params:
     release_temperature: float32 = between(COLDEST, HOTTEST, default=345.0)  # K, at which the interlock lets go
     feed_temperature: float32 = between(280.0, 340.0, default=300.0)  # K
     feed_temperature_deviation: float32 = between(0.0, 5.0, default=0.5)  # K
-    feed_concentration: float32 = between(0.0, 3000.0, default=2000.0)  # mol/m3
+    feed_concentration: float32 = between(0.0, 2500.0, default=2000.0)  # mol/m3
     feed_concentration_deviation: float32 = between(0.0, 200.0, default=10.0)  # mol/m3
     coolant_temperature: float32 = between(275.0, 320.0, default=290.0)  # K
     coolant_temperature_deviation: float32 = between(0.0, 5.0, default=0.5)  # K
@@ -116,6 +122,7 @@ class Params:
     reactant_cost: float32 = between(0.0, 10.0, default=0.5)  # of a mol of A that leaves, in mol of B
     coolant_cost: float32 = between(0.0, 1.0, default=0.05)  # of a kg, in mol of B
     vent_cost: float32 = between(0.0, 10.0, default=0.5)  # of a mol of gas, in mol of B
+    stock_value: float32 = between(0.0, 1.0, default=1.0)  # of a mol that an episode takes from the contents
 
 
 def reset(state, params, rng):
@@ -133,9 +140,11 @@ def reset(state, params, rng):
     for k in range(4):
         state.coolant_commands[k] = state.coolant_flow
     state.feed_temperature = params.feed_temperature + params.feed_temperature_deviation * noise(rng)
-    state.feed_concentration = params.feed_concentration + params.feed_concentration_deviation * noise(rng)
+    concentration = params.feed_concentration + params.feed_concentration_deviation * noise(rng)
+    state.feed_concentration = max(concentration, 0.0)
     state.coolant_temperature = params.coolant_temperature + params.coolant_temperature_deviation * noise(rng)
     state.shutdown = 0
+    state.opening, state.elapsed = contents(state, params), 0
     read_sensors(state, rng)
 
 
@@ -145,7 +154,8 @@ def step(state, params, action, rng):
     react(state, params, params.time_step / 2.0)
     drift(state, params, rng)
     read_sensors(state, rng)
-    return profit(state, params), False
+    taken = params.stock_value * shortfall(state, contents(state, params), EPISODE) / params.time_step  # mol/s
+    return profit(state, params) - taken / params.full_production, False
 
 
 def react(state, params, time):
@@ -198,8 +208,8 @@ def slope(params, state, point):
     volume = params.cross_section * level
     hot = clipped(temperature, COLDEST, FASTEST)
     acceleration = exp(params.activation_temperature * (1.0 / params.reference_temperature - 1.0 / hot))
-    formed = params.reaction_rate * acceleration * activity * reactant  # mol/(m3 s)
-    decomposed = params.decomposition_rate * acceleration**2 * product
+    formed = min(params.reaction_rate * acceleration * activity, MIXING) * reactant  # mol/(m3 s)
+    decomposed = min(params.decomposition_rate * acceleration**2, MIXING) * product
     renewal = state.feed_flow / volume  # 1/s
     heat = params.reaction_heat * formed + params.decomposition_heat * decomposed
     removed = (1.0 - params.fouling) * params.heat_transfer * level * (temperature - jacket)  # W
@@ -249,8 +259,8 @@ def vented(params, opening, pressure):
 
 
 def outflow(params, level):
-    """What leaves by gravity through the outlet, in m3/s."""
-    return params.outlet_coefficient * sqrt(level)
+    """Flow by gravity through the outlet, in m3/s; it ceases as the level falls to the outlet's mouth."""
+    return params.outlet_coefficient * sqrt(level) * clipped((level - SHALLOWEST) / MOUTH, 0.0, 1.0)
 
 
 def drift(state, params, rng):
@@ -259,9 +269,8 @@ def drift(state, params, rng):
     state.feed_temperature = drifted(
         state.feed_temperature, p.feed_temperature, p.feed_temperature_deviation, share, rng
     )
-    state.feed_concentration = drifted(
-        state.feed_concentration, p.feed_concentration, p.feed_concentration_deviation, share, rng
-    )
+    concentration = drifted(state.feed_concentration, p.feed_concentration, p.feed_concentration_deviation, share, rng)
+    state.feed_concentration = max(concentration, 0.0)
     state.coolant_temperature = drifted(
         state.coolant_temperature, p.coolant_temperature, p.coolant_temperature_deviation, share, rng
     )
@@ -278,6 +287,11 @@ def profit(state, params):
     value = outflow(params, state.level) * (state.product - params.reactant_cost * state.reactant)
     gas = max(vented(params, state.vent_opening, state.pressure), 0.0)
     return (value - params.coolant_cost * state.coolant_flow - params.vent_cost * gas) / params.full_production
+
+
+def contents(state, params):
+    """Return what the vessel holds, in mol of B: its product less the cost of its unreacted A."""
+    return params.cross_section * state.level * (state.product - params.reactant_cost * state.reactant)
 
 
 def observe(state, params, observation):
@@ -323,7 +337,7 @@ environment = Environment(
     params=Params,
     observation=Box(*np.array([limits for _, *limits in SIGNALS.values()], np.float32).T),
     action=Box(np.zeros(3, np.float32), np.array([FEED, COOLANT, VENT], np.float32)),
-    max_steps=360,  # half an hour
+    max_steps=EPISODE,
     reset=reset,
     step=step,
     observe=observe,

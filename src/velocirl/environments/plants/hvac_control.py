@@ -12,23 +12,34 @@ resistances and capacities), and one balance of carbon dioxide:
     fan power ~ m^3
 
 Heat balances and heat gains from people: ASHRAE Handbook, Fundamentals; ventilation by carbon dioxide: ASHRAE Standard
-62.1; the cube is the affinity law of fans. Dampers and coils act with a lag, the fan also after a dead time. Sun,
+62.1; the cube is the affinity law of fans. While a step holds inputs constant the balances are linear, and are solved
+exactly by the exponential of their matrix. Dampers and coils act with a lag, the fan also after a dead time. Sun,
 outdoor temperature and people follow the time of day and chance. Mixed air near freezing would burst the coil: a frost
-thermostat then stops the plant. The reward is 1 less energy and discomfort: it is highest with little
-air at night, and by day near the lower end of comfort.
+thermostat then stops the plant. The reward is 1 less energy and discomfort: it is highest with little air at night, and
+by day near the lower end of comfort. Heat that walls and air have lost in a day is paid for at its end.
 """
 
-from math import cos, pi, sin
+from math import cos, pi, sin, sqrt
 
 import numpy as np
 
-from velocirl import Box, Constraint, Environment, between, float32, random, record
+from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import AMBER, BLUE, GREEN, INK, MIST, RED, SKY, SLATE
-from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
+from velocirl.environments.plants.instruments import (
+    clipped,
+    delayed,
+    drifted,
+    lagged,
+    noise,
+    relaxed,
+    share_of,
+    shortfall,
+)
 from velocirl.environments.plants.pictures import blended
 
 DAY, HOUR = 86400.0, 3600.0  # s
+EPISODE = 288  # steps, a day
 AIR_HEAT = 1005.0  # J/(kg K)
 AIR_DENSITY = 1.2  # kg/m3
 FRESH = 420.0  # ppm of carbon dioxide outdoors
@@ -74,6 +85,8 @@ class State:
     weather: float32  # K, by which the day is warmer than usual
     clouds: float32  # share of the sun that they take
     attendance: float32  # share of the people who came today
+    opening: float32  # J, heat at hand when the books were last closed
+    elapsed: int32 = between(0, 2**31 - 1)  # steps since then
     flow_commands: float32[4]  # kg/s, the newest first: what the dead time still holds back
     sensor_errors: float32[6]  # of the first six signals, in standard deviations
 
@@ -126,23 +139,14 @@ def reset(state, params, rng):
     tell_time(state, params)
     state.mixed_temperature = mixed(state.outdoor_share, state.outdoor_temperature, mean_of(state.temperature))
     state.supply_temperature = params.supply_setpoint
+    state.opening, state.elapsed = stored_heat(state, params), 0
     read_sensors(state, rng)
 
 
 def step(state, params, action, rng):
     time = params.time_step
     move_actuators(state, params, action)
-    start = tuple_of(state)
-    slope1 = slope(params, state, start)
-    slope2 = slope(params, state, ahead(start, slope1, time / 2.0))
-    slope3 = slope(params, state, ahead(start, slope2, time / 2.0))
-    slope4 = slope(params, state, ahead(start, slope3, time))
-    end = ahead(ahead(start, slope1, time / 6.0), slope2, time / 3.0)
-    end = ahead(ahead(end, slope3, time / 3.0), slope4, time / 6.0)
-    for k in range(ZONES):
-        state.temperature[k] = clipped(end[0][k], COLDEST, HOTTEST)
-        state.mass_temperature[k] = clipped(end[1][k], COLDEST, HOTTEST)
-        state.co2[k] = clipped(end[2][k], 0.0, STALEST)
+    let_pass(state, params, time)
 
     state.time = state.time + time if state.time + time < DAY else 0.0
     share = share_of(time, params.disturbance_time)
@@ -151,7 +155,8 @@ def step(state, params, action, rng):
     state.attendance = drifted(state.attendance, 0.85, params.attendance_deviation, share, rng)
     tell_time(state, params)
     read_sensors(state, rng)
-    return 1.0 - power(state, params) / params.power_scale - discomfort(state, params), False
+    lost = shortfall(state, stored_heat(state, params), EPISODE) / (params.efficiency * time)  # W of electricity
+    return 1.0 - (power(state, params) + lost) / params.power_scale - discomfort(state, params), False
 
 
 def move_actuators(state, params, action):
@@ -167,6 +172,32 @@ def move_actuators(state, params, action):
     state.supply_temperature = clipped(
         params.supply_setpoint, state.mixed_temperature - reach, state.mixed_temperature + reach
     )
+
+
+def let_pass(state, params, time):
+    """Advance the zones: y(t) = y + t phi(t A) y'(0), phi(x) = (exp(x) - 1) / x, for the matrix A of each balance."""
+    warming, storing, co2_rates = slope(params, state, tuple_of(state))
+
+    # Air and walls of a zone, whose two rates have the mean `middle` and differ by twice `half`.
+    conductance, flow = params.mass_conductance, state.supply_flow / ZONES
+    air = -time * (conductance + flow * AIR_HEAT + params.window_conductance) / params.air_capacity
+    walls = -time * (conductance + params.wall_conductance) / params.mass_capacity
+    to_air, to_walls = time * conductance / params.air_capacity, time * conductance / params.mass_capacity
+    middle, apart = (air + walls) / 2.0, (air - walls) / 2.0
+    half = max(sqrt(apart * apart + to_air * to_walls), 1e-6)
+    slow, fast = relaxed(min(middle + half, 0.0)), relaxed(middle - half)
+    both, each = (slow + fast) / 2.0, (slow - fast) / (2.0 * half)
+
+    # Carbon dioxide: return air carries the mean from zone to zone, and differences between zones are blown away.
+    renewal = -time * flow / AIR_DENSITY / params.volume
+    common, single = relaxed(renewal * state.outdoor_share), relaxed(renewal)
+    mean = mean_of(co2_rates)
+    for k in range(ZONES):
+        warmed = both * warming[k] + each * (apart * warming[k] + to_air * storing[k])
+        stored = both * storing[k] + each * (to_walls * warming[k] - apart * storing[k])
+        state.temperature[k] = clipped(state.temperature[k] + time * warmed, COLDEST, HOTTEST)
+        state.mass_temperature[k] = clipped(state.mass_temperature[k] + time * stored, COLDEST, HOTTEST)
+        state.co2[k] = clipped(state.co2[k] + time * (common * mean + single * (co2_rates[k] - mean)), 0.0, STALEST)
 
 
 def tell_time(state, params):
@@ -215,15 +246,6 @@ def zone(params, state, k, temperature, mass, co2, supplied):
     )
 
 
-def ahead(point, slope, time):
-    """Where a point gets to along a slope."""
-    return moved(point[0], slope[0], time), moved(point[1], slope[1], time), moved(point[2], slope[2], time)
-
-
-def moved(values, slopes, time):
-    return values[0] + time * slopes[0], values[1] + time * slopes[1], values[2] + time * slopes[2]
-
-
 def mixed(share, outdoors, returned):
     """What becomes of outdoor and return air together."""
     return share * outdoors + (1.0 - share) * returned
@@ -246,6 +268,15 @@ def discomfort(state, params):
     for k in range(ZONES):
         cost += (state.temperature[k] - params.comfort_temperature) ** 2
     return params.discomfort_cost * state.occupancy * cost
+
+
+def stored_heat(state, params):
+    """Return the heat or cold that air and walls are short of at the temperature that people like, as J below 0."""
+    short = 0.0
+    for k in range(ZONES):
+        short += params.air_capacity * abs(state.temperature[k] - params.comfort_temperature)
+        short += params.mass_capacity * abs(state.mass_temperature[k] - params.comfort_temperature)
+    return -short
 
 
 def outside_comfort(state, params):
@@ -306,7 +337,7 @@ environment = Environment(
         np.array([0.0, 0.0, 0.0, LEAST_FLOW, 0.0], np.float32),
         np.array([REHEAT, REHEAT, REHEAT, FLOW, 1.0], np.float32),
     ),
-    max_steps=288,  # a day
+    max_steps=EPISODE,
     reset=reset,
     step=step,
     observe=observe,

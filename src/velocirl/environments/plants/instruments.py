@@ -3,7 +3,7 @@
 Each is a scalar function without a branch, so that the loop over copies of a plant stays vectorised.
 """
 
-from math import sqrt
+from math import expm1, sqrt
 
 import numpy as np
 
@@ -41,6 +41,25 @@ def lagged(value, target, share):
     """A first-order lag one step later, see `share_of`."""
     moved = value + share * (target - value)
     return moved if abs(target - moved) > ARRIVED else target
+
+
+def relaxed(x):
+    """Return (exp(x) - 1) / x for x <= 0: the mean, over a step, of a rate that decays by exp(x) in it."""
+    decay = min(x, -1e-6)
+    return expm1(decay) / decay
+
+
+def shortfall(state, stock, steps):
+    """Return what a stock has lost since the books were last closed, and 0 between closings, `steps` steps apart.
+
+    So an episode ends with what it began with, or pays for it. `state` has `opening`, the stock then, and `elapsed`.
+    """
+    state.elapsed += 1
+    due = state.elapsed >= steps
+    missing = max(state.opening - stock, 0.0) if due else 0.0
+    state.opening = stock if due else state.opening
+    state.elapsed = 0 if due else state.elapsed
+    return missing
 
 
 def delayed(line, newest, steps):

@@ -117,13 +117,13 @@ class State:
 
 @record
 class Params:
-    inertia: float32 = between(1.0, 20.0, default=5.0)  # s, H, on the power of all units together
+    inertia: float32 = between(2.0, 20.0, default=5.0)  # s, H, on the power of all units together
     damping: float32 = between(0.0, 5.0, default=1.0)  # D, per cent of load for a per cent of frequency
-    droop: float32 = between(0.01, 0.2, default=0.05)  # R
+    droop: float32 = between(0.02, 0.2, default=0.05)  # R
     steam_lag: float32 = between(1.0, 60.0, default=6.0)  # s
     gas_lag: float32 = between(0.5, 60.0, default=1.0)
     hydro_lag: float32 = between(0.5, 60.0, default=2.0)
-    battery_lag: float32 = between(0.2, 10.0, default=0.25)
+    battery_lag: float32 = between(0.25, 10.0, default=0.25)
     exciter_lag: float32 = between(0.0, 10.0, default=0.8)  # s, of a unit's voltage and of the compensator
     command_delay: float32 = between(0.0, 4.0, default=0.2)  # s, to the units
     steam_ramp: float32 = between(0.0, 100.0, default=0.5)  # MW/s
@@ -146,7 +146,7 @@ class Params:
     gas_cost: float32 = 70.0
     hydro_cost: float32 = 30.0
     rising_cost: float32 = 0.03  # EUR/MWh for each MW
-    storage_value: float32 = 45.0  # EUR/MWh of what the battery holds
+    storage_value: float32 = 70.0  # EUR/MWh of what the battery holds: about what gas would cost in its place
     battery_wear: float32 = 8.0  # EUR/MWh
     frequency_cost: float32 = 0.1  # reward lost at a deviation of 0.2 Hz
 

@@ -78,13 +78,13 @@ class Params:
     misplacement: float32 = between(0.0, 0.01, default=0.0008)  # m, the largest of the hole in each direction
     clearance: float32 = between(1e-5, 0.01, default=0.0005)  # m, between peg and hole
     chamfer: float32 = between(0.0, 0.01, default=0.003)  # m, wide and deep
-    stiffness: float32 = between(1e3, 2e4, default=5e3)  # N/m of contacts, with the compliance of the wrist
-    dissipation: float32 = between(0.0, 100.0, default=20.0)  # s/m, of contacts
-    sliding_friction: float32 = between(0.0, 1.0, default=0.15)
+    stiffness: float32 = between(1e3, 1e4, default=5e3)  # N/m of contacts, with the compliance of the wrist
+    dissipation: float32 = between(0.0, 30.0, default=20.0)  # s/m, of contacts
+    sliding_friction: float32 = between(0.0, 0.4, default=0.15)
     payload: float32 = between(0.0, 5.0, default=0.1)  # kg that the drives do not know of
     cable_deviation: float32 = between(0.0, 20.0, default=0.5)  # N
     cable_time: float32 = between(0.0, 100.0, default=0.5)  # s
-    joint_friction: float32 = between(0.1, 10.0, default=1.0)  # as a share of what it is when new
+    joint_friction: float32 = between(0.5, 5.0, default=1.0)  # as a share of what it is when new
     drive_lag: float32 = between(0.0, 0.1, default=0.005)  # s, of torques
     sensor_noise: float32 = between(0.0, 10.0, default=0.0)  # 1: each part of the force 0.5 N
     start_error: float32 = between(0.0, 0.1, default=0.01)  # rad, the largest of each joint at the start

@@ -16,7 +16,8 @@ the stores, or between (Clark and Scarf, "Optimal policies for a multi-echelon i
 "Foundations of Inventory Management", 2000). A fixed level must do for the whole season, and a planner who follows the
 forecast needs less stock.
 
-Units: pallets, days (d), EUR. The reward is the profit of a day as a share of the mean income.
+Units: pallets, days (d), EUR. The reward is the profit of a day as a share of the mean income;
+what is missing of the stock at the end of an episode is paid for at what it costs to make.
 """
 
 from math import pi, sin
@@ -26,7 +27,7 @@ import numpy as np
 from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import BaseStock, Order
 from velocirl.engine.canvas import AMBER, INK, RED, SLATE, TEAL
-from velocirl.environments.plants.instruments import clipped, noise
+from velocirl.environments.plants.instruments import clipped, noise, shortfall
 
 DAY = 86400.0  # s, a step
 PRODUCTS, STORES, SLOTS = 2, 4, 8  # a slot is a product in a store: slot = PRODUCTS * store + product
@@ -35,6 +36,7 @@ TOTAL_DEMAND = (36.0, 23.0)  # pallets/d of each product
 PRICE, MAKING_COST = np.array([100.0, 160.0]), (45.0, 80.0)  # EUR for a pallet
 MEAN_INCOME = TOTAL_DEMAND[0] * PRICE[0] + TOTAL_DEMAND[1] * PRICE[1]  # EUR/d
 MOST_MADE, MOST_SENT = (100.0, 60.0), 40.0  # pallets/d that may be asked for
+EPISODE = 180  # days
 REPORT_ERROR = 0.05  # share of a demand
 MOST_STOCK = 2000.0  # pallets of a product, beyond which there is no place at all
 
@@ -63,6 +65,8 @@ class State:
     service: float32  # the share of demand that is served at once, smoothed over time
     phase: float32  # of the season
     day: int32 = between(0, 2**31 - 1)
+    opening: float32  # EUR, cost of all stock when the books were last closed
+    elapsed: int32 = between(0, 2**31 - 1)  # days since then
     broken: float32  # days for which the factory still stands still
 
 
@@ -100,6 +104,7 @@ def reset(state, params, rng):
         state.forecast[slot] = MEAN_DEMAND[slot] * level
         for age in range(4):
             state.sent[slot, age] = MEAN_DEMAND[slot] * level
+    state.opening, state.elapsed = stock_value(state, params), 0
 
 
 def step(state, params, action, rng):
@@ -108,6 +113,7 @@ def step(state, params, action, rng):
         profit -= params.holding_cost * state.warehouse[product]
     profit += serve(state, params, rng)
     state.day += 1
+    profit -= shortfall(state, stock_value(state, params), EPISODE)
     return profit / MEAN_INCOME, False
 
 
@@ -219,6 +225,20 @@ def observe(state, params, observation):
         observation[20 + slot] = clipped(state.forecast[slot], 0.0, 100.0)
 
 
+def stock_value(state, params):
+    """Return what it cost to make the pallets in the warehouse, the stores and on their way, in EUR."""
+    return stock_of(state, params, 0) * MAKING_COST[0] + stock_of(state, params, 1) * MAKING_COST[1]
+
+
+def stock_of(state, params, product):
+    """Return the pallets of a product wherever they are; what is owed counts as missing."""
+    total = state.warehouse[product] + under_way(state.started, product, params.production_time)
+    for store in range(STORES):
+        slot = PRODUCTS * store + product
+        total += state.stock[slot] + under_way(state.sent, slot, params.shipping_time)
+    return total
+
+
 def warehouse_stock(state, params):
     """Pallets in the warehouse, of both products."""
     return state.warehouse[0] + state.warehouse[1]
@@ -275,7 +295,7 @@ environment = Environment(
     params=Params,
     observation=Box(LEAST, MOST),
     action=Box(np.zeros_like(HIGHEST), HIGHEST),
-    max_steps=180,
+    max_steps=EPISODE,
     time_step=DAY,
     reset=reset,
     step=step,

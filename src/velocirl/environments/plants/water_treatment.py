@@ -14,20 +14,31 @@ share of them that is being washed. The carbonate system is that of Stumm and Mo
 filtration and doses follow Crittenden and others, "MWH's Water Treatment: Principles and Design", as fitted curves.
 Limits are those of the United States: pH 6.5 to 8.5, turbidity 0.3 NTU and never above 1. Pumps act with a lag, caustic
 after a dead time. The reward is 1 less chemicals, pumping, wash water and turbidity: cheapest is a pH at its limit.
+Water that a day takes from the clear well and deposit that it leaves in the filters are paid for at its end.
 """
 
 from math import exp, log, pi, sin, sqrt
 
 import numpy as np
 
-from velocirl import Box, Constraint, Environment, between, float32, random, record
+from velocirl import Box, Constraint, Environment, between, float32, int32, random, record
 from velocirl.controllers import PID, Loop
 from velocirl.engine.canvas import BLUE, INK, MIST, SKY, STONE, WOOD
-from velocirl.environments.plants.instruments import clipped, delayed, drifted, lagged, noise, share_of
+from velocirl.environments.plants.instruments import (
+    clipped,
+    delayed,
+    drifted,
+    lagged,
+    noise,
+    relaxed,
+    share_of,
+    shortfall,
+)
 from velocirl.environments.plants.pictures import blended
 
 LOG_10 = log(10.0)
 DAY = 86400.0  # s
+EPISODE = 288  # steps, a day
 FIRST_ACIDITY, SECOND_ACIDITY = 10.0 ** (3.0 - 6.35), 10.0 ** (3.0 - 10.33)  # mol/m3, of carbonic acid at 298 K
 WATER_PRODUCT = 1e-8  # (mol/m3)^2, of H and OH at 298 K
 ALUM_MASS = 99.0  # g of alum that take one mol of alkalinity: 594 g/mol over 6
@@ -81,27 +92,29 @@ class State:
     flow: float32  # m3/s
     wash_share: float32
     time: float32  # s since midnight
+    opening: float32  # reward, value of water and clean filters when the books were last closed
+    elapsed: int32 = between(0, 2**31 - 1)  # steps since then
     caustic_commands: float32[4]  # mol/m3, the newest first: what the dead time still holds back
     sensor_errors: float32[8]  # of the first eight signals, in standard deviations
 
 
 @record
 class Params:
-    time_step: float32 = between(30.0, 600.0, default=300.0)  # s
-    basin_volume: float32 = between(100.0, 2000.0, default=300.0)  # m3
+    time_step: float32 = between(30.0, 300.0, default=300.0)  # s
+    basin_volume: float32 = between(150.0, 2000.0, default=300.0)  # m3
     settler_volume: float32 = between(500.0, 1e4, default=1500.0)  # m3
-    filter_area: float32 = between(50.0, 1000.0, default=150.0)  # m2
-    well_area: float32 = between(200.0, 5000.0, default=800.0)  # m2
+    filter_area: float32 = between(100.0, 1000.0, default=150.0)  # m2
+    well_area: float32 = between(400.0, 5000.0, default=800.0)  # m2
     half_dose: float32 = between(0.0, 50.0, default=2.5)  # g/m3 of alum, at which half of the effect is had
-    solids: float32 = between(0.0, 10.0, default=1.5)  # g/m3 of deposit for each NTU
-    filter_capacity: float32 = between(100.0, 5000.0, default=1000.0)  # g/m2, at which filters hold nothing back
+    solids: float32 = between(0.0, 3.0, default=1.5)  # g/m3 of deposit for each NTU
+    filter_capacity: float32 = between(500.0, 5000.0, default=1000.0)  # g/m2, at which filters hold nothing back
     clean_resistance: float32 = between(1e5, 1e7, default=3e6)  # Pa s/m
-    wash_rate: float32 = between(0.0, 1.0, default=1.0 / 300.0)  # 1/s, at which washing removes the deposit
+    wash_rate: float32 = between(0.0, 0.02, default=1.0 / 300.0)  # 1/s, at which washing removes the deposit
     wash_flow: float32 = between(0.0, 5.0, default=1.5)  # m3/s, if all filters were washed
     pump_lag: float32 = between(0.0, 3600.0, default=30.0)  # s
     caustic_delay: float32 = between(0.0, 1200.0, default=150.0)  # s, four time steps at most
-    raw_turbidity: float32 = between(1.0, 100.0, default=20.0)  # NTU
-    raw_turbidity_deviation: float32 = between(0.0, 30.0, default=2.0)  # NTU
+    raw_turbidity: float32 = between(1.0, 60.0, default=20.0)  # NTU
+    raw_turbidity_deviation: float32 = between(0.0, 10.0, default=2.0)  # NTU
     raw_ph: float32 = between(6.5, 8.5, default=7.2)
     raw_ph_deviation: float32 = between(0.0, 0.3, default=0.03)
     raw_alkalinity: float32 = between(0.3, 5.0, default=0.8)  # mol/m3
@@ -116,6 +129,8 @@ class Params:
     pumping_cost: float32 = between(0.0, 1.0, default=0.03)  # of a kW that the filters take
     wash_cost: float32 = between(0.0, 10.0, default=3.0)  # of a m3/s of wash water
     turbidity_cost: float32 = between(0.0, 10.0, default=0.5)  # of a NTU in the filtered water
+    water_value: float32 = between(0.0, 10.0, default=3.0)  # of a m3/s that a day takes from the clear well
+    deposit_cost: float32 = between(0.0, 1.0, default=0.04)  # of a g/m2 that a day leaves in the filters
 
 
 def reset(state, params, rng):
@@ -133,12 +148,12 @@ def reset(state, params, rng):
         state.caustic_commands[k] = state.caustic_dose
     state.carbon = carbon_of(state.raw_ph, state.raw_alkalinity)
     state.alkalinity = state.raw_alkalinity - state.alum_dose / ALUM_MASS + state.caustic_dose
-    state.ph = 6.8
     state.settled_turbidity = random.uniform(rng, 2.5, 4.0)
     state.deposit = random.uniform(rng, 150.0, 300.0)
     state.level = random.uniform(rng, 2.5, 3.5)
     state.well_turbidity = random.uniform(rng, 0.15, 0.22)
     tell(state, params)
+    state.opening, state.elapsed = stores(state, params), 0
     read_sensors(state, rng)
 
 
@@ -165,8 +180,9 @@ def step(state, params, action, rng):
     slope4 = slope(params, state, ahead(start, slope3, time))
     end = ahead(ahead(start, slope1, time / 6.0), slope2, time / 3.0)
     end = ahead(ahead(end, slope3, time / 3.0), slope4, time / 6.0)
-    state.carbon = max(end[0], 0.0)
-    state.alkalinity = end[1]
+    spent = time * relaxed(-time * state.flow / params.basin_volume)  # exact: a small error moves the pH by much
+    state.carbon = max(start[0] + spent * slope1[0], 0.0)
+    state.alkalinity = start[1] + spent * slope1[1]
     state.settled_turbidity = clipped(end[2], 0.0, MUDDIEST)
     state.deposit = clipped(end[3], 0.0, params.filter_capacity)
     state.level = clipped(end[4], DRY, FULL)
@@ -175,14 +191,14 @@ def step(state, params, action, rng):
     drift(state, params, rng)
     tell(state, params)
     read_sensors(state, rng)
-    return 1.0 - cost(state, params), False
+    return 1.0 - cost(state, params) - shortfall(state, stores(state, params), EPISODE), False
 
 
 def slope(params, state, point):
     """How basin, settler, filters and well change, with doses and raw water as they are."""
     carbon, alkalinity, settled, deposit, level, well = point
     dosed = state.raw_alkalinity + state.caustic_dose - state.alum_dose / ALUM_MASS
-    ph = acidity(state.ph, carbon, alkalinity)
+    ph = acidity(carbon, alkalinity)
     entering = state.raw_turbidity * (1.0 - flocculated(params, state, ph))
     filtered = settled * (1.0 - held_back(params, deposit))
     made = max(state.flow - params.wash_flow * state.wash_share, 0.0)
@@ -223,10 +239,23 @@ def improved(ph, carbon, alkalinity):
     return clipped(ph - clipped(excess / buffer, -0.5, 0.5), LEAST_PH, MOST_PH)
 
 
-def acidity(guess, carbon, alkalinity):
-    """The pH of a water, from a guess that is at most a unit off."""
-    first = improved(improved(guess, carbon, alkalinity), carbon, alkalinity)
-    return improved(improved(first, carbon, alkalinity), carbon, alkalinity)
+def acidity(carbon, alkalinity):
+    """Return the pH of a water, to 0.001: three steps of Newton's method from a guess that is at most 0.5 off.
+
+    The guess neglects carbonate and hydroxide where there is much carbonic acid, and products of their shares where
+    there is little: either leaves a quadratic equation for hydrogen.
+    """
+    carbon = max(carbon, 1e-3)
+    acid = carbon - alkalinity  # carbonic acid, if nothing but bicarbonate were beside it
+    taken = FIRST_ACIDITY + alkalinity
+    root = sqrt(max(taken * taken + 4.0 * FIRST_ACIDITY * acid, 0.0))
+    sour = 2.0 * FIRST_ACIDITY * acid / max(taken + root, 1e-9) if taken > 0.0 else (root - taken) / 2.0
+    weak = carbon * SECOND_ACIDITY + WATER_PRODUCT
+    root = sqrt(acid * acid + 4.0 * carbon / FIRST_ACIDITY * weak)
+    neutral = 2.0 * weak / (root - acid) if acid < 0.0 else (root + acid) * FIRST_ACIDITY / (2.0 * carbon)
+    guess = 3.0 - log(sour if acid > 0.1 * carbon else neutral) / LOG_10
+    nearer = improved(improved(guess, carbon, alkalinity), carbon, alkalinity)
+    return improved(nearer, carbon, alkalinity)
 
 
 def carbon_of(ph, alkalinity):
@@ -267,7 +296,7 @@ def drift(state, params, rng):
 
 def tell(state, params):
     """What follows from the state at once: pH, filtered turbidity and head loss."""
-    state.ph = acidity(state.ph, state.carbon, state.alkalinity)
+    state.ph = acidity(state.carbon, state.alkalinity)
     state.filtered_turbidity = state.settled_turbidity * (1.0 - held_back(params, state.deposit))
     load = state.deposit / params.filter_capacity
     state.head_loss = params.clean_resistance * state.flow / params.filter_area * (1.0 + CLOGGING * load)
@@ -279,6 +308,12 @@ def cost(state, params):
     pumping = params.pumping_cost * state.head_loss * state.flow / 1000.0
     washing = params.wash_cost * params.wash_flow * state.wash_share
     return chemicals * state.flow + pumping + washing + params.turbidity_cost * min(state.filtered_turbidity, 2.0)
+
+
+def stores(state, params):
+    """Return the value of the water in the clear well less the cost of washing out the deposit, in steps of reward."""
+    held = params.well_area * state.level / params.time_step  # m3/s, for a step
+    return params.water_value * held - params.deposit_cost * state.deposit
 
 
 def read_sensors(state, rng):
@@ -327,7 +362,7 @@ environment = Environment(
     params=Params,
     observation=Box(*np.array([limits for _, *limits in SIGNALS.values()], np.float32).T),
     action=Box(np.array([0.0, 0.0, LEAST_FLOW, 0.0], np.float32), np.array([ALUM, CAUSTIC, FLOW, WASH], np.float32)),
-    max_steps=288,  # a day
+    max_steps=EPISODE,
     reset=reset,
     step=step,
     observe=observe,
