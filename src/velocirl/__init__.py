@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from velocirl.training.actors.playing import record_video
     from velocirl.training.agent import load
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
-    from velocirl.training.evaluation import Evaluation, evaluate
+    from velocirl.training.evaluation import Evaluation, evaluate, evaluate_policy
     from velocirl.trajectories.rollout import rollout
     from velocirl.trajectories.safety import SafetyEvaluation, evaluate_safety
     from velocirl.trajectories.trajectory import Trajectory
@@ -67,7 +67,7 @@ _FOR_TRAINING = {
     "velocirl.trajectories.trajectory": ("Trajectory",),
     "velocirl.training.agent": ("load",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
-    "velocirl.training.evaluation": ("Evaluation", "evaluate"),
+    "velocirl.training.evaluation": ("Evaluation", "evaluate", "evaluate_policy"),
     "velocirl.training.actors.playing": ("record_video",),
     "velocirl.learners.faults": ("NumericalError",),
 }
@@ -105,6 +105,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "clear",
     "create_dataset",
     "evaluate",
+    "evaluate_policy",
     "evaluate_safety",
     "explore_model",
     "export",

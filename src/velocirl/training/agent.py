@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -117,7 +117,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
             config = {**config, "params": params}
         config = {**config, **self.source.frames}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
-        preset |= self.source.settings()
+        preset |= self._settings_of_source()
         config = own_settings(self.Config, config, preset, self.source.observation_space)
         self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
         self.given = frozenset(config)  # the settings that somebody gave: the others are defaults
@@ -168,6 +168,18 @@ class Agent(Changing, Estimating, metaclass=Documented):
         """The environment, as the settings ask for it."""
         frames = {name: config.get(name) for name in FRAMES}
         return Source(env, config.get("params"), frames, config.get("preprocess"), config.get("scenario"))
+
+    def _settings_of_source(self) -> dict[str, Any]:
+        """Return the settings that the environment brings; a VecNormalize brings some that not all algorithms have."""
+        settings = self.source.settings()
+        known = {field.name for field in fields(self.Config)}
+        if absent := [name for name, value in settings.items() if name not in known and value]:
+            scaled = ", and write scale_observations=True" if "scale_observations" in known else ""
+            raise ValueError(
+                f"{self.label} has no {absent[0]}, which VecNormalize is for PPO and A2C: give the environment without"
+                f" it{scaled}"
+            )
+        return {name: value for name, value in settings.items() if name in known}
 
     @abstractmethod
     def parts(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from velocirl.engine.counts import require_count
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
+from velocirl.vector.vec_env import is_vec_env, opened
 
 MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
 
@@ -102,6 +103,7 @@ def evaluate(
             raise TypeError(f"a {type(model).__name__} cannot act: give a model with predict, or a function")
         model = Rule(model)
     model = cast("Model", model)
+    env = opened(env, trains=False)[0] if is_vec_env(env) else env
     if isinstance(env, VectorEnv):
         if scenario is not None:
             raise ValueError(f"a VectorEnv is made already: make it with make_vec(..., scenario={scenario!r})")
@@ -125,6 +127,35 @@ def evaluate(
         return _play(bound(model, envs), envs, episodes, None, deterministic)
     finally:
         envs.close()
+
+
+def evaluate_policy(
+    model: Model | Callable[[Any], Any],
+    env: Given | None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    render: bool = False,
+    callback: None = None,
+    reward_threshold: float | None = None,
+    return_episode_rewards: bool = False,
+    warn: bool = True,  # noqa: ARG001 - of a Monitor, which is not needed here
+) -> tuple[Any, Any]:
+    """Return the mean and the standard deviation of returns, as Stable-Baselines3's function does: see `evaluate`.
+
+    With `return_episode_rewards`, returns the returns and the lengths of all episodes, as lists.
+    """
+    if render or callback is not None:
+        what = "render=True" if render else "callback"
+        raise ValueError(
+            f"evaluate_policy has no {what}: velocirl.record_video(model, path) films, velocirl.rollout(model) gives"
+            " every step"
+        )
+    result = evaluate(model, env, n_eval_episodes, deterministic=deterministic)
+    if reward_threshold is not None and result.mean_return <= reward_threshold:
+        raise AssertionError(f"mean return below threshold: {result.mean_return:.2f} < {reward_threshold:.2f}")
+    if return_episode_rewards:
+        return result.returns.tolist(), result.lengths.tolist()
+    return result.mean_return, result.std_return
 
 
 def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool) -> Evaluation:

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.targets.device_names import kind_of
+from velocirl.engine.warning import warn_caller
 from velocirl.learners.learner import Learner, Report
-from velocirl.learners.normalising import RunningMoments
+from velocirl.learners.normalising import REWARD_LIMIT, RunningMoments
 from velocirl.learners.program import Call
 from velocirl.learners.reducing import shares_of
 from velocirl.learners.schedule import Schedule
 from velocirl.learners.task import Task
+from velocirl.networks.encoding import LIMIT
 from velocirl.networks.heads import Head, head_for
 from velocirl.networks.observations import bounded_by_design
 from velocirl.scale.launching import launch_of
@@ -30,6 +32,7 @@ from velocirl.training.settings.scheduled import Range
 from velocirl.training.settings.words import Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
+from velocirl.vector.vec_env import Normalized
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,31 @@ class OnPolicyAgent(DeepAgent):
     def __init__(self, env: Given, **config: Any) -> None:
         self.reward_moments = RunningMoments(1)
         super().__init__(env, **config)
+        if self.source.normalized is not None:
+            self._begin_normalizing(self.source.normalized)
+
+    def _begin_normalizing(self, given: Normalized) -> None:
+        """Begin with the statistics of a VecNormalize, and say where it does something else."""
+        config = self.config
+        if config.normalise_observations and given.seen is not None:
+            self.observation_moments.state[:] = given.seen
+        if config.normalise_rewards and given.seen_returns is not None:
+            self.reward_moments.state[:] = given.seen_returns
+        clips = [(given.observations, "clip_obs", given.clip_observations, LIMIT),
+                 (given.rewards, "clip_reward", given.clip_rewards, REWARD_LIMIT)]  # fmt: skip
+        for used, name, value, limit in clips:
+            if used and value != limit:
+                warn_caller(f"{name}={value:g} of VecNormalize: normalized numbers are clipped at {limit:g} here")
+        if given.rewards and given.gamma != config.gamma:
+            warn_caller(
+                f"gamma={given.gamma:g} of VecNormalize is not the agent's gamma={config.gamma:g}, by which rewards are"
+                " scaled here: give one of them"
+            )
+        if not given.training and (given.observations or given.rewards):
+            warn_caller(
+                "training=False of VecNormalize: here training updates the statistics of what is normalized, and"
+                " evaluation never does"
+            )
 
     def row_names(self) -> list[str]:
         """What is known of a step of a rollout."""

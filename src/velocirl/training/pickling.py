@@ -11,6 +11,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from velocirl.runs.state_file import State
+from velocirl.vector.vec_env import is_vec_env
 
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
@@ -23,7 +24,7 @@ def reduced(agent: Agent) -> tuple[Callable[..., Agent], tuple[Any, ...]]:
     environment that was given as an object: it may hold a window, a socket or a simulator.
     """
     given, state = agent.source.given, agent.state()
-    if isinstance(given, (gymnasium.Env, VectorEnv)):
+    if isinstance(given, (gymnasium.Env, VectorEnv)) or is_vec_env(given):
         raise PicklingError(
             f"{agent.source.id} was given as an object, which no pickle holds: give its id or a function that makes it,"
             " or save the agent with agent.save(path)"

@@ -39,6 +39,7 @@ from velocirl.vector.preprocessing.ale import ALEVectorEnv, is_game
 from velocirl.vector.preprocessing.making import refuse_preprocessing
 from velocirl.vector.preprocessing.switches import Preprocess, switches_from, text_of, whole_games
 from velocirl.vector.preprocessing.wrappers import Atari
+from velocirl.vector.vec_env import Normalized, is_vec_env, opened, without_monitor
 
 WORKERS_TAKE = 200e-6  # seconds of a step of all copies until worker processes know of it, and have been heard
 WORTH = 1.4  # times as fast they must be: they take memory, and cores from others
@@ -49,6 +50,8 @@ Given = str | Environment | gymnasium.Env | Making | Sequence[Any] | VectorEnv
 
 class Source:
     """An environment that an agent is for: compiled, or one that steps in Python."""
+
+    normalized: Normalized | None = None  # what a VecNormalize around it does
 
     def __init__(
         self,
@@ -61,6 +64,10 @@ class Source:
         """`frames` are `skip` and `stack`, where somebody asks for them; see `Environment`."""
         self.scenario = scenario
         self.given = environment
+        if is_vec_env(environment):
+            environment, self.normalized = opened(environment)
+        elif isinstance(environment, gymnasium.Env):
+            environment = without_monitor(environment)
         self.asked = None if preprocess is None else switches_from(preprocess)  # what is to be done to pictures here,
         self.preprocess = self.asked  # and what is done to them, be it by copies that somebody made
         self.params = self.own_params = dict(params or {})
@@ -131,7 +138,8 @@ class Source:
 
     def settings(self) -> dict[str, Any]:
         """What copies that were given say of an agent's configuration, where nobody says otherwise."""
-        return {} if self.num_envs is None else {"num_envs": self.num_envs}
+        copies = {} if self.num_envs is None else {"num_envs": self.num_envs}
+        return copies if self.normalized is None else {**copies, **self.normalized.settings}
 
     def saved_params(self) -> Params:
         """The parameters that belong into a configuration: those by which the environment can be made again."""

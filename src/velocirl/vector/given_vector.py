@@ -243,4 +243,4 @@ def _as_given(seeds: list[int | None]) -> Seeds:
 
 
 def _called(envs: VectorEnv) -> str:
-    return type(envs.unwrapped).__name__
+    return getattr(envs.unwrapped, "called", type(envs.unwrapped).__name__)
