@@ -166,7 +166,8 @@ def test_drawing_before_the_view_and_an_empty_view_are_refused():
         ("rect", "a canvas has no 'rect': it is 'rectangle'"),
         ("clear", "a canvas has no 'clear': it is 'view'"),
         ("rectangel", "a canvas has no 'rectangel': did you mean 'rectangle'?"),
-        ("text", "a canvas has no 'text'; there are view, rectangle, disc, line, polygon, ansi"),
+        ("label", "a canvas has no 'label': it is 'text'"),
+        ("fog", "a canvas has no 'fog'; there are view, rectangle, disc, line, polygon, text, ansi"),
     ],
 )
 def test_a_method_that_there_is_not_says_which_there_are(name, message):

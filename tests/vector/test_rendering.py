@@ -47,6 +47,25 @@ def test_a_wrong_picture_is_told_with_its_line(draw, message, line):
     assert f"{__file__}:{draw.__code__.co_firstlineno + line}" in str(caught.value)
 
 
+def test_the_rate_at_which_it_is_watched_is_its_own_and_lower_where_frames_are_skipped():
+    environment = drifting("Rated-v0", draw=draws_nothing, render_fps=20)
+    assert velocirl.make(environment).metadata["render_fps"] == 20
+    assert velocirl.make(environment, skip=4).metadata["render_fps"] == 5
+    assert velocirl.make("CartPole-v1").metadata["render_fps"] == 50
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"render_fps": 0}, "render_fps must be above 0 and at most 1000, got 0"),
+        ({"action_meanings": ("left",)}, r"action_meanings= has 1 names for Discrete\(2\): name each action"),
+    ],
+)
+def test_wrong_rates_and_meanings_are_refused(given, message):
+    with pytest.raises(DefinitionError, match=message):
+        drifting("Wrong-v0", **given)
+
+
 def test_help_on_environments_names_every_method_of_the_canvas():
     told = pydoc.plain(pydoc.render_doc(velocirl.Environment))
     methods = [name for name, one in vars(Canvas).items() if callable(one) and not name.startswith("_")]

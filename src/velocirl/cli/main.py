@@ -25,7 +25,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "monitor": "watch a run from another terminal",
     "evaluate": "play episodes with a trained agent",
     "table": "look inside a learnt table",
-    "play": "watch an agent at play, or play TicTacToe against a table",
+    "play": "watch an agent at play, or play yourself",
     "record": "film an agent at play, or write down everything that happens",
     "dataset": "record, import, check, export and draw data sets",
     "export": "write a policy as C, ONNX or JSON, to run without velocirl",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from velocirl.engine.lettering import SHARES, Label, write
 from velocirl.engine.naming import nearest
 
 Color = tuple[int, int, int]
@@ -34,20 +35,23 @@ OTHER_NAMES = {  # of its methods, by which others call them
     "rectangle": ("rect", "box", "square"),
     "disc": ("circle", "ellipse", "dot", "point"),
     "polygon": ("triangle", "poly"),
+    "text": ("write", "label", "string", "print"),
 }
 SCANLINES = 8  # per row of pixels: coverage is exact along x and to 1/8 along y
 SEEN = 1 / 255  # a smaller share of a pixel does not change its colour
 
 
 class Canvas:
-    """Shapes in world coordinates, painted one over the other into `pixels`, (height, width, 3) uint8.
+    """Shapes in world coordinates, painted one over the other, and texts above all of them.
 
     `view` comes first: it sets the coordinates and clears the picture. What lies outside the view is cut off, and a
     shape whose coordinates are not finite is left out, so that a state that diverged can still be looked at.
     """
 
     def __init__(self) -> None:
-        self.pixels = np.zeros((0, 0, 3), np.uint8)
+        self.shapes = np.zeros((0, 0, 3), np.uint8)  # the picture without its texts
+        self.labels: list[Label] = []
+        self._written: NDArray[np.uint8] | None = None  # the picture with them, once somebody looks
         self._corner = np.zeros(2)  # the world coordinates of the top left corner
         self._scale = np.ones(2)  # pixels per world unit, along x and downwards
 
@@ -57,6 +61,17 @@ class Canvas:
         other = next((own for own, others in OTHER_NAMES.items() if name in others), None)
         hint = nearest(name, methods) if other is None else f": it is {other!r}"
         raise AttributeError(f"a canvas has no {name!r}{hint}")
+
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """The picture, (height, width, 3)."""
+        if not self.labels:
+            return self.shapes
+        if self._written is None:
+            self._written = self.shapes.copy()
+            for label in self.labels:
+                write(self._written, label)
+        return self._written
 
     def view(
         self,
@@ -71,10 +86,11 @@ class Canvas:
         """Start a picture that shows this part of the world; y grows downwards where `bottom` is above `top`."""
         if left == right or bottom == top or width < 1 or height < 1:
             raise ValueError(f"nothing can be seen in view({left}, {right}, {bottom}, {top}, {width}, {height})")
-        self.pixels = np.empty((height, width, 3), np.uint8)  # a new one: earlier frames belong to their takers
-        self.pixels[:] = np.full((width, 3), background, np.uint8)
+        self.shapes = np.empty((height, width, 3), np.uint8)  # a new one: earlier frames belong to their takers
+        self.shapes[:] = np.full((width, 3), background, np.uint8)
         self._corner = np.array([left, top], np.float64)
         self._scale = np.array([width / (right - left), height / (bottom - top)], np.float64)
+        self.labels, self._written = [], None
 
     def rectangle(self, left: float, bottom: float, right: float, top: float, color: Color) -> None:
         """Fill a rectangle with sides along the axes."""
@@ -94,20 +110,36 @@ class Canvas:
     def polygon(self, points: ArrayLike, color: Color) -> None:
         """Fill a polygon, convex or not, given by its corners, (corners, 2)."""
         height, width = self._size()
-        if np.shape(color) != (3,):
-            raise ValueError(f"a color is (red, green, blue), each from 0 to 255, and not {color!r}")
+        _check_color(color)
         corners = (np.asarray(points, np.float64) - self._corner) * self._scale
         if not np.isfinite(corners).all():
             return
         row, start, stop, share = _runs(corners, width, height)
         single = stop - start == 1
+        self._written = None
         spot = row[single], start[single]
-        self.pixels[spot] = _mix(self.pixels[spot], color, share[single][:, None])
+        self.shapes[spot] = _mix(self.shapes[spot], color, share[single][:, None])
         paint = np.full((width, 3), color, np.uint8)
         longer = (values[~single].tolist() for values in (row, start, stop, share))
         for y, left, right, part in zip(*longer, strict=True):
-            run = self.pixels[y, left:right]
+            run = self.shapes[y, left:right]
             run[:] = paint[left:right] if part > 1 - SEEN else _mix(run, color, part)
+
+    def text(self, x: float, y: float, text: object, size: float, color: Color, align: str = "left") -> None:
+        """Write text above all shapes; it begins at x, or is centered there or ends there with align="center", "right".
+
+        y is the middle of its first line, `size` the height of a capital letter in world units. A terminal shows small
+        text as its own characters.
+        """
+        self._size()
+        _check_color(color)
+        if align not in SHARES:
+            raise ValueError(f"align={align!r} is unknown: use {', '.join(SHARES)}")
+        place = (np.array([x, y], np.float64) - self._corner) * self._scale
+        height = abs(size * self._scale[1])
+        if np.isfinite([*place, height]).all() and height > 0:
+            self.labels.append(Label(place[0], place[1], str(text), height, color, align))
+            self._written = None
 
     def ansi(self, columns: int = 60) -> str:
         """Write the picture as text for a terminal with 24-bit colours."""
@@ -115,8 +147,8 @@ class Canvas:
         return half_blocks(self.pixels, columns)
 
     def _size(self) -> tuple[int, int]:
-        height, width, _ = self.pixels.shape
-        if not self.pixels.size:
+        height, width, _ = self.shapes.shape
+        if not self.shapes.size:
             raise RuntimeError("call canvas.view(left, right, bottom, top) before using the canvas")
         return height, width
 
@@ -126,6 +158,11 @@ class Canvas:
         count = ceil(turn * (2 + isqrt(int(min(1e4, reach)))))
         angles = (start + turn * corner / count for corner in range(count + 1))
         return [(x + radius * cos(angle), y + radius * sin(angle)) for angle in angles]
+
+
+def _check_color(color: Color) -> None:
+    if np.shape(color) != (3,):
+        raise ValueError(f"a color is (red, green, blue), each from 0 to 255, and not {color!r}")
 
 
 def _runs(corners: NDArray[np.float64], width: int, height: int) -> tuple[NDArray[Any], ...]:
@@ -172,11 +209,7 @@ def half_blocks(pixels: NDArray[np.uint8], columns: int) -> str:
     """A picture (height, width, 3) as text for a terminal with 24-bit colours: each half block shows two pixels."""
     height, width, _ = pixels.shape
     columns = max(1, min(columns, width))
-    rows = max(1, round(columns * height / width / 2))
-    tops, heights = _parts(height, 2 * rows)
-    lefts, widths = _parts(width, columns)
-    sums = np.add.reduceat(np.add.reduceat(pixels, tops, axis=0, dtype=np.int64), lefts, axis=1)
-    colors = np.rint(sums / (heights[:, None] * widths)[:, :, None]).astype(int)
+    colors = averaged(pixels, 2 * max(1, round(columns * height / width / 2)), columns)
     lines = []
     for upper, lower in zip(colors[0::2], colors[1::2], strict=True):
         cells = (
@@ -185,6 +218,14 @@ def half_blocks(pixels: NDArray[np.uint8], columns: int) -> str:
         )
         lines.append("".join(cells) + "\x1b[0m")
     return "\n".join(lines)
+
+
+def averaged(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
+    """Resize a picture (height, width, 3) to (rows, columns, 3): means of its pixels, or each of them repeated."""
+    tops, heights = _parts(pixels.shape[0], rows)
+    lefts, widths = _parts(pixels.shape[1], columns)
+    sums = np.add.reduceat(np.add.reduceat(pixels, tops, axis=0, dtype=np.uint32), lefts, axis=1)
+    return np.rint(sums / (heights[:, None] * widths)[:, :, None]).astype(np.uint8)
 
 
 def _parts(length: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

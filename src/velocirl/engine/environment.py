@@ -31,6 +31,7 @@ SIGNATURES = {
     "draw": "(state, params, canvas)",
     "text": "(state, params)",
 }
+MAX_FPS = 1000
 COMPILED = ("reset", "step", "observe", "observe_row", "legal")
 
 
@@ -54,6 +55,8 @@ class Environment:
     `constraints` are limits that must be kept, see `Constraint`. `signals` and `actuators` name the numbers of an
     observation and of an action with their units, in their order; `scenarios` are parameters by the name of a way to
     operate it, `make(..., scenario="disturbed")`; `controller` is one to compare with, that has `predict`.
+    `action_meanings` names each Discrete action, as ("left", "stay", "right"): `velocirl play ENV --me` chooses keys by
+    them. `render_fps` is the number of steps per second at which it is watched; from 5 on, a person plays in real time.
 
     `time_step` is the duration of one `step` in seconds; trajectories, reports and imported data sets use it. Where
     `params` has a field `time_step`, that declares it, and `time_step` is its default.
@@ -72,6 +75,7 @@ class Environment:
             canvas.disc(x, y, radius, color)
             canvas.line(x1, y1, x2, y2, width, color)
             canvas.polygon([(x, y), ...], color)
+            canvas.text(x, y, text, size, color, align="left")              size: height of a capital; or center, right
         text(state, params)                     returns a string
     """
 
@@ -100,6 +104,8 @@ class Environment:
     actuators: Mapping[str, str] = field(default_factory=dict)
     scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     controller: Any = None
+    action_meanings: tuple[str, ...] = ()
+    render_fps: float = 30.0
     frame: gymnasium.Space = field(init=False)  # what is seen at one moment; `observation` is that of the stack
     drawn: tuple[str, ...] = field(default=(), init=False)  # parameters that copies draw, see `drawing`
     plain: Environment | None = field(default=None, init=False)  # the same without draws, where there are some
@@ -121,6 +127,14 @@ class Environment:
         object.__setattr__(self, "time_step", declared_time_step(self))
         if self.legal is not None and not counts_of(self.action):
             raise DefinitionError(f"{self.id}: legal= masks Discrete or MultiDiscrete actions, not {self.action}")
+        if self.action_meanings and not (
+            isinstance(self.action, Discrete) and len(self.action_meanings) == self.action.n
+        ):
+            raise DefinitionError(
+                f"{self.id}: action_meanings= has {len(self.action_meanings)} names for {self.action}: name each action"
+            )
+        if not 0 < self.render_fps <= MAX_FPS:
+            raise DefinitionError(f"{self.id}: render_fps must be above 0 and at most {MAX_FPS}, got {self.render_fps}")
         for name in self.report:
             if name not in self.state.fields or self.state.dtype[name].shape:
                 raise DefinitionError(f"{self.id}: report names {name!r}{self.state.suggestion(name)}")

@@ -67,7 +67,8 @@ def framing(environment: Environment, skip: int, stack: int) -> Environment:
     twin = object.__new__(type(environment))
     vars(twin).update(vars(environment))
     observation = stacked_space(environment.frame, stack)
-    vars(twin).update(skip=skip, stack=stack, observation=observation, unframed=environment)
+    fps = environment.render_fps * environment.skip / skip
+    vars(twin).update(skip=skip, stack=stack, observation=observation, unframed=environment, render_fps=fps)
     return twin
 
 

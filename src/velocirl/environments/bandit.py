@@ -56,6 +56,7 @@ environment = Environment(
     params=Params,
     observation=Discrete(1),
     action=Discrete(4),
+    render_fps=4,
     reset=reset,
     step=step,
     observe=observe,

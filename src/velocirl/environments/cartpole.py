@@ -85,6 +85,8 @@ environment = Environment(
     params=Params,
     observation=Box(-inf, inf, shape=(4,)),
     action=Discrete(2),
+    action_meanings=("left", "right"),
+    render_fps=50,
     max_steps=500,
     options=("low", "high"),
     reset=reset,

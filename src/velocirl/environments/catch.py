@@ -59,6 +59,8 @@ environment = Environment(
     state=State,
     observation=Box(0, 1, shape=(HEIGHT * WIDTH,)),
     action=Discrete(3),
+    action_meanings=("left", "stay", "right"),
+    render_fps=4,
     reset=reset,
     step=step,
     observe=observe,

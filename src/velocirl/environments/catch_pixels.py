@@ -38,6 +38,8 @@ environment = Environment(
     state=State,
     observation=Box(0, 255, shape=(1, CELL * HEIGHT, CELL * WIDTH), dtype=np.uint8),
     action=Discrete(3),
+    action_meanings=("left", "stay", "right"),
+    render_fps=4,
     reset=reset,
     step=step,
     observe=observe,

@@ -50,6 +50,7 @@ environment = Environment(
     params=Params,
     observation=Box(0, inf, shape=(1,)),
     action=Discrete(2),
+    render_fps=4,
     max_steps=20,
     reset=reset,
     step=step,

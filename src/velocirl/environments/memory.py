@@ -78,6 +78,8 @@ environment = Environment(
     params=Params,
     observation=Box(0, 1, shape=(3,)),  # a 0 is shown, a 1 is shown, answer now
     action=Discrete(2),
+    action_meanings=("0", "1"),
+    render_fps=4,
     reset=reset,
     step=step,
     observe=observe,

@@ -46,6 +46,7 @@ environment = Environment(
     params=Params,
     observation=Box(np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)),
     action=Box(-1.0, 1.0, (1,)),
+    render_fps=30,
     max_steps=999,
     options=("low", "high"),
     reset=reset,

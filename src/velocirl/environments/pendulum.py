@@ -97,6 +97,7 @@ environment = Environment(
     params=Params,
     observation=Box(-HIGH, HIGH),
     action=Box(-2.0, 2.0, (1,)),
+    render_fps=30,
     max_steps=200,
     options=("x_init", "y_init"),
     reset=reset,

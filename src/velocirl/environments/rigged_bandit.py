@@ -53,6 +53,7 @@ environment = Environment(
     params=Params,
     observation=Discrete(1),
     action=Discrete(2),
+    render_fps=4,
     reset=reset,
     step=step,
     observe=observe,

@@ -88,6 +88,8 @@ environment = Environment(
     params=Params,
     observation=Box(-1, 1, shape=(SIDE * SIDE,)),  # 1 target, -1 agent, 0 neither
     action=Discrete(8),
+    action_meanings=("up left", "up", "up right", "left", "right", "down left", "down", "down right"),
+    render_fps=4,
     max_steps=24,
     reset=reset,
     step=step,

@@ -221,7 +221,7 @@ class Source:
         seeds = None if seed is None else copy_seeds(seed, num_envs)
         return make_host(self.makers, num_envs, None, seed=seeds, preprocess=self._whole, **self.params)
 
-    def make_shown(self, render_mode: str) -> gymnasium.Env:
+    def make_shown(self, render_mode: str | None) -> gymnasium.Env:
         """One copy to be looked at."""
         chosen = self.given if self.native is None else self.native
         if not isinstance(chosen, (str, Environment)):

@@ -13,7 +13,7 @@ from velocirl.engine.errors import DefinitionError
 from velocirl.engine.fleets.lifecycle import Copies
 from velocirl.engine.records import with_attributes
 
-FRAMES_PER_SECOND = 30
+CANVAS = "canvas"  # a render mode beside Gymnasium's: the canvas itself, with its texts
 
 
 class Renderer:
@@ -21,9 +21,10 @@ class Renderer:
 
     def __init__(self, environment: Environment, render_mode: str | None) -> None:
         self.modes = ["ansi", "rgb_array", "human"] if environment.draw else ["ansi"]
-        if render_mode is not None and render_mode not in self.modes:
+        allowed = self.modes + [CANVAS] * bool(environment.draw)
+        if render_mode is not None and render_mode not in allowed:
             raise ValueError(f"{environment.id} renders as {', '.join(self.modes)}; got {render_mode!r}")
-        self.metadata = {"render_modes": self.modes, "render_fps": FRAMES_PER_SECOND}
+        self.metadata = {"render_modes": self.modes, "render_fps": environment.render_fps}
         self._environment = environment
         self._mode = render_mode
         self._canvas = Canvas()
@@ -38,13 +39,15 @@ class Renderer:
         if self._mode is None or self._environment.draw is None:
             return None
         self._draw(state, params)
+        if self._mode == CANVAS:
+            return self._canvas
         if self._mode == "rgb_array":
             return self._canvas.pixels
         if self._window is None:
             from velocirl.vector.window import Window  # opened only when somebody looks
 
             self._window = Window(self._environment.id)
-        self._window.show(self._canvas.pixels, FRAMES_PER_SECOND)
+        self._window.show(self._canvas.pixels, self._environment.render_fps)
         return None
 
     def _draw(self, state: Any, params: Any) -> None:
@@ -55,7 +58,7 @@ class Renderer:
             draw(state, params, self._canvas)
         except Exception as error:
             raise failed(environment, "draw", error) from error
-        if not self._canvas.pixels.size:
+        if not self._canvas.shapes.size:
             place = f"{draw.__code__.co_filename}:{draw.__code__.co_firstlineno}"
             what = "shows nothing; begin with canvas.view(left, right, bottom, top), which says what is to be seen"
             raise DefinitionError(described(environment.id, "draw", what, place))

@@ -1,34 +1,39 @@
-"""`velocirl play`: watch an agent, or play TicTacToe against a table."""
+"""`velocirl play`: watch an agent, play an environment yourself, or TicTacToe against a table."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from velocirl.cli.named.models import add_model, add_playing, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
+from velocirl.cli.play.me import play_yourself
+from velocirl.cli.play.showing import Pace, animate, told
 from velocirl.cli.play.tic_tac_toe import ME, TABLE, play_games
 from velocirl.cli.table.board import GAME
 from velocirl.tabular.agent import TabularAgent
-from velocirl.training.actors.playing import Moment, moments
+from velocirl.training.actors.playing import moments
 from velocirl.training.agent import Agent
+from velocirl.vector.rendering import CANVAS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDEST = 100  # columns of a picture
-
 
 def play(arguments: Sequence[str]) -> None:
-    """Watch the agent of a run or of a file, or play TicTacToe against a table."""
+    """Watch the agent of a run or of a file, play an environment yourself, or TicTacToe against a table."""
     parser = Parser(
-        "play [RUN|FILE]",
-        "Watch an agent at play, in this terminal or in a window. Against a table of TicTacToe, play yourself.",
+        "play [RUN|FILE|ENV]",
+        "Watch an agent at play, in this terminal or in a window. With --me, or against a table of TicTacToe, play"
+        " yourself.",
     )
     add_model(parser)
     add_playing(parser)
+    parser.add_argument(
+        "--me",
+        action="store_true",
+        help="Play the environment ENV yourself, from the keyboard (default: episodes until Esc, random seed)",
+    )
     parser.add_argument("--window", action="store_true", help="Open a window")
     parser.add_argument(
         "--fps", type=whole_number, metavar="N", help="Steps per second in the terminal (default: the environment's)"
@@ -38,6 +43,9 @@ def play(arguments: Sequence[str]) -> None:
         "--first", type=one_of([ME, TABLE]), metavar=f"{ME}|{TABLE}", help="Who begins a game (default: ask each time)"
     )
     given = parser.parse(arguments)
+    if "me" in given:
+        play_yourself(given)
+        return
     state, chosen, source = find_model(given)
     agent = Agent.from_state(state, chosen.environment, source)
     if isinstance(agent, TabularAgent) and agent.source.id == GAME and "watch" not in given:
@@ -59,15 +67,19 @@ def _watch(console: Console, agent: Agent, given: Mapping[str, Any]) -> None:
     """Show episodes until all are over: in a window, as pictures of coloured blocks, or as text."""
     mode = _mode(console, agent, "window" in given)
     options = {"episodes": given.get("episodes", 1), "seed": given.get("seed", 0)}
+    pace = Pace(given.get("fps"))
+    shown = mode != "human" and console.is_terminal
+    if shown:
+        options["drawn"] = pace.shows
     played = moments(agent, mode, deterministic="stochastic" not in given, **options)
-    if mode != "human" and console.is_terminal:
-        _animate(console, played, given.get("fps"))
+    if shown:
+        animate(console, played, pace)
         return
     for one in played:
         if one.picture is not None:
             print(one.picture)
         if one.ended:
-            console.print(_say(one), soft_wrap=True)
+            console.print(told(one), soft_wrap=True)
 
 
 def _mode(console: Console, agent: Agent, window: bool) -> str:
@@ -77,39 +89,9 @@ def _mode(console: Console, agent: Agent, window: bool) -> str:
 
     native = agent.source.native
     if shows_pictures(console) and (native is None or native.draw is not None):
-        return "rgb_array"
+        return "rgb_array" if native is None else CANVAS
     if native is None:
         raise ValueError(
             f"{agent.source.id} shows pictures, and this is no terminal that could: velocirl record writes a film"
         )
     return "ansi"
-
-
-def _animate(console: Console, played: Any, fps: int | None) -> None:
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
-    from velocirl.engine.canvas import half_blocks
-
-    with Live(console=console, auto_refresh=False) as live:
-        due = time.perf_counter()
-        for one in played:
-            shown = one.picture
-            if not isinstance(shown, str):
-                height, width, _ = shown.shape
-                room = 2 * (console.height - 3) * width // height  # so that it is not higher than the terminal
-                shown = half_blocks(shown, min(WIDEST, console.width - 2, max(8, room)))
-            live.update(Group(Text.from_ansi(shown), Text(_say(one))), refresh=True)
-            if one.ended:
-                live.console.print(_say(one), soft_wrap=True)
-            due = max(due + 1.0 / (fps or one.fps), time.perf_counter() - 1.0)
-            time.sleep(max(0.0, due - time.perf_counter()))
-    sys.stdout.flush()
-
-
-def _say(one: Moment) -> str:
-    """How far an episode is, or how it ended."""
-    what = "over after" if one.ended else "step"
-    steps = f"{one.step:,} steps" if one.ended else f"{one.step:,}"
-    return f"episode {one.episode + 1}: {what} {steps}, return {one.total:,.6g}"

@@ -25,7 +25,7 @@ GIF_TICK = 10  # milliseconds: the unit in which pictures of a GIF last
 class Moment(NamedTuple):
     """What is seen after a step, or at the beginning of an episode."""
 
-    picture: Any  # a text, an array (height, width, 3), or None where a window shows it
+    picture: Any  # a text, an array (height, width, 3), a canvas; None where a window shows it, or nobody looks
     episode: int
     step: int
     total: float  # reward so far
@@ -34,24 +34,38 @@ class Moment(NamedTuple):
 
 
 def moments(
-    agent: Agent, mode: str, *, episodes: int = 1, seed: int | None = 0, deterministic: bool = True
+    agent: Agent,
+    mode: str,
+    *,
+    episodes: int = 1,
+    seed: int | None = 0,
+    deterministic: bool = True,
+    drawn: Callable[[], bool] = lambda: True,
 ) -> Iterator[Moment]:
     """Play whole episodes with an agent in the environment that it was trained in; `mode` is a render mode.
 
-    Episode k begins with the seed `seed + k`.
+    Episode k begins with the seed `seed + k`. Where `drawn` returns False, the next moment has no picture, unless it
+    ends an episode.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     try:
         with closing(agent.source.make_shown(mode)) as env:
             for episode in range(episodes):
-                yield from _episode(agent, env, episode, None if seed is None else seed + episode, deterministic)
+                yield from _episode(agent, env, episode, None if seed is None else seed + episode, deterministic, drawn)
     except (gymnasium.error.Error, RuntimeError) as error:  # no display, or a package that draws is missing
         raise ValueError(f"{agent.source.id} cannot be shown: {error}") from error
 
 
-def _episode(agent: Agent, env: gymnasium.Env, episode: int, seed: int | None, deterministic: bool) -> Iterator[Moment]:
-    fps = float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
+def _episode(
+    agent: Agent,
+    env: gymnasium.Env,
+    episode: int,
+    seed: int | None,
+    deterministic: bool,
+    drawn: Callable[[], bool],
+) -> Iterator[Moment]:
+    fps = rate_of(env)
     observation, infos = env.reset(seed=seed)
     state, step, total, ended = None, 0, 0.0, False
     yield Moment(env.render(), episode, step, total, ended, fps)
@@ -60,7 +74,12 @@ def _episode(agent: Agent, env: gymnasium.Env, episode: int, seed: int | None, d
         action, state = agent.predict(observation, state, deterministic=deterministic, action_masks=masks)
         observation, reward, terminated, truncated, infos = env.step(action)
         step, total, ended = step + 1, total + float(reward), bool(terminated or truncated)
-        yield Moment(env.render(), episode, step, total, ended, fps)
+        yield Moment(env.render() if ended or drawn() else None, episode, step, total, ended, fps)
+
+
+def rate_of(env: gymnasium.Env) -> float:
+    """Steps per second at which an environment is watched."""
+    return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
 def record_video(
