@@ -130,9 +130,9 @@ BUGS = (
     ),
     Bug(
         "vtrace computed once and then left",
-        "learners/block/rollout.py",
-        "        if own.before != 0:\n",
-        "        if own.before != 0 and own.units[0] == 0 and own.units[1] == 1:\n",
+        "program/rollout.py",
+        '            *when(reestimates, phase("estimate", once("order_rows"), once("before_epoch"), once("columns"))),\n',
+        "",
         (f"{BLOCK}::test_vtrace_follows_the_policy",),
     ),
     Bug(
@@ -266,15 +266,15 @@ BUGS = (
     Bug(
         "last sample of each minibatch dropped",
         "learners/block/rollout.py",
-        "crew.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit\n",
-        "crew.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit - 1\n",
+        "own.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit\n",
+        "own.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit - 1\n",
         (TEN_UPDATES,),
     ),
     Bug(
         "minibatches empty in some shares",
         "learners/block/rollout.py",
-        "            if batch == 0:\n",
-        "            if batch < 0:\n",
+        "    if batch == 0:\n",
+        "    if batch < 0:\n",
         (f"{PPO_LEARNING}::test_a_minibatch_of_which_no_share_has_a_sample_is_none",),
     ),
     Bug(
@@ -695,8 +695,8 @@ BUGS = (
     ),
     Bug(
         "priorities not updated",
-        "learners/block/stepping.py",
-        "            call(stepping, REVISE, 0, batch)\n",
+        "learners/block/replay_units.py",
+        "        revise(book, counts, batch.places, batch.errors)\n",
         "",
         (f"{MEMORIES}::test_errors_become_priorities[dqn-cpu]",),
     ),

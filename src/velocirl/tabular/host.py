@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.compiler.counters import TIMED, TIMING, WHOLE
 from velocirl.engine.compiler.registers import as_rows, fetch_add
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, compile_waiting
-from velocirl.learners.counting.counters import TIMED, TIMING, WHOLE
 from velocirl.tabular.learner import NO_LIMIT, Outcome, Settling, TabularTask, meter_of, outcome_of, typed
 from velocirl.tabular.loop import ENVIRONMENT, FAULT, ROUND, ROUNDS, TICKET, Pace, Rows
 from velocirl.tabular.memory import places_in

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.compiler.compiling import cpu_translator, learning_translator
+from velocirl.engine.compiler.counters import Meter, allocate, clear, read
 from velocirl.engine.compiler.registers import as_rows
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.disk.saved import named, within
 from velocirl.engine.fleets.fleet import aligned, aligned_zeros
 from velocirl.engine.targets.cpu import CPUTarget
 from velocirl.engine.targets.threads import SPACING, run_together
-from velocirl.learners.counting.counters import Meter, allocate, clear, read
 from velocirl.learners.counting.phases import add, add_parts
 from velocirl.learners.faults import fault_of_rollout
 from velocirl.learners.rows.recording import EPISODE

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine import random
-from velocirl.engine.compiler.registers import fetch_add, mailbox_read, row
-from velocirl.engine.compiler.units import call_unit
-from velocirl.learners.counting.counters import (
+from velocirl.engine.compiler.counters import (
     ALWAYS,
     FIRST_KIND,
     PLACES,
@@ -29,6 +27,8 @@ from velocirl.learners.counting.counters import (
     start,
     turn,
 )  # fmt: skip
+from velocirl.engine.compiler.registers import fetch_add, mailbox_read, row
+from velocirl.engine.compiler.units import call_unit
 from velocirl.learners.rows.recording import FAULT_IN_REWARD, FAULT_IN_STATE
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.exploring import Exploring

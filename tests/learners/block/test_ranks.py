@@ -112,7 +112,7 @@ def test_priorities_are_weighed_by_how_often_each_record_is_drawn_by_any_rank():
         filled = len(buffer)
         priorities = buffer.bookkeeping()["priorities"]
         learner.begin(pace._replace(learning_rate=0.0))
-        learner.program.run(learner._learning_driver, 140, 1)
+        learner.learn(140, 1)
         rates = len(batch.places) * priorities[batch.places] / priorities[:filled].sum(dtype=np.float64)
         buffer.greatest[0] = 50.0 + reducer.rank
         learner.iterate(pace._replace(train_every=10**6), 280)

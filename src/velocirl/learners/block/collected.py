@@ -1,4 +1,4 @@
-"""Learning on CPU threads from what collectors bring: rows come through their rings, and nothing is stepped here."""
+"""Off-policy learning on CPU threads from collectors: transitions come through their rings."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.cpu.lowering import Iteration
 from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.replay import PLACE
 from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.counters import TIMED, WHOLE
 from velocirl.engine.compiler.units import BoundUnit
-from velocirl.learners.block.memory import bind_driver
 from velocirl.learners.block.replay import BlockReplay
-from velocirl.learners.block.stepping import Stepping, enter_only
 from velocirl.learners.collectors.collected import Collected
 from velocirl.learners.collectors.consolidating import Batch
 from velocirl.learners.collectors.free import FreeRun
-from velocirl.learners.counting.counters import TIMED
 from velocirl.learners.counting.episodes import add_logged
-from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND, STEPPING
+from velocirl.learners.counting.phases import ENVIRONMENT, LEARNING, ROUND
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import Pace, group_of, saved_group, updates_due
+from velocirl.learners.pace import Pace, group_of, saved_group
+from velocirl.program.iteration import Operations
+from velocirl.program.replay import received_step
 
 
 class CollectedReplay(BlockReplay):
@@ -59,51 +60,51 @@ class CollectedReplay(BlockReplay):
     def _make_copies(self) -> None:
         """Collectors have them."""
 
-    def _step_units(self) -> dict[int, BoundUnit]:
-        return {}
+    def _step(self) -> Operations:
+        return received_step()
 
-    def _bind_steps(self, stepping: Stepping) -> None:
-        self._enter, self._driver = bind_driver(enter_only, stepping), self._learning_driver
+    def _step_units(self) -> dict[str, BoundUnit]:
+        return {}
 
     def _begin(self) -> None:
         acting = self.task.parameters[self.task.acting]
         self.collected = Collected(self.task, self.buffer.rows.dtype, lambda: acting.view(np.uint8))
         self.collected.start()
-        self._free, self._learning = FreeRun(self.collected), 0
+        self._free = FreeRun(self.collected)
 
     def _run(self, first: int, pace: Pace) -> None:
-        self._learning, begun = 0, now()
-        if self.collected.paced:
-            self._run_paced(first, pace)
+        collected, counters = self.collected, self.program.counters[0]
+        before, begun = counters[[WHOLE, LEARNING]], now()
+        if collected.paced:
+            collected.begin(pace, first)
+            super()._run(first, pace)
+            collected.learnt(self._iteration["due"])
         else:
             self._free.run(self, pace, first, pace.rounds * self.task.config.num_envs)
-        counters, whole = self.program.counters[0], now() - begun
-        stepping = whole - self._learning
-        counters[[ENVIRONMENT, STEPPING, LEARNING]] += stepping, stepping, self._learning
+        whole = now() - begun
+        counters[WHOLE] = before[0] + whole
+        counters[ENVIRONMENT] += whole - (counters[LEARNING] - before[1])
         counters[[ROUND, ROUND + TIMED]] = 1
 
-    def _run_paced(self, first: int, pace: Pace) -> None:
-        """Round by round, as if they were taken here."""
+    def _fetch(self, iteration: Iteration) -> None:
+        """Take a round of all collectors, as if it had been stepped here."""
         collected, buffer, copies = self.collected, self.buffer, self.task.config.num_envs
-        collected.begin(pace, first)
-        for t in range(pace.rounds):
-            place, step = int(buffer.counts[PLACE]), first + (t + 1) * copies
-            broken = collected.take(t, first, buffer.rows[place : place + copies], self._log, self._reported)
-            for which in broken:
-                cut_off(buffer.rows, buffer.counts, copies, which)
-            self._enter(0, 1)
-            self._add_up(self._log.ends[0, t] >= 0, self._reported[:, 0, t], np.arange(copies))
-            due = updates_due(step, copies, pace)
-            if due:
-                self.improve(step, due)
-            collected.learnt(due)
+        t, place = iteration["round"], int(buffer.counts[PLACE])
+        if t > 0:
+            collected.learnt(iteration["due"])
+        first = iteration["step"] - t * copies
+        broken = collected.take(t, first, buffer.rows[place : place + copies], self._log, self._reported)
+        for which in broken:
+            cut_off(buffer.rows, buffer.counts, copies, which)
+        self._add_up(self._log.ends[0, t] >= 0, self._reported[:, 0, t], np.arange(copies))
 
     def enter(self, batch: Batch, position: int) -> None:
-        """Remember a batch, the first of which is this iteration's so many-th transition."""
+        """Store a batch of collectors; `position` is its first index in this iteration."""
         buffer, count = self.buffer, len(batch.rows)
         places = (int(buffer.counts[PLACE]) + np.arange(count)) % buffer.capacity
         buffer.rows[places] = batch.rows
-        self._enter(0, count // group_of(self.task.config))
+        for _ in range(count // group_of(self.task.config)):
+            self._units["enter"](0, 0)
         batch.log(position, self._log, self._reported)
         self._add_up(batch.ended, batch.reported, batch.copies)
 
@@ -113,10 +114,10 @@ class CollectedReplay(BlockReplay):
             add_logged(ended, self.task.costs_of(reported), copies, self._sums)
 
     def improve(self, step: int, count: int) -> None:
-        """So many updates, at which the run has taken `step` steps."""
+        """Run `count` updates, when the run has taken `step` steps."""
         since = now()
-        self.program.run(self._driver, step, count)
-        self._learning += now() - since
+        self.learn(step, count)
+        self.program.counters[0, LEARNING] += now() - since
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:
         self._rng[...], self._noise[...] = self.collected.streams

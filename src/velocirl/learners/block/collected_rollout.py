@@ -8,11 +8,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.counters import TIMED, WHOLE
 from velocirl.learners.block.collector import BlockRecorded
 from velocirl.learners.block.rollout import BlockRollout
 from velocirl.learners.collectors.collected_rollouts import CollectedRollouts
 from velocirl.learners.collectors.content import seeing, to_bytes
-from velocirl.learners.counting.counters import TIMED, WHOLE
 from velocirl.learners.counting.phases import ENVIRONMENT, ROUND
 from velocirl.learners.learner import Report
 from velocirl.learners.schedule import Schedule

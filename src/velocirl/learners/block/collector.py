@@ -1,31 +1,29 @@
-"""Rollouts on CPU threads: a worker takes a block of copies through all steps before the next, in one compiled loop.
+"""Rollouts on CPU threads: a block of environments takes all its steps before the next block, and stays cached.
 
-Copies do not know each other, and the block stays in its cache. Normalisers stand still during a rollout.
+Normalizers do not change during a rollout.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.cpu.lowering import Iteration
 from velocirl.buffers.records import aligned_records, narrow, rollout_type, side_by_side
 from velocirl.engine import random
-from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.columns import Local, Shared, Timed, read_only
-from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
+from velocirl.engine.compiler.counters import allocate
+from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.team import MAX_ITEMS
-from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.collectors.columns import Columns, columns_of
-from velocirl.learners.counting.counters import TIMED, WHOLE, allocate, glance, lap, start, turn
-from velocirl.learners.counting.phases import BUFFER, ENVIRONMENT, EVERY_ROUND, LAST_VALUES, POLICY, ROUND
+from velocirl.learners.counting.phases import PLACES_OF_TIME
 from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.reducing import Share, part_of
 from velocirl.learners.rows.acting import check_output, keep_mask
@@ -35,83 +33,10 @@ from velocirl.learners.rows.host import HostExperience
 from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
+from velocirl.program.rollout import rollout as rollout_iteration
 from velocirl.vector.native import FleetVectorEnv
 
-# The units of a rollout, by their places.
-SEE, MOMENTS, MASK, FORWARD, CHECK, ACT, COMMAND, ADVANCE, SETTLE, CUT, VALUE = range(11)
-WAIT, LOAD_CUT, CUT_VALUE, KEEP, UNITS = range(11, 16)
 TILE = 6  # rows that a product takes together
-
-
-class Collecting(NamedTuple):
-    """Units and arrays of one worker for a rollout."""
-
-    units: NDArray[np.int64]  # (UNITS,) their frames; 0 where there is nothing to do
-    horizon: int
-    blocks: NDArray[np.int64]  # (blocks, 2) of copies: the first, and the one after the last
-    items: NDArray[np.int64]  # (items + 1,) the first block of each item
-    counters: NDArray[np.int64]  # see `counters`
-
-
-def call(work, which, first, stop, place):
-    """Call one of the units of a rollout, where there is one."""
-    if work.units[which] != 0:
-        return call_unit(work.units[which], first, stop, place)
-    return 0
-
-
-def decide(work, begin, end, t):
-    """A block of copies looks and acts."""
-    call(work, SEE, begin, end, t)
-    call(work, MOMENTS, begin, end, t)
-    call(work, MASK, begin, end, t)
-    call(work, FORWARD, begin, end, t)
-    call(work, CHECK, begin, end, t)
-    call(work, ACT, begin, end, t)
-    call(work, COMMAND, begin, end, t)
-
-
-def record(work, begin, end, t):
-    """What came of a block's step."""
-    call(work, SETTLE, begin, end, t)
-    call(work, CUT, begin, end, t)
-
-
-def finish(work, begin, end):
-    """The value of what a block sees after the last step, and of the last observations of truncated episodes."""
-    call(work, SEE, begin, end, work.horizon)
-    call(work, MASK, begin, end, work.horizon)
-    call(work, FORWARD, begin, end, 0)
-    call(work, VALUE, begin, end, work.horizon)
-    waiting = call(work, WAIT, begin, end, 0)
-    for first in range(0, waiting, ROWS):
-        stop = min(first + ROWS, waiting)
-        call(work, LOAD_CUT, first, stop, 0)
-        call(work, FORWARD, first, stop, 0)
-        call(work, CUT_VALUE, first, stop, 0)
-        call(work, KEEP, first, stop, 0)
-
-
-def collect(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """A rollout of the blocks of item number `first`."""
-    work = arguments[0]
-    counters, begun = work.counters, glance(True)
-    for block in range(work.items[first], work.items[first + 1]):
-        begin, end = work.blocks[block, 0], work.blocks[block, 1]
-        for t in range(work.horizon):
-            timed = turn(counters, ROUND, EVERY_ROUND)
-            since = start(counters, ROUND, timed)
-            decide(work, begin, end, t)
-            since = lap(counters, POLICY, since, timed)
-            call(work, ADVANCE, begin, end, t)
-            since = lap(counters, ENVIRONMENT, since, timed)
-            record(work, begin, end, t)
-            lap(counters, BUFFER, since, timed)
-        since = glance(True)
-        finish(work, begin, end)
-        lap(counters, LAST_VALUES, since, True)
-    lap(counters, WHOLE, begun, True)
-    return 0
 
 
 def blocks_of(shares: Sequence[Share]) -> NDArray[np.int64]:
@@ -133,32 +58,8 @@ def items_of(blocks: int) -> NDArray[np.int64]:
     return np.arange(items + 1) * blocks // items
 
 
-def decide_only(arguments, first, stop, place):  # noqa: ARG001
-    """The side of a step that comes before the environment's, where that steps in Python."""
-    work = arguments[0]
-    for block in range(len(work.blocks)):
-        decide(work, work.blocks[block, 0], work.blocks[block, 1], place)
-    return 0
-
-
-def record_only(arguments, first, stop, place):  # noqa: ARG001
-    """The side of a step that comes after the environment's."""
-    work = arguments[0]
-    for block in range(len(work.blocks)):
-        record(work, work.blocks[block, 0], work.blocks[block, 1], place)
-    return 0
-
-
-def finish_only(arguments, first, stop, place):  # noqa: ARG001
-    """After the last step."""
-    work = arguments[0]
-    for block in range(len(work.blocks)):
-        finish(work, work.blocks[block, 0], work.blocks[block, 1])
-    return 0
-
-
-def wait(arguments, first, stop, place):  # noqa: ARG001
-    """List the places of cuts that have to be valued; gives how many there are."""
+def find_cuts(arguments, first, stop, place):  # noqa: ARG001 - as every unit
+    """List the cuts whose final observations have to be evaluated; returns how many there are."""
     cuts, waiting = arguments
     count = 0
     for i in range(first, stop):
@@ -178,7 +79,7 @@ def load_cut(p, r, t, cuts, waiting, inputs, rows, masks):  # noqa: ARG001 - the
         rows[r].mask[k] = masks[r, k]
 
 
-def keep_final(p, r, t, cuts, waiting, values, finals):  # noqa: ARG001
+def keep_final_value(p, r, t, cuts, waiting, values, finals):  # noqa: ARG001
     """What would have followed is worth that value."""
     most = cuts.time.shape[1]
     i, k = waiting[p] // most, waiting[p] % most
@@ -320,29 +221,23 @@ class BlockCollector(BlockRecorded):
             experience.observation, experience.final, experience.final_mask, task.encoding.table, self.centre,
             self.inverse_scale,
         )  # fmt: skip
-        translator = driver_translator()
-        self._held: list[Any] = []
-        works, blocks = [], blocks_of(self.part.shares)
-        self._items = items_of(len(blocks))
-        for worker in range(len(self.counters) if self.host is None else 1):
-            units = self._units(networks, sight, experience)
-            self._held.append(units)
-            table = np.zeros(UNITS, np.int64)
-            for which, unit in units.items():
-                table[which] = unit.frame
-            works.append((Collecting(table, self.horizon, blocks, self._items, self.counters[worker]),))
+        collects = rollout_iteration(masked=task.head.masked, normalizes=task.encoding.normalises)
+        blocks = blocks_of(self.part.shares)
+        fleet = self.host is None
+        items = self._items = items_of(len(blocks)) if fleet else np.array([0, len(blocks)])
+        self._iterations = [
+            Iteration(
+                collects, self._units(networks, sight, experience), PLACES_OF_TIME, counters, blocks, items,
+                horizon=self.horizon,
+            )
+            for counters in (self.counters if fleet else self.counters[:1])
+        ]  # fmt: skip
+        if fleet:
+            self._tuner = networks.team.tuner(len(items) - 1)
+            starts = [one.start for one in self._iterations]
+            self._driver = networks.team.region(self._tuner, starts, by_worker=True)
 
-        def bind(driver: Any, work: Any) -> BoundUnit:
-            return bind_unit(driver, work, translator, disjoint=False)
-
-        if self.host is None:
-            team = networks.team
-            self._tuner = team.tuner(len(self._items) - 1)
-            self._driver = team.region(self._tuner, [bind(collect, work) for work in works], by_worker=True)
-        else:
-            self._sides = [bind(side, works[0]) for side in (decide_only, record_only, finish_only)]
-
-    def _units(self, networks: BlockNetworks, sight: Sight, experience: Any) -> dict[int, BoundUnit]:
+    def _units(self, networks: BlockNetworks, sight: Sight, experience: Any) -> dict[str, BoundUnit]:
         task, rollout, cuts, log = self.task, self.rollout, self.cuts, self.log
         work = networks.own_work(task.acting)
         if self._packed is not None:
@@ -368,40 +263,34 @@ class BlockCollector(BlockRecorded):
         clock = np.zeros(1, np.int64)
         columns = tuple(known[name] for name in task.act.arguments)
         record_step, more = settling(task.reporting, Endings(experience.final_state, self.reported))
+        on_cuts = side_by_side(scratch, task.values)
         units = {
-            SEE: bind(index_loop(see), sight, inputs, rollout, log),
-            FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
-            CHECK: bind(index_loop(check_output), work.output, log, clock),
-            ACT: networks.bind_call(task.act, columns),
-            COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
-            SETTLE: bind(index_loop(record_step), experience.told, rollout, log, *more),
-            CUT: bind(index_loop(cut), sight, rollout, cuts, log),
-            VALUE: bind(value, *(known[name] for name in task.value.arguments)),
-            WAIT: bind(wait, cuts, waiting),
-            LOAD_CUT: bind(index_loop(load_cut), cuts, waiting, inputs, scratch_rows, masks),
-            CUT_VALUE: bind(value, *(on_scratch[name] for name in task.value.arguments)),
-            KEEP: bind(index_loop(keep_final), cuts, waiting, side_by_side(scratch, task.values), rollout.finals),
+            "see": bind(index_loop(see), sight, inputs, rollout, log),
+            "forward": bind(forward_unit(functions), plan, work, 1, name=task.acting),
+            "check_output": bind(index_loop(check_output), work.output, log, clock),
+            "act": networks.bind_call(task.act, columns),
+            "command": bind(row_loop(command), experience.action, known["row"], Shared(table)),
+            "settle": bind(index_loop(record_step), experience.told, rollout, log, *more),
+            "cut": bind(index_loop(cut), sight, rollout, cuts, log),
+            "value": bind(value, *(known[name] for name in task.value.arguments)),
+            "find_cuts": bind(find_cuts, cuts, waiting),
+            "load_cut": bind(index_loop(load_cut), cuts, waiting, inputs, scratch_rows, masks),
+            "value_of_cut": bind(value, *(on_scratch[name] for name in task.value.arguments)),
+            "keep_final_value": bind(index_loop(keep_final_value), cuts, waiting, on_cuts, rollout.finals),
         }
         if task.head.masked:
-            units[MASK] = bind(row_loop(keep_mask), known["row"], known["mask"])
+            units["keep_mask"] = bind(row_loop(keep_mask), known["row"], known["mask"])
         if task.encoding.normalises:
-            units[MOMENTS] = bind(index_loop(add_moments), sight, rollout)
+            units["add_moments"] = bind(index_loop(add_moments), sight, rollout)
         if self.host is None:
             target: Any = self.envs.target
-            units[ADVANCE] = target.advance_unit
+            units["advance"] = target.advance_unit
         return units
 
     def _collect_from(self, host: HostExperience) -> None:
         host.begin()  # by the thread that will step them
-        for t in range(self.horizon):
-            host.take_turn(partial(self._run, 0, t), partial(self._run, 1, t))
-        begun = now()
-        self._run(2, 0)
-        finished, spent = now() - begun, host.take_times()
-        counters = self.counters[0]
-        counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
-        counters[[LAST_VALUES, WHOLE]] += finished, sum(spent) + finished
-        counters[[ROUND, ROUND + TIMED]] = 1
-
-    def _run(self, side: int, t: int) -> None:
-        self._sides[side](0, 1, t)
+        iteration = self._iterations[0]
+        iteration.start(0, 0)
+        while iteration.waits:
+            host.step()
+            iteration.resume(0, 0)

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.compiling import learning_translator
+from velocirl.engine.compiler.counters import TIMING, glance, lap
 from velocirl.engine.compiler.frames import reader, type_of
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import call_unit
 from velocirl.engine.targets.autotuner import tune
 from velocirl.engine.targets.team import WAITED, TeamView, begin_work, run_region
-from velocirl.learners.counting.counters import TIMING, glance, lap
 from velocirl.learners.counting.phases import OPTIMISER, WAITING
 from velocirl.optim.clipping import clip_value, norm_scale
 from velocirl.optim.optimisers import FACTORS, Rule
@@ -285,7 +285,7 @@ def run_pass(crew, instruction, timed):
 
 
 def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
-    """One update of the run, of the rows that `crew.rows` names; `number` counts updates."""
+    """Run update `number` of the run on the rows that `crew.rows` names; returns 1 where no other may follow."""
     crew = arguments[0]
     team, counters, sums, tuner = crew.team, crew.counters, crew.sums, crew.tuner[0]
     for share in range(len(sums.own)):
@@ -326,7 +326,7 @@ def update(arguments, first, stop, number):  # noqa: ARG001 - as every unit
     for s in range(len(sums.totals)):
         sums.totals[s] += sums.common[s]
     tune(tuner, began, 1)
-    return 0
+    return 1 if crew.outcome[FAULT] != 0.0 or crew.outcome[STOPPED] != 0.0 else 0
 
 
 def driver_translator() -> Translator:

@@ -6,16 +6,17 @@ together, each draws its part of a batch from its own memory, and the sums over 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.cpu.lowering import Iteration, Unit, blocks_of_rows
 from velocirl.buffers.prioritised import PrioritisedReplayBuffer
 from velocirl.buffers.records import drawn_type, narrow
-from velocirl.buffers.replay import ReplayBuffer, Selection
+from velocirl.buffers.replay import ReplayBuffer
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed
 from velocirl.engine.compiler.python_units import PythonUnit
@@ -24,27 +25,25 @@ from velocirl.engine.targets.team import Team
 from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows, frames_for
-from velocirl.learners.block.stepping import (
-    DRAW,
-    ENTER,
-    LEVEL,
-    REVISE,
-    UNITS,
-    Stepping,
+from velocirl.learners.block.replay_units import (
+    begin_update,
+    call_each,
     drawing,
     drawn_costs,
     entering,
     fetch,
     fetch_with_next,
-    learn_only,
     no_costs,
     revising,
 )  # fmt: skip
+from velocirl.learners.counting.phases import PLACES_OF_TIME
 from velocirl.learners.faults import check_update
 from velocirl.learners.pace import PACE, Pace
 from velocirl.learners.sharing import Sharing, even_shares
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
+from velocirl.program.iteration import Operations
+from velocirl.program.replay import updates
 
 
 class Batch(NamedTuple):
@@ -86,9 +85,15 @@ class BlockMemory:
         job["batch"], job["begins"], job["weight"] = whole, 1, whole
 
     def update(self, pace: Pace, count: int, first: int = 0) -> None:
-        """So many updates from what is remembered, at which the run has taken `first` steps, and no step."""
+        """Run `count` updates from the replay buffer without stepping; `first` is the run's step count."""
         self.begin(pace)
-        self.program.run(self._learning_driver, first, count)
+        self.learn(first, count)
+
+    def learn(self, step: int, count: int) -> None:
+        """Run `count` updates, when the run has taken `step` steps."""
+        updates = self._updating
+        updates["step"], updates["due"] = step, count
+        self.program.run(updates.start, 0, 0)
 
     def begin(self, pace: Pace) -> None:
         """At the beginning of an iteration."""
@@ -157,37 +162,26 @@ class BlockMemory:
         found = fetch_with_next if self.task.reads_next else fetch
         return Rows(self.drawn, {**fields, **wide}, self._streams, (found, columns))
 
-    def _connect(self, units: dict[int, BoundUnit]) -> Stepping:
-        """Bind the units of a batch beside those of a step; returns what drivers are called with, after the crew."""
-        selection, book = self.buffer.selection(len(self.drawn))
-        units |= self._batch_units(selection, book)
-        table = np.zeros(UNITS, np.int64)
-        for which, unit in units.items():
-            table[which] = unit.frame
-        if self._prioritised is not None and self.task.reducer.size > 1:
-            self.program.outside.append(leveling := PythonUnit(self._level))
-            table[LEVEL] = leveling.frame
-        self._held = units
-        self._stepping = Stepping(
-            units=table,
-            update=self.program.update.frame,
-            decisions=np.array([(one.frame, stop) for one, stop in self.decisions], np.int64).reshape(-1, 2),
-            counts=self.buffer.counts,
-            capacity=self.buffer.capacity,
-            copies=self.group,
-            all_copies=self.task.config.num_envs,
-            rows=len(self.drawn),
-            clock=self._clock,
-            exploration=self._exploration,
-            beta=self._beta,
-            updates=self._updates,
-            pace=self._pace,
-        )
-        return self._stepping
+    def iteration(self, operations: Operations, units: Mapping[str, Unit]) -> Iteration:
+        """Lower an iteration with updates, given the units of its steps."""
+        every, counters = {**units, **self._units}, self.program.counters[0]
+        blocks, items = blocks_of_rows(self.group)
+        return Iteration(operations, every, PLACES_OF_TIME, counters, blocks, items, batch=len(self.drawn))
 
     @cached_property
-    def _learning_driver(self) -> BoundUnit:
-        return bind_driver(learn_only, self.program.crew, self._stepping)
+    def _updating(self) -> Iteration:
+        """Updates alone."""
+        return self.iteration(self.updates, {})
+
+    @property
+    def updates(self) -> Operations:
+        """The operations of the updates that are due."""
+        return updates(decides=bool(self.decisions), levels=self._levels)
+
+    @property
+    def _levels(self) -> bool:
+        """Whether ranks have to agree on the weights of a batch."""
+        return self._prioritised is not None and self.task.reducer.size > 1
 
     @property
     def _prioritised(self) -> PrioritisedReplayBuffer | None:
@@ -203,19 +197,34 @@ class BlockMemory:
         rate = len(weights) * buffer.chance(int(self.batch.places[np.argmax(weights)]))
         weights *= np.float32((self.compare_priorities(rate) / rate) ** self._beta[0])
 
-    def _batch_units(self, selection: Selection, book: Any) -> dict[int, BoundUnit]:
+    @cached_property
+    def _units(self) -> dict[str, Any]:
+        """The units of updates, and of what comes into the ring."""
         buffer, config, bind = self.buffer, self.task.config, self.networks.bind
+        selection, book = buffer.selection(len(self.drawn))
         chosen = book, buffer.counts
         find_costs = drawn_costs if self.task.reads_costs else no_costs
         follows = narrow(buffer.rows), self.group, config.n_step, float(config.gamma), self.batch
         others = self._first, self._rest
-        return {
-            ENTER: bind(entering(selection.enter), *chosen),
-            DRAW: bind(
-                drawing(selection.draw, find_costs), *chosen, buffer.rng, others, self._beta, *follows, self.drawn
+        draw = drawing(selection.draw, find_costs)
+        units: dict[str, Any] = {
+            "enter": bind(entering(selection.enter), *chosen, buffer.capacity, self.group),
+            "begin_update": bind(begin_update, self._pace, self._beta, self._updates),
+            "draw": bind(draw, *chosen, buffer.rng, others, self._beta, *follows, self.drawn),
+            "update": self.program.update,
+            "end_update": bind(
+                revising(selection.revise), *chosen, self.batch, self.drawn, self._updates, self.program.outcome
             ),
-            REVISE: bind(revising(selection.revise), *chosen, self.batch, self.drawn),
         }
+        if self.decisions:
+            units["decide"] = self._calling([(unit.frame, stop) for unit, stop in self.decisions])
+        if self._levels:
+            self.program.outside.append(level := PythonUnit(self._level))
+            units["level"] = self._calling([(level.frame, len(self.drawn))])
+        return units
+
+    def _calling(self, frames: Sequence[tuple[int, int]]) -> BoundUnit:
+        return bind_driver(call_each, np.array(frames, np.int64), self.program.outcome)
 
 
 def bind_driver(driver: Any, *arguments: Any) -> BoundUnit:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import transition_type
 from velocirl.buffers.replay import FILLED, TOTAL, ReplayBuffer
+from velocirl.engine.compiler.counters import Meter, clear, read
 from velocirl.learners.block.memory import BlockMemory
-from velocirl.learners.counting.counters import Meter, clear, read
 from velocirl.learners.counting.phases import LEARNING, UPDATE_COUNTS, add, add_parts
 from velocirl.learners.learner import Report
 from velocirl.learners.pace import Pace
@@ -35,7 +35,6 @@ class BlockOffline(BlockMemory):
         buffer.counts[[FILLED, TOTAL]] = buffer.capacity
         super().__init__(task, buffer, sharing_of_data(task.config.effective_batch_size, reducer.size))
         self._meter = Meter(self.phases, "update", self._count)
-        self._connect({})
         self.take()
 
     def iterate(self, schedule: Pace, steps: int) -> Report:

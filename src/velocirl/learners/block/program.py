@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.compiler.columns import Local, Shared, Summed, read_only, rows_at, with_width
+from velocirl.engine.compiler.counters import allocate
 from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
@@ -31,7 +32,6 @@ from velocirl.learners.block.driver import (
 )  # fmt: skip
 from velocirl.learners.block.networks import BlockNetworks, backward_unit, forward_unit
 from velocirl.learners.counting import phases
-from velocirl.learners.counting.counters import allocate
 from velocirl.learners.program import FIXED, GRADIENT, SLOPE, Call, Pass, Program, mean_metrics
 from velocirl.learners.several import numbers_type
 from velocirl.learners.stages import Backward, Follow, Forward, Mean, Once, Step, Stop

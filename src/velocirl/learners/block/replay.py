@@ -1,39 +1,34 @@
-"""Learning from a memory on CPU threads: steps, memory and updates are one compiled loop.
+"""Off-policy learning on CPU threads: steps, replay buffer and updates are one compiled iteration.
 
-The calling thread steps the copies, remembers and draws the batches; a team shares the updates.
+The calling thread steps the environments, stores transitions and draws batches; a team shares the updates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.cpu.lowering import Iteration
 from velocirl.buffers.frames_converted import to_observations
 from velocirl.buffers.making import make_buffer
 from velocirl.buffers.n_step import cut_off
 from velocirl.buffers.records import transition_type
 from velocirl.engine import random
-from velocirl.engine.compiler.clock import now
+from velocirl.engine.compiler.counters import WHOLE, Meter, clear, read
 from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.disk.saved import named, within
 from velocirl.learners.block.decisions import Decisions, decision_units
-from velocirl.learners.block.memory import BlockMemory, bind_driver
-from velocirl.learners.block.stepping import ADVANCE, Stepping, decide_only, record_only, run_fleet
-from velocirl.learners.block.steps import Course, step_units
-from velocirl.learners.counting.counters import TIMED, Meter, clear, read
+from velocirl.learners.block.memory import BlockMemory
+from velocirl.learners.block.replay_units import begin_round, end_round, updates_due
+from velocirl.learners.block.step_units import Course, step_units
 from velocirl.learners.counting.phases import (
-    BUFFER,
-    ENVIRONMENT,
     LEARNING,
-    POLICY,
     ROLLOUT_COUNTS,
-    ROUND,
     STEPPING,
     UPDATE_COUNTS,
     add,
@@ -42,7 +37,7 @@ from velocirl.learners.counting.phases import (
 from velocirl.learners.counting.reporting import latest_of_all
 from velocirl.learners.faults import check_faults
 from velocirl.learners.learner import Report
-from velocirl.learners.pace import Pace, group_of, updates_due
+from velocirl.learners.pace import Pace, group_of
 from velocirl.learners.rows.experience import of_fleet
 from velocirl.learners.rows.frames import room_of
 from velocirl.learners.rows.host import HostExperience
@@ -51,6 +46,8 @@ from velocirl.learners.rows.recording import Log
 from velocirl.learners.saved import SUMS
 from velocirl.learners.sharing import sharing_of_memory
 from velocirl.learners.task import Task
+from velocirl.program.iteration import Operations
+from velocirl.program.replay import replay, step
 from velocirl.vector.native import FleetVectorEnv
 
 
@@ -76,7 +73,7 @@ class BlockReplay(BlockMemory):
         self._sums = np.zeros((copies, 1 + len(task.constraints)))
         self._host: HostExperience | None = None
         self.decisions = self._decision_units()
-        self._bind_steps(self._connect(self._step_units()))
+        self._iteration = self._lower()
         self._begin()
         self.take()
 
@@ -169,8 +166,23 @@ class BlockReplay(BlockMemory):
         seed, workers = task.seeds.environment, task.config.workers
         return task.source.make_copies(part.copies, seed=seed, threads=1, workers=workers, first=part.first)
 
-    def _step_units(self) -> dict[int, BoundUnit]:
-        """The units of a step of all copies, which are a fleet or environments of Gymnasium's."""
+    def _lower(self) -> Iteration:
+        """Lower the iteration: steps, and the updates that are due after each one."""
+        task, bind = self.task, self.networks.bind
+        every = task.config.num_envs
+        units = {
+            **self._step_units(),
+            "begin_round": bind(begin_round, self._pace, self._clock, self._exploration),
+            "end_round": bind(end_round, every),
+            "updates_due": bind(updates_due, self._pace, every),
+        }
+        return self.iteration(replay(self._step(), self.updates), units)
+
+    def _step(self) -> Operations:
+        return step()
+
+    def _step_units(self) -> dict[str, BoundUnit]:
+        """Bind the units of a step of all environments: a compiled fleet, or Gymnasium's."""
         task = self.task
         course = Course(
             self.buffer.rows, self.buffer.counts, self._rng, self._noise, self._clock, self._exploration, self._log,
@@ -178,7 +190,8 @@ class BlockReplay(BlockMemory):
         )  # fmt: skip
         if isinstance(self.envs, FleetVectorEnv):
             target: Any = self.envs.target
-            return {**step_units(task, self.networks, of_fleet(self.envs.copies), course), ADVANCE: target.advance_unit}
+            units = step_units(task, self.networks, of_fleet(self.envs.copies), course)
+            return {**units, "advance": target.advance_unit}
         self._host = HostExperience(self.envs, task.head, costs=task.reads_costs)
         return step_units(task, self.networks, self._host.arrays, course)
 
@@ -196,40 +209,26 @@ class BlockReplay(BlockMemory):
         self.program.outside.append(deciding := PythonUnit(decide))
         return [(deciding, len(sums))]
 
-    def _bind_steps(self, stepping: Stepping) -> None:
-        """Bind what an iteration calls."""
-        if self._host is None:
-            self._driver = bind_driver(run_fleet, self.program.crew, stepping)
-        else:
-            self._decide, self._record = bind_driver(decide_only, stepping), bind_driver(record_only, stepping)
-            self._driver = self._learning_driver
-
     def _begin(self) -> None:
         """Let the first episodes begin; those of Gymnasium's do with the first step."""
         if self._host is None:
             self.envs.reset()
 
     def _run(self, first: int, pace: Pace) -> None:
-        if self._host is None:
-            self.program.run(self._driver, first, pace.rounds)
-        else:
-            self._run_host(self._host, first, pace)
+        """Run the iteration; environments of Gymnasium's step in between."""
+        iteration = self._iteration
+        iteration["step"], iteration["rounds"] = first, pace.rounds
+        if self._host is not None:
+            self._host.begin()
+        self.program.run(iteration.start, 0, 0)
+        while iteration.waits:
+            self._fetch(iteration)
+            self.program.run(iteration.resume, 0, 0)
 
-    def _run_host(self, host: HostExperience, first: int, pace: Pace) -> None:
-        """Step by step; the team is called where something is to be learnt."""
-        copies, learning = self.task.config.num_envs, 0
-        host.begin()
-        for t in range(pace.rounds):
-            step = first + t * copies
-            ended = host.take_turn(partial(self._decide, step, 0, t), partial(self._record, 0, 0))
-            due = updates_due(step + copies, copies, pace)
-            if due:
-                self.program.run(self._driver, step + copies, due)
-                learning += now() - ended
-        counters, spent = self.program.counters[0], host.take_times()
-        counters[[POLICY, ENVIRONMENT, BUFFER]] += spent
-        counters[[STEPPING, LEARNING]] += sum(spent), learning
-        counters[[ROUND, ROUND + TIMED]] = 1
+    def _fetch(self, iteration: Iteration) -> None:  # noqa: ARG002 - of those who need to know how far it is
+        """Let environments that are no fleet take a step."""
+        assert self._host is not None  # noqa: S101 - or nobody asks
+        self._host.step()
 
     def _experience_state(self) -> dict[str, NDArray[Any]]:
         """The copies; what Gymnasium's environments are in the middle of cannot be saved."""
@@ -249,6 +248,7 @@ class BlockReplay(BlockMemory):
     def _count(self, seconds: float) -> None:
         """Add what was counted to the phases."""
         row = self.program.counters[0]
+        row[STEPPING] = row[WHOLE] - row[LEARNING]
         learning = min(float(row[LEARNING]) * 1e-9, seconds)
         rollout, update = read([row], ROLLOUT_COUNTS, STEPPING), read([row], UPDATE_COUNTS, LEARNING)
         clear(self.program.counters)

@@ -1,6 +1,6 @@
-"""Learning from rollouts on CPU threads: collect, estimate, update, each one compiled call.
+"""On-policy learning on CPU threads: collect, estimate, update, each one compiled call.
 
-The copies are cut into shares, each of which draws its own part of a minibatch (see `driver`).
+Environments are cut into shares, each of which draws its own part of a minibatch (see `driver`).
 """
 
 from __future__ import annotations
@@ -14,26 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.cpu.lowering import Iteration, blocks_of_rows
 from velocirl.buffers.records import narrow
 from velocirl.buffers.returns import add_spread, scale_rewards
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Indexed, Shared
+from velocirl.engine.compiler.counters import Meter, clear, read
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.targets.indexing import row_loop
 from velocirl.engine.targets.team import Team, run_region
 from velocirl.learners.block.collector import BlockCollector, BlockRecorded
 from velocirl.learners.block.decisions import Decisions
-from velocirl.learners.block.driver import FAULT, STOPPED, driver_translator
+from velocirl.learners.block.driver import FAULT, driver_translator
 from velocirl.learners.block.networks import BlockNetworks
 from velocirl.learners.block.program import BlockProgram, Rows, frames_for
-from velocirl.learners.counting.counters import TIMING, WHOLE, Meter, clear, glance, lap, read, start, turn
 from velocirl.learners.counting.episodes import logged_episodes
 from velocirl.learners.counting.phases import (
-    ESTIMATE,
-    EVERY_UPDATE,
+    PLACES_OF_TIME,
     ROLLOUT_COUNTS,
-    SHUFFLE,
-    UPDATE,
     UPDATE_COUNTS,
     add,
     add_parts,
@@ -47,6 +45,7 @@ from velocirl.learners.schedule import SCHEDULE, Schedule
 from velocirl.learners.sharing import Sharing, sharing_of_rollouts
 from velocirl.learners.task import Task
 from velocirl.optim.optimisers import optimiser_from
+from velocirl.program.rollout import epochs
 from velocirl.vector.native import FleetVectorEnv
 
 
@@ -65,16 +64,16 @@ class Order(NamedTuple):
     horizon: int
 
 
-class Epochs(NamedTuple):
-    """Units and arrays of all epochs over a rollout."""
+class Minibatch(NamedTuple):
+    """The cut of minibatches, and what the update knows of the one under way."""
 
-    update: int  # the frame of the update,
-    before: int  # and of what all rows go through before each epoch, or 0
-    orders: int  # the team's offsets of `begin_order`, `order_rows`, `shuffle` and `find_columns` of each share
     schedule: NDArray[Any]  # (1,) SCHEDULE
     sizes: NDArray[np.int64]  # (shares of all processes,) how many units each share draws from
     own: NDArray[np.int64]  # (shares,) the same of this process
-    minibatches: NDArray[np.int64]  # (2,) learnt from in this update, and of the run
+    rows: NDArray[np.int64]  # (shares, 2) of each share's order: the first of the minibatch, and after its last
+    job: NDArray[Any]  # (1,) JOB
+    gathered: NDArray[np.int64]  # (2,) minibatches since the last step, and their rows
+    counts: NDArray[np.int64]  # (2,) minibatches learned from in this iteration, and in the run
 
 
 def begin_order(arguments, first, stop, place):  # noqa: ARG001 - as every unit
@@ -127,72 +126,47 @@ def find_columns(arguments, first, stop, place):  # noqa: ARG001
     return 0
 
 
-BEGIN, IN_PLACE, SHUFFLED, COLUMNS = range(4)  # the units of a share's order
-ORDERS = begin_order, order_rows, shuffle, find_columns
-
-
-def run_orders(crew, own, which):
-    """Call a unit of each share's order."""
-    run_region(crew.team, own.orders + which * crew.shares, 1, 0, crew.shares, 0)
-
-
 def place_of(own, copy, t):
     """Return the row of step t of a share's copy; each copy has one row more than steps."""
     return (own.first_copy + copy) * (own.horizon + 1) + t
 
 
-def batch_of(own, m, minibatches, unit):
-    """The rows of a minibatch, of all shares: each cuts its own, and so many pieces can leave one empty."""
+def begin_minibatch(arguments, m, stop, place):  # noqa: ARG001 - as every unit
+    """Begin minibatch `m` of an epoch; returns its number in the run, or 0 where it is empty.
+
+    Each share cuts its own part, so that many minibatches can leave some without any rows.
+    """
+    own = arguments[0]
+    schedule, job = own.schedule[0], own.job[0]
+    unit, minibatches = schedule.unit, schedule.minibatches
+    if m == 0:
+        own.gathered[:] = 0
     batch = 0
     for other in range(len(own.sizes)):
         units = own.sizes[other]
         batch += (units * (m + 1) // minibatches - units * m // minibatches) * unit
-    return batch
+    if batch == 0:
+        return 0
+    for share in range(len(own.own)):
+        own.rows[share, 0] = own.own[share] * m // minibatches * unit
+        own.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit
+    own.gathered[0] += 1
+    own.gathered[1] += batch
+    last = own.gathered[0] == schedule.accumulate or m == minibatches - 1
+    job.batch = batch
+    job.begins = own.gathered[0] == 1
+    job.weight = own.gathered[1] if last else 0
+    if last:
+        own.gathered[:] = 0
+    own.counts[0] += 1
+    own.counts[1] += 1
+    return own.counts[1]
 
 
-def run_epochs(arguments, first, stop, place):  # noqa: ARG001 - as every unit
-    """All epochs over a rollout."""
-    crew, own = arguments
-    schedule, counters, job, begun = own.schedule[0], crew.counters, crew.job[0], glance(True)
-    unit, minibatches = schedule.unit, schedule.minibatches
-    own.minibatches[0] = 0
-    run_orders(crew, own, BEGIN)
-    for _ in range(schedule.epochs):
-        since = glance(True)
-        if own.before != 0:
-            run_orders(crew, own, IN_PLACE)
-            call_unit(own.before, 0, 0, 0)
-            run_orders(crew, own, COLUMNS)
-            since = lap(counters, ESTIMATE, since, True)
-        run_orders(crew, own, SHUFFLED)
-        lap(counters, SHUFFLE, since, True)
-        gathered, weight = 0, 0
-        for m in range(minibatches):
-            batch = batch_of(own, m, minibatches, unit)
-            if batch == 0:
-                continue
-            for share in range(crew.shares):
-                crew.rows[share, 0] = own.own[share] * m // minibatches * unit
-                crew.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit
-            gathered += 1
-            weight += batch
-            last = gathered == schedule.accumulate or m == minibatches - 1
-            job.batch = batch
-            job.begins = gathered == 1
-            job.weight = weight if last else 0
-            timed = turn(counters, UPDATE, EVERY_UPDATE)
-            counters[TIMING] = timed
-            start(counters, UPDATE, timed)
-            own.minibatches[0] += 1
-            own.minibatches[1] += 1
-            call_unit(own.update, 0, 0, own.minibatches[1])
-            if last:
-                gathered, weight = 0, 0
-            if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
-                break
-        if crew.outcome[STOPPED] != 0.0 or crew.outcome[FAULT] != 0.0:
-            break
-    lap(counters, WHOLE, begun, True)
+def call_shares(arguments, first, stop, place):  # noqa: ARG001
+    """Call a unit of each share, by whichever threads are there."""
+    team, offset, shares = arguments
+    run_region(team, offset, 1, 0, shares, 0)
     return 0
 
 
@@ -239,7 +213,7 @@ class BlockRollout:
         if config.normalise_rewards:
             self._scaling = self.networks.bind(row_loop(scale_rewards), narrow(records)["reward"], Shared(self._scale))
         self._bind_estimates()
-        self._epochs = self._bind_epochs(unit)
+        self._epochs = self._lower_epochs(unit)
         self._meters = {
             "rollout": Meter(self.phases, "rollout/policy", self._count_rollout),
             "update": Meter(self.phases, "update/forward", self._count_update),
@@ -385,9 +359,10 @@ class BlockRollout:
         self._estimate_tuner = self.team.tuner(len(self._shares))
         self._estimating = self.team.region(self._estimate_tuner, [unit])
 
-    def _bind_epochs(self, unit: int) -> BoundUnit:
+    def _lower_epochs(self, unit: int) -> Iteration:
         config = self.task.config
-        columns = [self._bind_column(*one) for one in self.task.reestimates]
+        task, team, counters = self.task, self.team, self.program.counters[0]
+        columns = [self._bind_column(*one) for one in task.reestimates]
         orders = [
             Order(
                 units=np.zeros(len(order) // unit, np.int32),
@@ -403,20 +378,30 @@ class BlockRollout:
             )
             for share, order in enumerate(self._orders)
         ]
-        translator = driver_translator()
-        units = [bind_unit(one, (own,), translator, disjoint=False) for one in ORDERS for own in orders]
-        before = self._before
-        own = Epochs(
-            update=self.program.update.frame,
-            before=0 if before is None else before.update.frame,
-            orders=self.team.add(units),
+        own = Minibatch(
             schedule=self._schedule,
             sizes=self._sizes,
             own=np.array([len(one.units) for one in orders], np.int64),
-            minibatches=self._minibatches,
+            rows=self.program.rows,
+            job=self.program.job,
+            gathered=np.zeros(2, np.int64),
+            counts=self._minibatches,
         )
+
+        def bind(function: Any, *arguments: Any) -> BoundUnit:
+            return bind_unit(function, arguments, driver_translator(), disjoint=False)
+
+        def bind_shares(function: Any) -> BoundUnit:
+            return bind(call_shares, team.view, team.add([bind(function, one) for one in orders]), len(orders))
+
+        functions = {"begin_order": begin_order, "order_rows": order_rows, "shuffle": shuffle, "columns": find_columns}
+        units = {name: bind_shares(one) for name, one in functions.items()}
+        units |= {"begin_minibatch": bind(begin_minibatch, own), "update": self.program.update}
+        if self._before is not None:
+            units["before_epoch"] = self._before.update
         self._held = columns
-        return bind_unit(run_epochs, (self.program.crew, own), translator, disjoint=False)
+        learns = epochs(reestimates=self._before is not None)
+        return Iteration(learns, units, PLACES_OF_TIME, counters, *blocks_of_rows(0))
 
     def _collect(self) -> None:
         """Fill the collector's rollout."""
@@ -469,8 +454,10 @@ class BlockRollout:
         self._schedule[0] = schedule.epochs, schedule.minibatches, schedule.accumulate, schedule.unit
         learning = schedule.learning_rate, schedule.max_grad_norm, schedule.max_grad_value
         self.networks.learning[0] = learning
+        self._epochs["epochs"], self._epochs["minibatches"] = schedule.epochs, schedule.minibatches
+        self._minibatches[0] = 0
         self.program.begin()
-        self.program.run(self._epochs, 0, 1)
+        self.program.run(self._epochs.start, 0, 0)
 
     def _count_rollout(self, seconds: float) -> None:
         add_parts(self.phases, "rollout", seconds, read(self.collector.counters, ROLLOUT_COUNTS))

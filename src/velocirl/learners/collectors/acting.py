@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from velocirl.backends.cpu.lowering import Iteration, blocks_of_rows
 from velocirl.buffers.replay import PLACE, NoBook, nothing_to_enter
-from velocirl.engine.compiler.units import bind_unit
+from velocirl.engine.compiler.counters import allocate
 from velocirl.engine.targets.team import Team
-from velocirl.learners.block.driver import driver_translator
 from velocirl.learners.block.networks import BlockNetworks
-from velocirl.learners.block.stepping import ENTER, UNITS, Stepping, decide_only, entering, record_only
-from velocirl.learners.block.steps import Course, step_units
+from velocirl.learners.block.replay_units import begin_round, entering
+from velocirl.learners.block.step_units import Course, step_units
 from velocirl.learners.collectors.acting_in_rollouts import in_batches, in_blocks
 from velocirl.learners.collectors.ring import Ring
+from velocirl.learners.counting.phases import PLACES_OF_TIME
 from velocirl.learners.pace import PACE
 from velocirl.learners.rows.host import HostExperience
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import MLP
 from velocirl.optim.optimisers import optimiser_from
+from velocirl.program.replay import step as one_step
 
 
 class BlockActing:
@@ -35,19 +36,12 @@ class BlockActing:
         self._counts = counts = np.zeros(3, np.int64)
         course = Course(ring.rows, counts, ring.rng, ring.kept, clock, exploration, ring.log, ring.reported)
         units = step_units(task, self._networks, self.host.arrays, course)
-        units[ENTER] = self._networks.bind(entering(nothing_to_enter), NoBook(np.zeros(1, np.int64)), counts)
-        table = np.zeros(UNITS, np.int64)
-        for which, unit in units.items():
-            table[which] = unit.frame
-        self._held = units
-        stepping = Stepping(
-            units=table, update=0, decisions=np.zeros((0, 2), np.int64), counts=counts, capacity=len(ring.rows),
-            copies=ring.copies, all_copies=ring.copies, rows=0, clock=clock, exploration=exploration, beta=np.zeros(1),
-            updates=np.zeros(1, np.int64), pace=self.pace,
-        )  # fmt: skip
-        translator = driver_translator()
-        self._decide = bind_unit(decide_only, (stepping,), translator, disjoint=False)
-        self._record = bind_unit(record_only, (stepping,), translator, disjoint=False)
+        bind = self._networks.bind
+        units["begin_round"] = bind(begin_round, self.pace, clock, exploration)
+        units["enter"] = bind(
+            entering(nothing_to_enter), NoBook(np.zeros(1, np.int64)), counts, len(ring.rows), ring.copies
+        )
+        self._step = Iteration(one_step(), units, PLACES_OF_TIME, allocate(1)[0], *blocks_of_rows(ring.copies))
 
     def take(self, content: Any) -> None:
         """Act with these weights from now on."""
@@ -59,7 +53,10 @@ class BlockActing:
         slot = self._ring.slot
         self._counts[PLACE] = slot * self._ring.copies
         self.host.begin()
-        self.host.take_turn(partial(self._decide, step, 0, slot), partial(self._record, 0, 0))
+        self._step["step"], self._step["round"] = step, slot
+        self._step.start(0, 0)
+        self.host.step()
+        self._step.resume(0, 0)
 
 
 def make_acting(task: Task, ring: Ring) -> Any:

@@ -7,13 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 
-from velocirl.learners.counting.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, Count
+from velocirl.backends.cpu.lowering import Places
+from velocirl.engine.compiler.counters import ALWAYS, FIRST_KIND, PLACES, SECOND_KIND, Count
 
 ROUND, EVERY_ROUND, UPDATE, EVERY_UPDATE = FIRST_KIND, 13, SECOND_KIND, 13
 STEPPING, LEARNING = PLACES, PLACES + 1  # the whole of each
 POLICY, ENVIRONMENT, BUFFER, LAST_VALUES = range(PLACES + 2, PLACES + 6)
 GATHER, FORWARD, LOSS, BACKWARD, OPTIMISER = range(PLACES + 6, PLACES + 11)
 WAITING, SAMPLE, ESTIMATE, SHUFFLE = range(PLACES + 11, PLACES + 15)
+
+PLACES_OF_TIME = Places(
+    phases={
+        "policy": POLICY,
+        "environment": ENVIRONMENT,
+        "buffer": BUFFER,
+        "last_values": LAST_VALUES,
+        "learning": LEARNING,
+        "sample": SAMPLE,
+        "estimate": ESTIMATE,
+        "shuffle": SHUFFLE,
+    },
+    turns={"round": (ROUND, EVERY_ROUND), "update": (UPDATE, EVERY_UPDATE)},
+)
 
 ROLLOUT_COUNTS = (
     Count("policy", POLICY, ROUND),

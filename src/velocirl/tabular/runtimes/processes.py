@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.learners.counting.counters import ROW
+from velocirl.engine.compiler.counters import ROW
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import CHUNKS, NO_LIMIT, Outcome, meter_of, outcome_of
 from velocirl.tabular.loop import FAULT, KEPT, ROUNDS, TALLY, TICKET, Pace

@@ -1,4 +1,4 @@
-"""The units of a step of all copies on one thread: look, act, and record into a ring."""
+"""Units of the row operations of a step: observe, act, and store in the ring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from velocirl.engine.compiler.columns import Local, Ringed, Shared
 from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
-from velocirl.learners.block.stepping import ACT, CHECK, COMMAND, FORWARD, LOOK, RANDOM, REMEMBER
 from velocirl.learners.counting.reporting import Endings, remembering
 from velocirl.learners.rows.acting import check_output, random_action
 from velocirl.learners.rows.commands import command_for
@@ -36,8 +35,8 @@ class Course(NamedTuple):
     sums: NDArray[np.float64] | None = None  # (copies, 1 + constraints) of episodes, where something is decided by them
 
 
-def step_units(task: Task, networks: BlockNetworks, experience: Experience, course: Course) -> dict[int, BoundUnit]:
-    """The units of a step, by their places among those of a driver."""
+def step_units(task: Task, networks: BlockNetworks, experience: Experience, course: Course) -> dict[str, BoundUnit]:
+    """Bind the units of a step, by the names of their operations."""
     work = networks.own_work(task.acting, 0)
     inputs = work.values[: ROWS * networks.input_row(task.acting)].reshape(ROWS, -1)[:, : task.encoding.inputs]
     centre = np.zeros(task.encoding.inputs, np.float32)  # nothing is normalised
@@ -69,11 +68,11 @@ def step_units(task: Task, networks: BlockNetworks, experience: Experience, cour
     record_step, more = remembering(task.reporting, Endings(experience.final_state, course.reported), sums=course.sums)
     random_columns = known["row"], known["mask"], known["rng"]
     return {
-        LOOK: bind(index_loop(look), sight, inputs, ring, course.log),
-        RANDOM: bind(row_loop(random_action, task.head), *random_columns),
-        FORWARD: bind(forward_unit(functions), plan, work, 1, name=task.acting),
-        CHECK: bind(index_loop(check_output), work.output, course.log, course.clock),
-        ACT: bind(row_loop(task.act.function, task.head if task.act.takes_head else None), *columns),
-        COMMAND: bind(row_loop(command), experience.action, known["row"], Shared(table)),
-        REMEMBER: bind(index_loop(record_step), sight, experience.told, ring, course.log, *more),
+        "look": bind(index_loop(look), sight, inputs, ring, course.log),
+        "random_action": bind(row_loop(random_action, task.head), *random_columns),
+        "forward": bind(forward_unit(functions), plan, work, 1, name=task.acting),
+        "check_output": bind(index_loop(check_output), work.output, course.log, course.clock),
+        "act": bind(row_loop(task.act.function, task.head if task.act.takes_head else None), *columns),
+        "command": bind(row_loop(command), experience.action, known["row"], Shared(table)),
+        "store": bind(index_loop(record_step), sight, experience.told, ring, course.log, *more),
     }

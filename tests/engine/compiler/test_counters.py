@@ -7,8 +7,8 @@ import pytest
 
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
-from velocirl.learners.counting import counters
-from velocirl.learners.counting.counters import ALWAYS, FIRST_KIND, PLACES, ROW, SECOND_KIND, WHOLE, Count
+from velocirl.engine.compiler import counters
+from velocirl.engine.compiler.counters import ALWAYS, FIRST_KIND, PLACES, ROW, SECOND_KIND, WHOLE, Count
 
 SHORT, LONG, LAST = range(PLACES, PLACES + 3)
 ROUNDS = 40

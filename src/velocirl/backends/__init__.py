@@ -1,0 +1,1 @@
+"""Backends: how an iteration runs. A backend knows operations; it names no algorithm."""
