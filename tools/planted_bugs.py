@@ -131,8 +131,8 @@ BUGS = (
     Bug(
         "vtrace computed once and then left",
         "program/rollout.py",
-        '            *when(reestimates, phase("estimate", once("order_rows"), once("before_epoch"), once("columns"))),\n',
-        "",
+        '*when(reestimates, phase("estimate", once("order_rows"), once("before_epoch"), once("columns"))),\n',
+        "\n",
         (f"{BLOCK}::test_vtrace_follows_the_policy",),
     ),
     Bug(

@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
+from velocirl.engine.compiler import counters
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
-from velocirl.engine.compiler import counters
 from velocirl.engine.compiler.counters import ALWAYS, FIRST_KIND, PLACES, ROW, SECOND_KIND, WHOLE, Count
 
 SHORT, LONG, LAST = range(PLACES, PLACES + 3)
