@@ -143,3 +143,16 @@ def test_bytes_between_the_fields_of_a_record_mean_nothing():
 def test_an_unknown_name_gets_a_suggestion():
     with pytest.raises(ValueError, match="did you mean 'CartPole-v1'"):
         velocirl.check_env("CartPool-v1")
+
+
+def counting_step(state, params, action, rng):
+    state.count += 1
+    return 1.0, False
+
+
+def test_an_environment_whose_episodes_never_end_is_warned_about():
+    endless = environment(step=counting_step, max_steps=None)
+    message = r"Checked-v0: no episode ended in 10,000 random steps of each of 8 environments, and there is no time"
+    with pytest.warns(UserWarning, match=message):
+        velocirl.check_env(endless)
+    velocirl.check_env(environment(step=counting_step, max_steps=50))

@@ -17,7 +17,7 @@ from velocirl.cli.named.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.training.actors.playing import film_path, moments, record_video
 from velocirl.training.agent import Agent
-from velocirl.training.evaluation import Evaluation
+from velocirl.training.evaluation import MOST_STEPS, Evaluation
 from velocirl.training.evaluation import evaluate as play
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def evaluate(arguments: Sequence[str]) -> None:
         raise ValueError(f"--{refused[0]} goes with --safety")
     if refused := [name for name in FOR_DATA if name in given and "data" not in given]:
         raise ValueError(f"--{refused[0]} goes with --data")
+    for other in ("safety", "data"):
+        if other in given and "max_steps" in given:
+            raise ValueError(f"--max-steps does not go with --{other}: leave one of them out")
     if "data" in given:
         judge_data(given)
         return
@@ -67,7 +70,8 @@ def _tell(given: dict[str, Any], policy: Any, environment: Any, about: dict[str,
     seed, deterministic = given.get("seed", 0), "stochastic" not in given
     scenario = None if environment is None else given.get("scenario")  # an agent is in its scenario already
     episodes = given.get("episodes", EPISODES)
-    result = play(policy, environment, episodes, seed, deterministic=deterministic, scenario=scenario)
+    options = {"deterministic": deterministic, "scenario": scenario, "max_steps": given.get("max_steps")}
+    result = play(policy, environment, episodes, seed, **options)
     if "json" in given:
         print(json.dumps({**about, **_as_json(result, seed, deterministic)}))
     else:
@@ -86,6 +90,7 @@ def _as_json(result: Evaluation, seed: int, deterministic: bool) -> dict[str, An
         "min": float(result.returns.min()),
         "max": float(result.returns.max()),
         "mean_length": float(result.lengths.mean()),
+        "cut": result.cut,
         "returns": result.returns.tolist(),
         "lengths": result.lengths.tolist(),
     }
@@ -98,7 +103,8 @@ def _show(console: Console, result: Evaluation, about: dict[str, Any]) -> None:
     console.print(
         f"[bold]return {result.mean_return:,.2f} {spread} {result.std_return:,.2f}[/bold]"
         f"  from {result.returns.min():,.2f} to {result.returns.max():,.2f}"
-        f"  over {len(result.returns)} episodes of {result.lengths.mean():,.1f} steps",
+        f"  over {len(result.returns)} episodes of {result.lengths.mean():,.1f} steps"
+        + (f", {result.cut} of them cut after {result.lengths.max():,}" if result.cut else ""),
         soft_wrap=True,
     )
     for line in histogram(result.returns, ascii_only=console.options.ascii_only):
@@ -126,6 +132,12 @@ def _parser() -> Parser:
     add_model(parser)
     add_controller(parser)
     parser.add_argument("--episodes", type=whole_number, metavar="N", help=f"Number of episodes (default: {EPISODES})")
+    parser.add_argument(
+        "--max-steps",
+        type=whole_number,
+        metavar="N",
+        help=f"Cut episodes that have not ended after N steps (default: {MOST_STEPS:,}, or a longer time limit)",
+    )
     parser.add_argument("--seed", type=whole_number, metavar="N", help="Seed of the environments (default: 0)")
     add_stochastic(parser)
     parser.add_argument(

@@ -51,6 +51,7 @@ from velocirl.vector.preprocessing.switches import text_of
 
 ALGORITHMS: dict[str, type[Agent]] = {}  # by name; each algorithm enters itself
 ROOM = "velocirl.algorithms"  # which can import all of them
+ENDLESS, ENDLESS_EACH = 10_000, 1000  # steps in all and of each environment without an end, before training warns
 Row = dict[str, float | int | None]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Total = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -134,6 +135,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
         self.phases: dict[str, float] = {}
         self._started, self._started_at = time.perf_counter(), 0
+        self._endless_told = False
         self._late: Row | None = None  # what a callback found under way, and waited for
         self._learner: Any = None
         self._waiting: Mapping[str, NDArray[Any]] | None = None  # a saved state, until training needs it
@@ -337,11 +339,20 @@ class Agent(Changing, Estimating, metaclass=Documented):
         if row is None:
             return
         self.metrics = row
+        self._look_for_ends()
         for listener in listeners:
             if listener.step(self) is False and self.stopping is None:
                 self.stopping = "a callback stopped it"
         late, self._late = self._late, None
         self._tell(listeners, late)
+
+    def _look_for_ends(self) -> None:
+        """Warn once if no episode has ended in `ENDLESS` steps, with `ENDLESS_EACH` steps in each environment."""
+        if self._endless_told or self.recent.returns or self.steps < ENDLESS or self.counted != "steps" or self.follows:
+            return
+        each = self.steps // (self.config.num_envs or 1)
+        if each >= ENDLESS_EACH:
+            self._endless_told = self.source.warn_of_endless(each)
 
     @property
     def seed(self) -> int:

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from velocirl.controllers import bound
 from velocirl.engine.counts import require_count
+from velocirl.engine.warning import warn_caller
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
+from velocirl.vector.host.interface import HostInterface
+from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.vec_env import is_vec_env, opened
 
 MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
+MOST_STEPS = 100_000  # of an episode, where the environment has no time limit
 
 
 class Model(Protocol):
@@ -63,6 +67,7 @@ class Evaluation:
 
     returns: NDArray[np.float64]  # (episodes,)
     lengths: NDArray[np.int64]  # (episodes,)
+    cut: int = 0  # episodes that had not ended after `max_steps`
 
     @property
     def mean_return(self) -> float:
@@ -78,6 +83,7 @@ class Evaluation:
         return (
             f"{self.mean_return:.2f} +- {self.std_return:.2f} over {len(self.returns)} episodes"
             f" of {self.lengths.mean():.1f} steps"
+            + (f", {self.cut} of them cut after {self.lengths.max():,}" if self.cut else "")
         )
 
 
@@ -89,6 +95,7 @@ def evaluate(
     *,
     deterministic: bool = True,
     scenario: str | None = None,
+    max_steps: int | None = None,
 ) -> Evaluation:
     """Let a model act for whole episodes, in `env` or in the environment that it was trained in.
 
@@ -96,7 +103,11 @@ def evaluate(
     `scenario` of its own.
     Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
     episodes do not count more than long ones.
+
+    An episode that has not ended after `max_steps` is cut there, with a warning. The default is 100,000 steps, or the
+    environment's own time limit where that is longer.
     """
+    max_steps = None if max_steps is None else require_count("max_steps", max_steps)
     episodes = require_count("episodes", episodes)
     if not hasattr(model, "predict"):
         if not callable(model):
@@ -109,7 +120,7 @@ def evaluate(
             raise ValueError(f"a VectorEnv is made already: make it with make_vec(..., scenario={scenario!r})")
         acting = bound(model, env)
         env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
-        return _play(acting, env, episodes, seed, deterministic)
+        return _play(acting, env, episodes, seed, deterministic, max_steps)
     if env is None:
         source = getattr(model, "source", None)
         if source is None:
@@ -124,7 +135,7 @@ def evaluate(
     envs = source.make_evaluation(min(episodes, most), seed)
     try:
         # The first reset is by the seed they were made with.
-        return _play(bound(model, envs), envs, episodes, None, deterministic)
+        return _play(bound(model, envs), envs, episodes, None, deterministic, max_steps)
     finally:
         envs.close()
 
@@ -158,12 +169,16 @@ def evaluate_policy(
     return result.mean_return, result.std_return
 
 
-def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool) -> Evaluation:
+def _play(
+    model: Model, envs: VectorEnv, episodes: int, seed: int | None, deterministic: bool, max_steps: int | None
+) -> Evaluation:
+    most = max_steps or max(MOST_STEPS, getattr(envs, "time_limit", None) or 0)
     wanted = np.full(envs.num_envs, episodes // envs.num_envs)
     wanted[: episodes % envs.num_envs] += 1
     returns: list[float] = []
     lengths: list[int] = []
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    cut = 0
     resets_later = envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
     resetting = np.zeros(envs.num_envs, np.bool_)  # copies whose next step only begins a new episode
     starts = np.ones(envs.num_envs, np.bool_)
@@ -183,6 +198,31 @@ def _play(model: Model, envs: VectorEnv, episodes: int, seed: int | None, determ
             returns.append(float(total[copy]))
             lengths.append(int(length[copy]))
             wanted[copy] -= 1
+        late = ~ended & (length >= most)
+        if (late & (wanted > 0)).any():
+            returns += total[late & (wanted > 0)].tolist()
+            lengths += length[late & (wanted > 0)].tolist()
+            cut += int((late & (wanted > 0)).sum())
+            wanted[late & (wanted > 0)] -= 1
         total[ended], length[ended] = 0.0, 0
         starts, resetting = (resetting, ended) if resets_later else (ended, resetting)
-    return Evaluation(np.array(returns), np.array(lengths))
+        if late.any() and wanted.any():
+            _require_resettable(envs, most)
+            observations, infos = envs.reset(options={"reset_mask": late})
+            total[late], length[late] = 0.0, 0
+            starts = starts | late
+    if cut:
+        warn_caller(
+            f"{cut} of {len(returns)} episodes had not ended after max_steps={most:,} and were cut there: give the"
+            " environment a time limit, such as max_episode_steps=1000, or another max_steps"
+        )
+    return Evaluation(np.array(returns), np.array(lengths), cut)
+
+
+def _require_resettable(envs: VectorEnv, most: int) -> None:
+    """Refuse to go on in a vector environment that may not begin one episode while others go on."""
+    if not isinstance(envs, (FleetVectorEnv, HostInterface)):
+        raise ValueError(
+            f"an episode of {type(envs.unwrapped).__name__} has not ended after max_steps={most:,}: give its"
+            " environment a time limit, such as max_episode_steps=1000"
+        )

@@ -76,6 +76,7 @@ class Source:
         self.native: Environment | None = None
         self.num_envs: int | None = None  # where copies were given, and not only what they are made of
         self.ready: HostInterface | None = None  # copies that somebody made
+        self.time_limit: int | None = None  # steps after which an episode is truncated, where that is known
         self.own_threads = False  # whether copies step on threads that are not ours
         self.makers: str | Makers = ""  # what other copies of an environment that steps in Python are made of
         if isinstance(environment, (str, Environment)):
@@ -103,6 +104,7 @@ class Source:
             self.own_params = {name: self.params[name] for name in own}  # without those of the scenario
             self.observation_space, self.action_space = self.native.observation, self.native.action
             self.masked = self.native.legal is not None
+            self.time_limit = self.native.max_steps
         elif scenario is not None:
             raise ValueError(f"{self.id} has no scenario {scenario!r}: native environments may have some")
         elif self.frames:
@@ -196,6 +198,19 @@ class Source:
             with suppress(Exception):  # what cannot be had in other processes steps in this one
                 return make_host(self.makers, num_envs, worthwhile, **options)
         return make_host(self.makers, num_envs, workers or None, **options)
+
+    def warn_of_endless(self, steps: int) -> bool:
+        """Warn that no episode has ended in `steps` steps of each environment, unless a time limit is still to come."""
+        if steps < (self.time_limit or 0):
+            return False
+        advice = (
+            f"set max_steps= in Environment({self.id!r}, ...), or pass make_vec(..., max_episode_steps=1000)"
+            if self.native is not None
+            else "wrap it in gymnasium.wrappers.TimeLimit(env, max_episode_steps=1000)"
+        )
+        known = "it has no time limit" if self.time_limit is None else f"its time limit is {self.time_limit:,}"
+        warn_caller(f"no episode of {self.id} has ended in {steps:,} steps of each environment, and {known}: {advice}")
+        return True
 
     def refuse_parts(self, algorithm: str) -> None:
         """Refuse actions of several parts, for an algorithm that has no head for them."""
@@ -321,10 +336,11 @@ class Source:
                 " stacks them as papers do"
             )
 
-    def _look(self, envs: VectorEnv, *, close: bool = True) -> None:
+    def _look(self, envs: HostInterface, *, close: bool = True) -> None:
         self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
         self.masked = "action_mask" in envs.reset(seed=0)[1]
         self.own_threads = isinstance(envs, ALEVectorEnv)
+        self.time_limit = envs.time_limit
         if close:
             envs.close()
 

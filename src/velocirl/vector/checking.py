@@ -19,12 +19,14 @@ from velocirl.engine.fleets.fleet import saved
 from velocirl.engine.fleets.sampling import sampler
 from velocirl.engine.framing import whole_frame
 from velocirl.engine.records import with_attributes
+from velocirl.engine.warning import warn_caller
 from velocirl.vector.native import FleetVectorEnv
 
 OUTCOMES = ("reward", "terminated", "truncated", "costs")
 COPIES = 64
 STEPS = 64
 SEEDS = 4
+ENDLESS, ENDLESS_COPIES = 10_000, 8  # random steps without an end, of so many copies each
 TOLERANCE = 1e-4  # relative to the larger of the value and one; single steps agree to about 1e-6
 
 
@@ -41,8 +43,24 @@ def check_env(environment: str | Environment, *, quiet: bool = False) -> None:
     if faults:
         listing = "\n".join(f"- {fault}" for fault in faults)
         raise DefinitionError(f"{found.id} has {len(faults)} problem{'s'[: len(faults) > 1]}:\n{listing}")
+    _warn_of_endless(found)
     if not quiet:
         print(_checked(found))
+
+
+def _warn_of_endless(environment: Environment) -> None:
+    """Warn about an environment without a time limit if no random episode of its ends."""
+    if environment.max_steps is not None:
+        return
+    fleet = FleetVectorEnv(environment, ENDLESS_COPIES, seed=1)
+    for steps in range(1000, ENDLESS + 1, 1000):
+        fleet.run_randomly(1000)
+        if (fleet.copies.elapsed < steps).any():
+            return
+    warn_caller(
+        f"{environment.id}: no episode ended in {ENDLESS:,} random steps of each of {ENDLESS_COPIES} environments, and"
+        " there is no time limit: set max_steps= in Environment(...), or end episodes in step"
+    )
 
 
 def _checked(environment: Environment) -> str:

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from velocirl.vector.host.copies import Arrays, Description, Nested, Records, map_arrays, write_row
-from velocirl.vector.host.interface import HostInterface, Seeds
+from velocirl.vector.host.interface import HostInterface, Seeds, time_limit_of
 
 
 def mode_of(envs: VectorEnv) -> AutoresetMode:
@@ -50,6 +50,11 @@ class GivenVectorEnv(HostInterface, VectorEnv):
     def name(self) -> str:
         """What errors call it."""
         return _called(self._envs)
+
+    @property
+    def time_limit(self) -> int | None:
+        """Number of steps after which an episode is truncated, where the environment is known to do so."""
+        return time_limit_of(self._inner[0]) if self._inner else getattr(self._envs.spec, "max_episode_steps", None)
 
     @property
     def given(self) -> VectorEnv:

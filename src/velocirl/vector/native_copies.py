@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from velocirl.engine.drawing import is_draw, with_draws
 from velocirl.engine.environment import Environment
 from velocirl.engine.fleets.actions import gate_for
-from velocirl.engine.fleets.fleet import make_target
+from velocirl.engine.fleets.fleet import NO_LIMIT, make_target
 from velocirl.engine.fleets.lifecycle import ARRAYS
 from velocirl.engine.naming import nearest
 from velocirl.vector.rendering import Renderer
@@ -42,6 +42,12 @@ class NativeCopies:
         self._count = count
         self._target_options = target
         self._bind(params)
+
+    @property
+    def time_limit(self) -> int | None:
+        """Number of steps after which an episode is truncated; None without a limit."""
+        limit = self.target.copies.limit
+        return None if limit == NO_LIMIT else limit
 
     @property
     def action_masks(self) -> Callable[[], NDArray[np.bool_]]:

@@ -11,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import TimeLimit
 
 from velocirl.engine.random import require_seed
 from velocirl.vector.gymnasium_ids import find_spec
@@ -24,6 +25,7 @@ from velocirl.vector.host.copies import (
     read_row,
     require_fixed_size,
 )
+from velocirl.vector.native_copies import NativeCopies
 from velocirl.vector.preprocessing.wrappers import Atari
 from velocirl.vector.reset_mask import split_mask
 
@@ -94,6 +96,16 @@ def frame_of(space: gymnasium.Space, stack: int) -> gymnasium.Space:
     return spaces.Box(space.low[0], space.high[0], dtype=np.dtype(space.dtype).type)
 
 
+def time_limit_of(environment: gymnasium.Env) -> int | None:
+    """Return the number of steps after which a `TimeLimit` truncates an episode; None without one."""
+    layer = environment
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, TimeLimit):
+            return layer._max_episode_steps
+        layer = layer.env
+    return layer.time_limit if isinstance(layer, NativeCopies) else None
+
+
 def any_of(flags: np.ndarray) -> bool:
     """Whether one of them is set; of few flags, ten times as fast as NumPy's own."""
     return b"\x01" in flags.tobytes()
@@ -140,6 +152,13 @@ class HostInterface(VectorEnv):
     def stack(self) -> int:
         """How many frames of the past and the present an observation has, the oldest first."""
         return 1 if self.preprocess is None else self.preprocess.stack
+
+    @property
+    def time_limit(self) -> int | None:
+        """Number of steps after which an episode is truncated, where the environment is known to do so."""
+        if (limit := self.arguments.get("max_episode_steps")) is None and self.spec is not None:
+            limit = self.spec.max_episode_steps or self.spec.kwargs.get("max_num_frames_per_episode")  # the latter: ALE
+        return limit if limit and limit > 0 else None
 
     @property
     def frame(self) -> gymnasium.Space:

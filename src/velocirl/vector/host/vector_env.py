@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from velocirl.vector.host.copies import Arrays, Copies, Description, Preparing, Records, Source, make_environments
-from velocirl.vector.host.interface import HostInterface, find_source
+from velocirl.vector.host.interface import HostInterface, find_source, time_limit_of
 
 
 class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
@@ -45,6 +45,11 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
             raise
         self._arrays = Arrays.allocate(description, self.num_envs)
         self._copies = Copies(self.envs, self._arrays, first, self.autoreset_mode, infos)
+
+    @property
+    def time_limit(self) -> int | None:
+        """Number of steps after which an episode is truncated, where the environment is known to do so."""
+        return time_limit_of(self.envs[0]) or super().time_limit
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Each copy's attribute of that name or, where it is a method, what it returns."""
