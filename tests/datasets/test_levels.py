@@ -6,6 +6,7 @@ import pytest
 import velocirl
 from velocirl.datasets import levels, references
 from velocirl.datasets.levels import KeepSnapshots, create_dataset, halfway
+from velocirl.training.source import Source
 
 
 class Acting:
@@ -26,7 +27,10 @@ class Acting:
 
 @pytest.fixture(autouse=True)
 def _few_episodes(monkeypatch):
-    monkeypatch.setattr(references, "mean_return", lambda model, *_: {"Random": -9.0}.get(type(model).__name__, 1.0))
+    def returns_of(model, source, seed, episodes, *_):
+        return np.full(episodes, {"Random": -9.0}.get(type(model).__name__, 1.0))
+
+    monkeypatch.setattr(references, "returns_of", returns_of)
 
 
 def test_snapshots_act_as_the_agent_did_at_their_time():
@@ -72,6 +76,50 @@ def test_levels_that_there_are_not_are_refused():
         create_dataset("best", "Pendulum-v1", steps=20)
     with pytest.raises(ValueError, match="steps in Python: use record_dataset"):
         create_dataset("random", "gym:CartPole-v1", steps=20)
+
+
+def test_references_are_of_as_many_episodes_as_their_interval_needs(monkeypatch):
+    asked = []
+
+    def returns_of(model, source, seed, episodes, *_):
+        name, generator = type(model).__name__, np.random.default_rng(seed)
+        asked.append((name, episodes))
+        return generator.normal(0.0, 10.0, episodes) if name == "Random" else np.full(episodes, 100.0)
+
+    monkeypatch.setattr(references, "returns_of", returns_of)
+    found = references.measure_references(Source("ChemicalReactor-v0"), None, seed=0)
+    # The half-width of n normal returns is about 1.96 * 10 / sqrt(n): below 1 from 400 on.
+    assert asked == [("Random", 100), ("PID", 100), ("Random", 100), ("Random", 200)]
+    assert (len(found["random"].returns), len(found["operator"].returns)) == (400, 100)
+    assert found["random"].reach < 1.0
+    assert len(np.unique(found["random"].returns)) == 400  # other episodes in each round
+
+    def noisy(model, source, seed, episodes, *_):
+        return np.random.default_rng(seed).normal(0.0, 1.0, episodes)
+
+    monkeypatch.setattr(references, "returns_of", noisy)
+    found = references.measure_references(Source("ChemicalReactor-v0"), None, seed=0)
+    assert len(found["random"].returns) == references.MOST_EPISODES == 1600
+
+
+def test_a_level_is_trained_measured_and_recorded_in_its_scenario(monkeypatch):
+    operated = []
+
+    def train(*_, **more):
+        operated.append(more)
+        raise RuntimeError("trained")
+
+    monkeypatch.setattr(levels, "train_levels", train)
+    with pytest.raises(RuntimeError, match="trained"):
+        create_dataset("medium", "ChemicalReactor-v0", steps=10, scenario="disturbed", params={"time_step": 2.0})
+    assert operated == [{"scenario": "disturbed", "params": {"time_step": 2.0}}]
+    options = {"device": "python", "steps": 6, "scenario": "disturbed", "expert": lambda _: np.array([0.0] * 3)}
+    for level in ("random", "operator", "expert"):
+        info = create_dataset(level, "ChemicalReactor-v0", **options).info
+        assert (info.scenario, info.time_step) == ("disturbed", 5.0)
+        assert info.params["sensor_noise"] > 0.0
+    with pytest.raises(ValueError, match="has no scenario 'windy'"):
+        create_dataset("random", "ChemicalReactor-v0", steps=6, scenario="windy")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from velocirl.datasets import record
 from velocirl.datasets.collecting import Steps, first_steps
 from velocirl.datasets.noise import Noise
 from velocirl.datasets.record import copies_for
+from velocirl.datasets.references import Reference
 
 PLANT = "ChemicalReactor-v0"
 
@@ -145,9 +146,14 @@ def test_noise_keeps_to_the_limits_and_is_as_large_as_it_says():
 
 
 def test_reference_returns_are_measured_and_scores_follow(monkeypatch):
-    monkeypatch.setattr(record, "measure_references", lambda *_, **__: {"random": 1.0, "expert": 3.0})
+    found = {"random": Reference(np.array([0.5, 1.5])), "expert": Reference(np.array([3.0, 3.0]))}
+    monkeypatch.setattr(record, "measure_references", lambda *_, **__: found)
     data = velocirl.record_dataset(lambda _: 0, "Counter-v0", steps=20, device="python", level="expert")
     assert data.info.normalised(2.0) == 50.0
+    assert data.info.reference_episodes == {"random": 2, "expert": 2}
+    low, high = data.info.reference_intervals["random"]
+    assert (low, high) == pytest.approx((1.0 - 12.706 * 0.5, 1.0 + 12.706 * 0.5), rel=1e-4)  # Student's t of one degree
+    assert data.info.reference_intervals["expert"] == (3.0, 3.0)
 
 
 @pytest.mark.parametrize(

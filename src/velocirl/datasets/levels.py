@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,22 @@ from typing import Any
 import numpy as np
 
 from velocirl.buffers.data.dataset import Dataset
+from velocirl.buffers.data.file import require_place
 from velocirl.buffers.data.info import LEVELS
 from velocirl.controllers import Random
 from velocirl.datasets.record import Progress, info_of, record_parts
-from velocirl.datasets.references import EPISODES as REFERENCE_EPISODES
-from velocirl.datasets.references import mean_return, measure_references
+from velocirl.datasets.references import described, measure_references, returns_of
 from velocirl.engine.counts import require_count
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Agent, algorithm_from
 from velocirl.training.evaluation import Model
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.policies import Policy, model_from, name_of
+from velocirl.trajectories.rollout import in_scenario
 
 SNAPSHOTS = 20  # of a training, at equal distances
-EPISODES = 20  # by which snapshots are judged
+EPISODES = 20  # by which snapshots are judged; the expert among them is measured again, from other beginnings
+RANDOM_EPISODES = 100
 MEDIUM = 50.0  # the score, from 0 of random actions to 100 of the expert, that a medium policy has reached
 ALGORITHMS = ("ppo", "sac", "td3", "dqn")  # the first that has a preset for the environment trains its expert
 TRAINING_STEPS = 1_000_000  # where a preset does not say
@@ -73,16 +76,19 @@ def create_dataset(
     steps: int,
     path: str | Path | None = None,
     seed: int = 0,
+    scenario: str | None = None,
+    params: Mapping[str, Any] | None = None,
     expert: Policy | None = None,
     medium: Policy | None = None,
     algorithm: str | None = None,
     training_steps: int | None = None,
     trained: Trained | None = None,
+    overwrite: bool = False,
     progress: Progress | None = None,
     watch_training: Progress | None = None,
     **options: Any,
 ) -> Dataset:
-    """A data set of a level, recorded in an environment of ours, with the reference returns of its expert.
+    """Record a data set of a level in an environment of ours, with the reference returns of its expert.
 
     - `random`: uniform actions; `operator`: the controller that comes with the environment;
     - `expert`: the best snapshot of a training; `medium`: the first that reaches half its score;
@@ -91,20 +97,21 @@ def create_dataset(
 
     An `expert` and a `medium` policy may be given (agents, runs, files); otherwise `algorithm` is trained with its
     preset, for `training_steps` or what the preset has; `watch_training` is told how far that is. Several levels share
-    a training where it is given, as `train_levels` made it. Other `options` are `noise`, `deterministic` and `device`,
-    as of `record_dataset`.
+    a training where it is given, as `train_levels` made it. In a `scenario`, or with `params`, policies are trained,
+    measured and recorded there. Other `options` are `noise`, `deterministic` and `device`, as of `record_dataset`. A
+    file that exists is replaced only with `overwrite=True`.
     """
     if level not in LEVELS:
         raise ValueError(f"the levels of data sets are {', '.join(LEVELS)}, got {level!r}")
     steps = require_count("steps", steps)
-    source = Source(env)
+    if path is not None:
+        require_place(Path(path), overwrite=overwrite)
+    source = in_scenario(Source(env), scenario, params)
     if source.native is None:
         raise ValueError(f"levels are for environments of ours, and {source.id} steps in Python: use record_dataset")
     if level == "operator" and source.native.controller is None:
         raise ValueError(f"{source.id} comes with no controller, so there is no operator: choose another level")
     given = {name: model_from(one, env) for name, one in (("expert", expert), ("medium", medium)) if one is not None}
-    device = options.get("device", "cpu")
-    references = measure_references(source, given.get("expert"), seed, device=device)
     words = f"{level} level, of given policies"
     parts: list[Model] = []
     if level in ("random", "operator"):
@@ -114,29 +121,30 @@ def create_dataset(
         needed = {"medium": ("medium", "expert"), "mixed": ("medium", "expert")}.get(level, ("expert",))
         if level == "replay" or any(name not in given for name in needed):
             if trained is None:
-                trained = train_levels(env, algorithm, training_steps, seed, watch_training)
+                trained = train_levels(
+                    env, algorithm, training_steps, seed, watch_training, scenario=scenario, params=params
+                )
             given = {"medium": trained.medium, "expert": trained.expert, **given}
-            references.setdefault("expert", trained.expert_return)
             words = f"{level} level of {trained.algorithm} in {trained.steps:,} steps"
             parts = list(trained.snapshots)
         if level != "replay":
             parts = [Random(seed), given["medium"], given["expert"]] if level == "mixed" else [given[level]]
-    info = replace(info_of(source), level=level, seed=seed, policy=words, references=references)
+    references = measure_references(source, given.get("expert"), seed, device=options.get("device", "cpu"))
+    info = replace(info_of(source), level=level, seed=seed, policy=words, **described(references))
     shares = np.diff(np.linspace(0, steps, len(parts) + 1).astype(int)).tolist()
     planned = [(part, share) for part, share in zip(parts, shares, strict=True) if share]
-    return record_parts(planned, source, info, path, seed, progress=progress, **options)
+    return record_parts(planned, source, info, path, seed, overwrite=overwrite, progress=progress, **options)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What one training gives: how the agent acted at each moment, and which of them are the medium and the expert."""
+    """Snapshots of one training, and which of them are the medium and the expert."""
 
     algorithm: str
     steps: int
     snapshots: tuple[Snapshot, ...]
     medium: Snapshot
     expert: Snapshot
-    expert_return: float
 
 
 def train_levels(
@@ -145,18 +153,21 @@ def train_levels(
     training_steps: int | None = None,
     seed: int = 0,
     watch: Progress | None = None,
+    *,
+    scenario: str | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Trained:
-    """Train by the preset of an environment, or for so many steps, and find the medium and the expert on the way."""
-    source = Source(env)
+    """Train by the preset of an environment, or for `training_steps`, and find the medium and the expert on the way."""
+    source = in_scenario(Source(env), scenario, params)
     presets = {} if source.native is None else source.native.presets
     name = algorithm or next((one for one in ALGORITHMS if one in presets), ALGORITHMS[0])
-    agent = algorithm_from(name)(env, seed=seed)
+    agent = algorithm_from(name)(env, seed=seed, scenario=scenario, params=dict(params or {}))
     total = presets.get(name, {}).get("total_steps", TRAINING_STEPS)
     total = require_count("training_steps", training_steps or total)
     kept = KeepSnapshots(total, watch=watch)
     agent.learn(total, kept, progress=None if watch is None else False)
-    returns = [mean_return(one, source, seed, EPISODES) for one in kept.kept]
-    random_return = mean_return(Random(seed), source, seed, REFERENCE_EPISODES)
+    returns = [float(returns_of(one, source, seed, EPISODES).mean()) for one in kept.kept]
+    random_return = float(returns_of(Random(seed), source, seed, RANDOM_EPISODES).mean())
     best = int(np.argmax(returns))
     if returns[best] <= random_return:
         raise ValueError(
@@ -164,9 +175,7 @@ def train_levels(
             " longer, choose another algorithm, or give an expert"
         )
     medium = halfway(returns, random_return)
-    # Of many that were measured the best one was lucky, too: its return is measured again, from other beginnings.
-    expert_return = mean_return(kept.kept[best], source, seed + 1, REFERENCE_EPISODES)
-    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best], expert_return)
+    return Trained(name, total, tuple(kept.kept), kept.kept[medium], kept.kept[best])
 
 
 def halfway(returns: list[float], random_return: float) -> int:

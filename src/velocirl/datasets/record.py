@@ -14,13 +14,15 @@ from gymnasium.vector import VectorEnv
 
 from velocirl.buffers.data.columns import columns_of
 from velocirl.buffers.data.dataset import Dataset
+from velocirl.buffers.data.file import require_place
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.buffers.data.writer import DatasetWriter, Growing, InMemory
 from velocirl.controllers import bound
 from velocirl.datasets.collecting import Steps, first_steps
 from velocirl.datasets.noise import Noise
-from velocirl.datasets.references import measure_references
+from velocirl.datasets.references import described, measure_references
 from velocirl.engine.counts import require_count
+from velocirl.engine.operating import action_seconds
 from velocirl.training.evaluation import MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.moments import COST, told_cost
@@ -53,6 +55,7 @@ def record_dataset(
     scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
     device: str = "cpu",
+    overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
     """Let a policy act for so many steps, and keep all of them: in a file, or in memory without a `path`.
@@ -61,18 +64,24 @@ def record_dataset(
     their actions unless they are to be `deterministic`. `noise` is added to actions: to numbers, Gaussian of that share
     of half their range; choices are replaced with that probability. Returns of known policies are measured and kept,
     so that scores follow (that of an `expert` where one is given), unless `references` has them.
-    The last episode is cut off where the steps are done, and counts as truncated.
+    The last episode is cut off where the steps are done, and counts as truncated. A file that exists is replaced only
+    with `overwrite=True`.
     """
     steps = require_count("steps", steps)
+    if path is not None:
+        require_place(Path(path), overwrite=overwrite)
     model = model_from(policy, env)
     source = in_scenario(_source(model, env), scenario, params)
     if references is None:
         expert = model if level == "expert" else expert
         judged = None if expert is None else model_from(expert, env)
-        references = measure_references(source, judged, seed, device=device)
-    info = replace(info_of(source), level=level, seed=seed, policy=name_of(policy), references=dict(references))
+        known = described(measure_references(source, judged, seed, device=device))
+    else:
+        known = {"references": dict(references)}
+    info = replace(info_of(source), level=level, seed=seed, policy=name_of(policy), **known)
     parts = [(model, steps)]
-    options = {"noise": noise, "deterministic": deterministic, "device": device, "progress": progress}
+    options = {"noise": noise, "deterministic": deterministic, "device": device}
+    options |= {"overwrite": overwrite, "progress": progress}
     return record_parts(parts, source, info, path, seed, **options)
 
 
@@ -82,6 +91,8 @@ def record_parts(
     info: DatasetInfo,
     path: str | Path | None,
     seed: int,
+    *,
+    overwrite: bool = False,
     **options: Any,
 ) -> Dataset:
     """One data set of what several models did, one after the other, each for so many steps."""
@@ -104,7 +115,7 @@ def record_parts(
         growing = InMemory(info)
         record_all(growing)
         return growing.finish()
-    with DatasetWriter(path, info) as writer:
+    with DatasetWriter(path, info, overwrite=overwrite) as writer:
         record_all(writer)
     return Dataset.load(path)
 
@@ -123,6 +134,8 @@ def info_of(source: Source) -> DatasetInfo:
         signals={} if native.stack > 1 else native.signals,
         actuators=native.actuators,
         constraints=tuple(one.name for one in native.constraints),
+        scenario=source.scenario,
+        time_step=action_seconds(native, source.params),
         version=__version__,
     )
 

@@ -48,7 +48,11 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         "bytes": sum(column.nbytes for column in dataset.columns.values()),
         "terminated": int(dataset.terminations.sum()),
         "truncated": int((dataset.truncations & ~dataset.terminations).sum()),
+        "scenario": info.scenario,
+        "time_step": info.time_step,
         "references": dict(info.references),
+        "reference_episodes": dict(info.reference_episodes),
+        "reference_intervals": {name: list(ends) for name, ends in info.reference_intervals.items()},
         "checksum": dataset.checksum,
         "version": info.version,
     }

@@ -169,6 +169,10 @@ def remade(path, change):
         (lambda document: document.update(seed="1"), "seed of a data set is a whole number"),
         (lambda document: document.update(references={"random": "1"}), "reference returns are numbers"),
         (lambda document: document.update(references=[1]), "references of a data set is a dict"),
+        (lambda document: document.update(reference_episodes={"random": 3}), "give the episodes of a reference"),
+        (lambda document: document.update(reference_intervals={"random": [1]}), "give the two ends"),
+        (lambda document: document.update(time_step=-1.0), "time step of a data set is in seconds, above 0"),
+        (lambda document: document.update(time_step=10**400), "time step of a data set is in seconds, above 0"),
         (lambda document: document.update(signals=[["a", 1]]), "named by texts"),
         (lambda document: document["action_space"].update(type="os.system"), "space of the type 'os.system'"),
         (lambda document: document["action_space"].update(nvec=[-1, 2]), "have to be positive"),
@@ -199,7 +203,7 @@ def test_an_interrupted_writer_leaves_what_was_there(tmp_path):
     before = path.read_bytes()
 
     def interrupted():
-        with DatasetWriter(path, INFO) as writer:
+        with DatasetWriter(path, INFO, overwrite=True) as writer:
             writer.add(columns())
             raise KeyboardInterrupt
 
@@ -207,6 +211,33 @@ def test_an_interrupted_writer_leaves_what_was_there(tmp_path):
         interrupted()
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_exists_is_kept_unless_it_is_to_be_replaced(tmp_path):
+    path = written(tmp_path / "data.vds", columns())
+    before = path.read_bytes()
+    other = Dataset(INFO, columns((4,)))
+    with pytest.raises(FileExistsError, match=r"data\.vds exists: choose another path, or say overwrite=True"):
+        other.save(path)
+    with pytest.raises(FileExistsError, match="exists"):
+        DatasetWriter(path, INFO)
+    assert path.read_bytes() == before
+    assert len(Dataset.load(other.save(path, overwrite=True))) == 4
+    with DatasetWriter(path, INFO, overwrite=True) as writer:
+        writer.add(columns((2, 1)))
+    assert len(Dataset.load(path)) == 3
+
+
+def test_a_file_without_later_fields_is_read(tmp_path):
+    path = written(tmp_path / "data.vds", columns())
+
+    def older(document):
+        for name in ("reference_episodes", "reference_intervals", "scenario", "time_step"):
+            document.pop(name)
+
+    remade(path, older)
+    info = Dataset.load(path).info
+    assert (info.reference_episodes, info.scenario, info.time_step) == ({}, None, None)
 
 
 def test_a_writer_gives_the_file_that_save_gives(tmp_path, monkeypatch):
@@ -238,9 +269,9 @@ def test_a_full_disk_keeps_the_old_file_and_says_so(tmp_path, run_script):
         episode = {"observations": np.zeros((1001, 100)), "actions": np.zeros((1000, 1)), "rewards": np.zeros(1000)}
         data = Dataset.from_episodes([episode], info)
         def grow():
-            with DatasetWriter(sys.argv[1], info) as writer:
+            with DatasetWriter(sys.argv[1], info, overwrite=True) as writer:
                 writer.add(data.columns)
-        for write in (lambda: data.save(sys.argv[1]), grow):
+        for write in (lambda: data.save(sys.argv[1], overwrite=True), grow):
             try:
                 write()
             except OSError as error:

@@ -22,7 +22,7 @@ from velocirl.buffers.data.columns import (
     is_observed,
 )
 from velocirl.buffers.data.episodes import Episode, columns_from
-from velocirl.buffers.data.file import Stored, checksum_of, read_columns, write_columns
+from velocirl.buffers.data.file import Stored, checksum_of, read_columns, require_place, write_columns
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.action_parts import as_given
 
@@ -109,10 +109,14 @@ class Dataset:
         found.checksum = checksum
         return found
 
-    def save(self, path: str | Path) -> Path:
-        """Write it to one file, whole or not at all; any reader of safetensors opens it, too."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it to one file, whole or not at all; any reader of safetensors opens it, too.
+
+        A file that exists is replaced only with `overwrite=True`.
+        """
+        require_place(Path(path), overwrite=overwrite)
         self.validate()
-        write_columns(Path(path), self.info, self._stored())
+        write_columns(Path(path), self.info, self._stored(), overwrite=overwrite)
         return Path(path)
 
     def validate(self) -> None:

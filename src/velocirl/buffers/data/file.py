@@ -50,9 +50,9 @@ class Stored(NamedTuple):
         return cls(column.dtype, column.shape, pieces)
 
 
-def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored]) -> str:
+def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored], *, overwrite: bool = False) -> str:
     """Write a data set to a file, whole or not at all; gives its checksum."""
-    require_directory(path)
+    require_place(path, overwrite=overwrite)
     header, digests = _Header(info, columns), _Digests()
     with written_whole(path) as file:
         file.write(header.text(NOTHING * header.chunks, NOTHING))  # as long as it will be
@@ -65,8 +65,10 @@ def write_columns(path: Path, info: DatasetInfo, columns: Mapping[str, Stored]) 
     return checksum
 
 
-def require_directory(path: Path) -> None:
-    """Refuse a file where none can be, before anybody waits for what is to be in it."""
+def require_place(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a file where none can be, or one is already, before anybody waits for its content."""
+    if not overwrite and (path.exists() or path.is_symlink()):
+        raise FileExistsError(f"{path} exists: choose another path, or say overwrite=True (--overwrite)")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: there is no directory {path.parent}; make it first")
 

@@ -14,6 +14,8 @@ from velocirl.buffers.data.spaces import space_document, space_from
 
 LEVELS = ("random", "operator", "medium", "expert", "mixed", "replay")
 REFERENCES = ("random", "operator", "expert")
+LARGEST = 1e300  # of numbers in a description; JSON has integers of any length
+ADDED = {"reference_episodes", "reference_intervals", "scenario", "time_step"}  # fields that older files lack
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class DatasetInfo:
     """Where data come from and what their numbers are.
 
     `signals` and `actuators` name the numbers of an observation and an action, in their order, each with its unit.
-    `references` are the mean returns of known policies ("random", "operator", "expert") on the same environment.
+    `references` are the mean returns of known policies ("random", "operator", "expert") on the same environment, each
+    of `reference_episodes`; `reference_intervals` are their 95% intervals.
     """
 
     observation_space: Space[Any]
@@ -35,17 +38,24 @@ class DatasetInfo:
     policy: str | None = None  # what acted, in words
     seed: int | None = None
     references: Mapping[str, float] = field(default_factory=dict)
+    reference_episodes: Mapping[str, int] = field(default_factory=dict)
+    reference_intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    scenario: str | None = None  # in which it was recorded
+    time_step: float | None = None  # seconds between two observations
     version: str = ""  # of the velocirl that made it
 
     def __post_init__(self) -> None:
-        for name in ("environment", "policy"):
+        for name in ("environment", "policy", "scenario"):
             if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name} of a data set must be a text, got {getattr(self, name)!r}")
         if self.level is not None and self.level not in LEVELS:
             raise ValueError(f"the level of a data set is one of {', '.join(LEVELS)}, got {self.level!r}")
         if self.seed is not None and type(self.seed) is not int:
             raise ValueError(f"the seed of a data set is a whole number, got {self.seed!r}")
-        for name in ("params", "signals", "actuators", "references"):
+        if self.time_step is not None and not (_is_number(self.time_step) and self.time_step > 0):
+            raise ValueError(f"the time step of a data set is in seconds, above 0, got {self.time_step!r}")
+        named = ("params", "signals", "actuators", "references", "reference_episodes", "reference_intervals")
+        for name in named:
             if not isinstance(getattr(self, name), Mapping):
                 raise ValueError(f"{name} of a data set is a dict, got {getattr(self, name)!r}")
         texts = [*self.constraints, *(one for name in ("signals", "actuators") for one in getattr(self, name).items())]
@@ -58,6 +68,13 @@ class DatasetInfo:
                 raise ValueError(f"reference returns are numbers for {', '.join(REFERENCES)}, got {name}={value!r}")
             if not isfinite(value):
                 raise ValueError(f"the reference return of {name} must be finite, got {value}")
+        for name, count in self.reference_episodes.items():
+            if name not in self.references or type(count) is not int or count < 1:
+                raise ValueError(f"reference_episodes has {name}={count!r}: give the episodes of a reference return")
+        for name, ends in self.reference_intervals.items():
+            pair = isinstance(ends, tuple | list) and len(ends) == 2 and all(map(_is_number, ends))
+            if name not in self.references or not pair:
+                raise ValueError(f"reference_intervals has {name}={ends!r}: give the two ends of a reference return's")
 
     def normalised(self, returns: Any) -> Any:
         """Returns as scores: 0 is the random policy, 100 the expert."""
@@ -76,18 +93,28 @@ class DatasetInfo:
         # Lists of pairs, as order matters and a name may be any text.
         named = {name: [list(pair) for pair in found[name].items()] for name in ("signals", "actuators")}
         plain = {"params": plain_values(self.params), "references": dict(self.references)}
+        plain |= {"reference_episodes": dict(self.reference_episodes)}
+        plain |= {"reference_intervals": {name: list(ends) for name, ends in self.reference_intervals.items()}}
         return {**found, **spaces, **named, **plain, "constraints": list(self.constraints)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DatasetInfo:
         """What a document of `document()` says; anything else is refused."""
         names = {one.name for one in fields(cls)}
-        if set(document) != names:
+        if not names - ADDED <= set(document) <= names:
             odd = sorted(set(document) ^ names)
             raise ValueError(f"its description has unknown or missing keys: {', '.join(odd)[:200]}")
         spaces = {name: space_from(document[name]) for name in ("observation_space", "action_space")}
         named = {name: dict(document[name]) for name in ("signals", "actuators")}
-        return cls(**{**document, **spaces, **named, "constraints": tuple(document["constraints"])})
+        found = {**document, **spaces, **named, "constraints": tuple(document["constraints"])}
+        if isinstance(intervals := document.get("reference_intervals", {}), Mapping):
+            tuples = {name: tuple(ends) if isinstance(ends, list) else ends for name, ends in intervals.items()}
+            found["reference_intervals"] = tuples
+        return cls(**found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def plain_values(params: Mapping[str, Any]) -> dict[str, Any]:

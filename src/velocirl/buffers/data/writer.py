@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.data.columns import check_structure, check_values, columns_of
 from velocirl.buffers.data.dataset import Dataset
-from velocirl.buffers.data.file import CHUNK, Stored, write_columns
+from velocirl.buffers.data.file import CHUNK, Stored, require_place, write_columns
 from velocirl.buffers.data.info import DatasetInfo
 from velocirl.engine.disk.safetensors_layout import tensor_bytes
 
@@ -50,15 +50,13 @@ class DatasetWriter:
     """A file that grows: `with DatasetWriter(path, info) as writer: writer.add(columns)`.
 
     Columns lie in files without names until all is there; then they are put together, and get their name. Whatever
-    interrupts that leaves what was there before, and nothing else. The disk needs room for the data twice.
+    interrupts that leaves what was there before, and nothing else. The disk needs room for the data twice. A file
+    that exists is replaced only with `overwrite=True`.
     """
 
-    def __init__(self, path: str | Path, info: DatasetInfo) -> None:
-        self.path, self._info = Path(path), info
-        if not self.path.parent.is_dir():
-            raise FileNotFoundError(
-                f"{path} cannot be written: there is no directory {self.path.parent}; make it first"
-            )
+    def __init__(self, path: str | Path, info: DatasetInfo, *, overwrite: bool = False) -> None:
+        self.path, self._info, self._overwrite = Path(path), info, overwrite
+        require_place(self.path, overwrite=overwrite)
         self._stack = ExitStack()
         names = [*columns_of(info), "starts"]
         self._files = {name: self._stack.enter_context(_nameless(self.path)) for name in names}
@@ -71,7 +69,8 @@ class DatasetWriter:
     def __exit__(self, kind: Any, *_: Any) -> None:
         with self._stack:
             if kind is None:
-                write_columns(self.path, self._info, {name: self._stored(name) for name in self._files})
+                columns = {name: self._stored(name) for name in self._files}
+                write_columns(self.path, self._info, columns, overwrite=self._overwrite)
 
     def add(self, columns: Mapping[str, Array]) -> None:
         """Take whole episodes."""

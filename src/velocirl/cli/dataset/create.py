@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from velocirl.buffers.data.dataset import Dataset
-from velocirl.buffers.data.file import SUFFIX, require_directory
+from velocirl.buffers.data.file import SUFFIX, require_place
 from velocirl.buffers.data.info import LEVELS
 from velocirl.cli.dataset.progress import quietly, showing_progress
 from velocirl.cli.named.controllers import add_controller
@@ -20,7 +20,7 @@ from velocirl.datasets.record import record_dataset
 
 STEPS = 1_000_000
 FOR_LEVELS = ("algorithm", "training_steps", "medium")
-FOR_POLICIES = ("controller", "best", "latest", "env", "stochastic", "scenario", "trust")
+FOR_POLICIES = ("controller", "best", "latest", "env", "stochastic", "trust")
 
 
 def create(arguments: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ def create(arguments: Sequence[str]) -> None:
     if "out" not in given:
         raise ValueError(f"say where it is to be written: --out data{SUFFIX}")
     path: Path = given["out"]
-    require_directory(path)
+    require_place(path, overwrite="overwrite" in given)
     for name in FOR_POLICIES if "level" in given else FOR_LEVELS:
         if name in given:
             what = "a run, a model or a controller" if "level" in given else "--level"
@@ -38,7 +38,8 @@ def create(arguments: Sequence[str]) -> None:
 
     console = make_console()
     with showing_progress(console) as told:
-        options = {name: given[name] for name in ("noise", "seed") if name in given}
+        options = {name: given[name] for name in ("noise", "seed", "scenario", "expert") if name in given}
+        options |= {"overwrite": "overwrite" in given}
         options |= {"steps": given.get("steps", STEPS), "path": path, "progress": told("recording")}
         found = _of_level(given, told, options) if "level" in given else _of_policy(given, options)
     quietly(console, f"{path}: {say(found)}")
@@ -56,18 +57,22 @@ def say(found: Dataset) -> str:
     return ", ".join(words)
 
 
+def add_overwrite(parser: Parser) -> None:
+    """Add the option that lets a file be replaced."""
+    parser.add_argument("--overwrite", action="store_true", help="Replace the data set where there is one already")
+
+
 def _of_level(given: dict[str, Any], told: Any, options: dict[str, Any]) -> Dataset:
     if "model" not in given:
         raise ValueError(f"say in which environment: velocirl dataset create ENV --level {given['level']} --out FILE")
     chosen = choose(given["model"])
-    options |= {name: given[name] for name in (*FOR_LEVELS, "expert") if name in given}
+    options |= {name: given[name] for name in FOR_LEVELS if name in given}
     return create_dataset(given["level"], chosen.environment, watch_training=told("training"), **options)
 
 
 def _of_policy(given: dict[str, Any], options: dict[str, Any]) -> Dataset:
     policy, environment, _ = find_policy(given)
     options |= {"deterministic": "stochastic" not in given}
-    options |= {name: given[name] for name in ("scenario", "expert") if name in given}
     return record_dataset(policy, environment, **options)
 
 
@@ -80,6 +85,7 @@ def _parser() -> Parser:
     add_controller(parser)
     add_stochastic(parser)
     parser.add_argument("--out", type=Path, metavar="DATA", help=f"The file to write, such as reactor{SUFFIX}")
+    add_overwrite(parser)
     parser.add_argument(
         "--level",
         type=one_of(list(LEVELS)),
@@ -97,7 +103,9 @@ def _parser() -> Parser:
         help="Add noise to actions: to numbers, Gaussian of this share of half their range; choices are replaced with"
         " this probability (default: 0)",
     )
-    parser.add_argument("--scenario", metavar="NAME", help="Record in one of the scenarios of the environment")
+    parser.add_argument(
+        "--scenario", metavar="NAME", help="Train, measure and record in one of the scenarios of the environment"
+    )
     parser.add_argument(
         "--expert",
         metavar="RUN|FILE",

@@ -26,7 +26,9 @@ TOGETHER = 2**16  # steps that are taken over at once
 Progress = Callable[[int, int], None]
 
 
-def import_minari(path: str | Path, into: str | Path | None = None, progress: Progress | None = None) -> Dataset:
+def import_minari(
+    path: str | Path, into: str | Path | None = None, progress: Progress | None = None, *, overwrite: bool = False
+) -> Dataset:
     """The data set of a directory in Minari's layout, as a file of ours at `into`, or in memory.
 
     One that velocirl wrote comes back the same, bit for bit. Of others, rewards become single precision, `cost` or
@@ -41,7 +43,7 @@ def import_minari(path: str | Path, into: str | Path | None = None, progress: Pr
                 growing = InMemory(info)
                 _take_over(file, info, description, growing, progress)
                 return growing.finish()
-            with DatasetWriter(into, info) as writer:
+            with DatasetWriter(into, info, overwrite=overwrite) as writer:
                 _take_over(file, info, description, writer, progress)
     except (DatasetError, NotPlainFileError) as error:
         raise DatasetError(f"{path}: {error}") from None
