@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import velocirl
+from velocirl.buffers.data.info import DatasetInfo
 from velocirl.cli.dataset import progress
 from velocirl.cli.main import main
 from velocirl.datasets import references
@@ -13,7 +14,10 @@ from velocirl.datasets import references
 
 @pytest.fixture
 def data(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(references, "mean_return", lambda model, *_: {"Random": 30.0}.get(type(model).__name__, 190.0))
+    def returns_of(model, source, seed, episodes, *_):
+        return {"Random": 30.0}.get(type(model).__name__, 190.0) + np.linspace(-0.5, 0.5, episodes)
+
+    monkeypatch.setattr(references, "returns_of", returns_of)
     path = tmp_path / "plant.vds"
     main(["dataset", "create", "ChemicalReactor-v0", "--level", "operator", "--steps", "400", "--out", str(path)])
     assert f"{path}: 400 transitions in 2 episodes, return " in said(capsys)
@@ -39,7 +43,8 @@ def test_what_is_in_it_is_told(data, capsys):
         "level operator",
         "400 (",
         "2: 0 terminated, 2 cut off",
-        "random 30",
+        "random 30 (29.9419 to 30.0581 in 100 episodes)",
+        "time step 5 s",
     ):
         assert words in text
     assert "coolant_flow (actuator) kg/s" in text
@@ -105,7 +110,7 @@ def test_a_table_is_imported_by_its_mapping(tmp_path, capsys):
     )
     assert f"{out}: 5 steps in 1 episodes, a new one after 15 s without a row" in said(capsys)
     np.testing.assert_allclose(velocirl.Dataset.load(out).observations[:, 0], 293.15 + np.arange(6), rtol=1e-6)
-    assert "say which columns" in refused(capsys, "import", tmp_path / "plant.csv", "--out", out)
+    assert "say which columns" in refused(capsys, "import", tmp_path / "plant.csv", "--out", tmp_path / "other.vds")
 
 
 @pytest.mark.parametrize(
@@ -151,3 +156,111 @@ def test_progress_is_shown_after_two_seconds_with_the_time_left(monkeypatch):
             update(20, 100)
         assert ("recording" in seen.getvalue()) == shown
         assert ("left" in seen.getvalue()) == shown
+
+
+OWN_PLANT = """
+from velocirl import Box, Environment, float32, record
+
+
+@record
+class State:
+    level: float32
+
+
+def reset(state, params, rng):
+    state.level = 1.0
+
+
+def step(state, params, action, rng):
+    state.level += action[0]
+    return 1.0, False
+
+
+def observe(state, params, observation):
+    observation[0] = state.level
+
+
+Environment(
+    "OwnTank-v0", state=State, observation=Box(0.0, 2.0, (1,)), action=Box(-1.0, 1.0, (1,)), reset=reset, step=step,
+    observe=observe, signals={"level": "m"}, actuators={"valve": "1"}, time_step=60.0, max_steps=9,
+    scenarios={"nominal": {}},
+)
+"""
+
+
+def test_a_plant_of_ones_own_is_named_by_its_file(tmp_path, capsys):
+    plant, out = tmp_path / "own_tank.py", tmp_path / "own.vds"
+    plant.write_text(OWN_PLANT)
+    mapping = {"time": "when", "observations": ["level"], "actions": ["valve"], "reward": "profit"}
+    (tmp_path / "columns.json").write_text(json.dumps(mapping))
+
+    def table(unit="cm", seconds=60):
+        rows = "\n".join(f"{seconds * row},{100 + row},0.{row},{row}" for row in range(6))
+        (tmp_path / "plant.csv").write_text(f"when,level [{unit}],valve [1],profit\n{rows}\n")
+
+    table()
+    command = ["import", tmp_path / "plant.csv", "--mapping", tmp_path / "columns.json", "--out", out]
+    main(["dataset", *map(str, command), "--env", str(plant)])
+    assert f"{out}: 5 steps in 1 episodes" in said(capsys)
+    info = velocirl.Dataset.load(out).info
+    assert (info.environment, info.time_step, info.signals) == ("OwnTank-v0", 60.0, {"level": "m"})
+    assert "own.vds exists: choose another path, or say overwrite=True" in refused(
+        capsys, *command, "--env", f"{plant}:OwnTank-v0"
+    )
+    main(["dataset", "validate", str(out), "--env", f"{plant}:OwnTank-v0"])
+    assert f"{out} is sound" in said(capsys)
+    table(seconds=30)
+    reason = refused(capsys, *command, "--env", plant, "--overwrite")
+    assert "rows are 30 s apart, and OwnTank-v0 takes an action every 60 s: resample the table" in reason
+    table(unit="m")
+    reason = refused(capsys, *command, "--env", plant, "--overwrite")
+    assert "column 'level' is 100 m in row 0, outside 0 to 2 m (6 of 6 rows); in " in reason
+    assert len(velocirl.Dataset.load(out)) == 5  # as it was
+
+
+def test_what_cannot_be_in_an_existing_data_set_is_told(tmp_path, capsys):
+    reactor = velocirl.engine.registry.find("ChemicalReactor-v0")
+    places = list(reactor.signals)
+    rows = np.tile(reactor.observation.low + 0.5 * (reactor.observation.high - reactor.observation.low), (5, 1))
+    rows[:, places.index("temperature")] = 85.0  # degC
+    actions = np.tile(reactor.action.high, (4, 1))
+    actions[2, 0] *= 1.5
+    info = DatasetInfo(
+        reactor.observation, reactor.action, environment=reactor.id, signals=reactor.signals,
+        actuators=reactor.actuators, time_step=10.0,
+    )  # fmt: skip
+    episode = {"observations": rows, "actions": actions, "rewards": np.zeros(4)}
+    path = velocirl.Dataset.from_episodes([episode], info).save(tmp_path / "odd.vds")
+    with pytest.raises(SystemExit) as ended:
+        main(["dataset", "validate", str(path)])
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    low, high = (end[places.index("temperature")] for end in (reactor.observation.low, reactor.observation.high))
+    lines = told.out.splitlines()
+    assert lines[0] == (
+        f"impossible: temperature is 85 K at row 0 of observations, outside {low:g} to {high:g} K (5 of 5 rows);"
+        " in degC or degF they would be within it"
+    )
+    assert lines[1].startswith("impossible: ")
+    assert "at row 2 of actions, outside" in lines[1]
+    assert "impossible: rows are 10 s apart, and ChemicalReactor-v0 takes an action every 5 s" in lines
+    assert "warning: every reward is 0: only imitation (bc) learns from it" in lines
+    assert "odd.vds has what cannot be: see the 3 lines above" in told.err
+
+
+def test_every_level_is_recorded_in_a_scenario(tmp_path, monkeypatch, capsys):
+    def returns_of(model, source, seed, episodes, *_):
+        return np.full(episodes, float(source.params.get("sensor_noise", 0.0)))
+
+    monkeypatch.setattr(references, "returns_of", returns_of)
+    path = tmp_path / "plant.vds"
+    command = ["dataset", "create", "ChemicalReactor-v0", "--level", "random", "--steps", "20", "--out", str(path)]
+    main([*command, "--scenario", "disturbed"])
+    info = velocirl.Dataset.load(path).info
+    disturbed = velocirl.engine.registry.find("ChemicalReactor-v0").scenarios["disturbed"]
+    assert (info.scenario, dict(info.params)) == ("disturbed", dict(disturbed))
+    assert info.references["operator"] == disturbed["sensor_noise"]
+    assert "plant.vds exists" in refused(capsys, *command[1:])
+    main([*command, "--scenario", "nominal", "--overwrite"])
+    assert velocirl.Dataset.load(path).info.scenario == "nominal"
+    assert "no scenario 'windy'" in refused(capsys, *command[1:], "--overwrite", "--scenario", "windy")

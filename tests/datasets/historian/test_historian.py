@@ -15,6 +15,7 @@ from pyarrow import parquet
 import velocirl
 from velocirl.buffers.data.columns import DatasetError
 from velocirl.datasets.historian.importing import import_historian
+from velocirl.datasets.historian.tables import Notation, table_from
 from velocirl.datasets.historian.units import UNITS, conversion
 
 PLANT = "ChemicalReactor-v0"
@@ -128,7 +129,7 @@ def test_dates_are_times():
         (
             {"observations": [TEMPERATURE | {"unit": "degX"}]},
             {},
-            "'degX' is none that can be converted",
+            "'degX' cannot be converted: did you mean 'deg'?",
         ),
         (
             {"observations": [PRESSURE | {"unit": "kPa"}]},
@@ -157,6 +158,274 @@ def test_dates_are_times():
 def test_what_is_wrong_is_named(changes, frame, reason):
     with pytest.raises(ValueError, match=reason):
         imported(table(**frame), **changes)
+
+
+def test_a_reward_has_to_be_named():
+    mapping = {name: value for name, value in MAPPING.items() if name != "reward"}
+    with pytest.raises(ValueError, match=r"the mapping names no reward: say reward, a column, or a number"):
+        import_historian(table(), mapping)
+    found = imported(table(), reward=0)
+    assert found.warnings == ("every reward is 0: only imitation (bc) learns from it",)
+
+
+RANGED = TEMPERATURE | {"low": 280, "high": 400}
+
+
+def test_numbers_outside_a_range_are_refused_with_the_units_that_would_fit():
+    with pytest.raises(ValueError, match="outside") as told:
+        imported(table(), observations=[RANGED | {"unit": "K"}, PRESSURE])
+    assert str(told.value) == (
+        "the table: column 'TI101' is 20 K in row 0, outside 280 to 400 K (5 of 5 rows); in degC they would be within"
+        " it: correct its unit or range, or say outside=missing or keep"
+    )
+    with pytest.raises(ValueError, match=r"column 'FV103' is 1.2 in row 1, outside 0 to 1 \(1 of 5 rows\): correct"):
+        imported(table(FV103=[10.0, 120.0, 20.0, 30.0, 40.0]))
+    assert imported(table(FV103=[10.0, 100.05, 20.0, 30.0, 40.0])).warnings == ()  # full scale, to rounding
+    assert imported(table(), observations=[RANGED, PRESSURE]).dataset.info.observation_space.high[0] == 400.0
+    with pytest.raises(ValueError, match="the range of 'temperature' is empty: low=300 must be below high=280"):
+        imported(table(), observations=[RANGED | {"low": 300, "high": 280}, PRESSURE])
+
+
+def test_numbers_outside_a_range_are_kept_or_missing_where_that_is_asked():
+    frame = table((0, 10, 20, 30, 40, 50, 60), TI101=[20, 21, 22, 999, 24, 25, 26])
+    kept = imported(frame, observations=[RANGED, PRESSURE], outside="keep")
+    assert kept.dataset.observations[3, 0] == np.float32(999 + 273.15)
+    assert len(kept.warnings) == 1
+    assert "is 1272.15 K in row 3, outside 280 to 400 K (1 of 7 rows)" in kept.warnings[0]
+    gone = imported(frame, observations=[RANGED, PRESSURE], outside="missing", missing="cut")
+    assert (lengths(gone), gone.cut.incomplete) == ([2, 2], 1)
+    with pytest.raises(ValueError, match="outside=missing needs missing=cut, hold or interpolate"):
+        imported(frame, outside="missing")
+
+
+def test_missing_numbers_are_held_or_interpolated_up_to_a_gap():
+    frame = table((0, 10, 20, 30, 40, 50, 60, 70), batch=[0, 0, 0, 0, 0, 0, 1, 1])
+    frame.loc[[1, 2], "TI101"] = np.nan  # 20 at 0 s, 23 at 30 s
+    frame.loc[[2, 5], "FV103"] = np.nan  # 10 at 10 s, 30 at 30 s; 40 at 40 s, then another batch
+    held = imported(frame, missing="hold", max_gap=30, episode="batch")
+    assert held.filled == 4
+    assert lengths(held) == [5, 1]
+    np.testing.assert_allclose(held.dataset.observations[:6, 0] - 273.15, [20, 20, 20, 23, 24, 25], atol=1e-4)
+    np.testing.assert_allclose(held.dataset.actions[:5, 0], [0.0, 0.1, 0.1, 0.3, 0.4], atol=1e-6)
+    assert str(held).endswith("; filled in: 4 missing numbers")
+    drawn = imported(frame, missing="interpolate", max_gap=30, episode="batch")
+    np.testing.assert_allclose(drawn.dataset.observations[:6, 0] - 273.15, [20, 21, 22, 23, 24, 25], atol=1e-4)
+    np.testing.assert_allclose(drawn.dataset.actions[:5, 0], [0.0, 0.1, 0.1, 0.3, 0.4], atol=1e-6)  # held all the same
+    short = imported(frame, missing="interpolate", max_gap=29, episode="batch")
+    assert lengths(short) == [2, 1]  # 30 to 50 s, and the other batch
+    assert short.filled == 2  # of the valve, over 20 s and over 10 s
+
+
+def test_nothing_is_held_before_a_first_number_or_made_up_of_rewards():
+    frame = table((0, 10, 20, 30, 40, 50))
+    frame.loc[0, "TI101"] = np.nan
+    frame.loc[3, "profit"] = np.nan
+    found = imported(frame, missing="hold", max_gap=1000)
+    assert (lengths(found), found.cut.incomplete, found.filled) == ([1, 1], 2, 0)
+    with pytest.raises(ValueError, match="need max_gap, the seconds over which numbers are filled in"):
+        imported(frame, missing="hold")
+
+
+def test_texts_of_a_historian_are_missing_numbers():
+    frame = table(TI101=["20", "21", "Bad", "No Data", "24"])
+    with pytest.raises(ValueError, match="has 'Bad' in row 2, and needs numbers: name it in missing_text"):
+        imported(frame)
+    found = imported(frame, missing_text=["Bad", "No Data"], missing="interpolate", max_gap=30)
+    np.testing.assert_allclose(found.dataset.observations[:, 0], 293.15 + np.arange(5), rtol=1e-6)
+
+
+EVERY_5_S = {"environment": "Ranged-v0", "observations": ["T"], "actions": ["V"], "reward": 1.0, "time": "when"}
+
+
+def ranged(**changes):
+    """Define a plant that takes an action every 5 s, and measures 280 to 400 K."""
+
+    @velocirl.record
+    class State:
+        temperature: velocirl.float32
+
+    @velocirl.record
+    class Params:
+        time_step: velocirl.float32 = velocirl.between(1.0, 60.0, default=5.0)
+
+    def reset(state, params, rng):
+        state.temperature = 300.0
+
+    def step(state, params, action, rng):
+        state.temperature += params.time_step * action[0]
+        return 0.0, False
+
+    def observe(state, params, observation):
+        observation[0] = state.temperature
+
+    given = {
+        "state": State, "params": Params, "observation": velocirl.Box(280.0, 400.0, (1,)),
+        "action": velocirl.Box(0.0, 1.0, (1,)), "reset": reset, "step": step, "observe": observe,
+        "signals": {"T": "K"}, "actuators": {"V": "1"},
+    }  # fmt: skip
+    return velocirl.Environment("Ranged-v0", **(given | changes))
+
+
+def rows_every(seconds, count=6):
+    return pandas.DataFrame({"when": seconds * np.arange(count), "T [K]": 300.0, "V [1]": 0.5})
+
+
+def test_rows_at_another_interval_than_the_time_step_are_refused():
+    plant = ranged()
+    with pytest.raises(ValueError, match="apart") as told:
+        import_historian(rows_every(10.0), EVERY_5_S)
+    assert str(told.value) == (
+        "the table: rows are 10 s apart, and Ranged-v0 takes an action every 5 s: resample the table, or say"
+        " params={'time_step': 10}"
+    )
+    found = import_historian(rows_every(10.0), EVERY_5_S | {"params": {"time_step": 10}}).dataset.info
+    assert (found.time_step, dict(found.params)) == (10.0, {"time_step": 10})
+    assert import_historian(rows_every(5.0), EVERY_5_S, env=plant).dataset.info.time_step == 5.0
+    with pytest.raises(ValueError, match=r"time_step=7 contradicts Ranged-v0, which takes an action every 5 s"):
+        import_historian(rows_every(5.0), EVERY_5_S | {"time_step": 7})
+    with pytest.raises(ValueError, match=r"rows are 10 s apart, and time_step is 5 s: resample the table$"):
+        imported(table(), time_step=5)
+    assert imported(table()).dataset.info.time_step == 10.0
+    jittery = rows_every(5.0, 9)
+    jittery["when"] += [0, 0.4, -0.3, 0, 0.2, 0, 0, 7, 7]
+    found = import_historian(jittery, EVERY_5_S | {"gap": 60})
+    assert found.warnings == ("1 of 8 steps do not take 5 s but 12 to 12 s: a smaller gap begins a new episode there",)
+
+
+def test_the_ranges_of_a_plant_are_those_of_its_table():
+    ranged()
+    frame = rows_every(5.0)
+    frame["T [K]"] = 20.0
+    with pytest.raises(ValueError, match=r"is 20 K in row 0, outside 280 to 400 K .*; in degC they would be within it"):
+        import_historian(frame, EVERY_5_S)
+
+
+def test_serial_days_of_excel_are_not_taken_for_seconds():
+    days = 45352.5 + np.arange(5) * 10.0 / 86400.0
+    with pytest.raises(ValueError, match=r"such as 45352.5, as Excel's serial days are: say time_unit=excel, or s"):
+        imported(table(tuple(days)))
+    found = imported(table(tuple(days)), time_unit="excel").dataset
+    assert (found.info.time_step, found.episodes) == (10.0, 1)
+    assert imported(table(tuple(days)), time_unit="s").dataset.info.time_step == pytest.approx(10.0 / 86400.0, rel=0.01)
+    milliseconds = 1772366400000 + 10_000 * np.arange(5)
+    with pytest.raises(ValueError, match="as milliseconds since 1970 are: say time_unit=ms"):
+        imported(table(tuple(milliseconds)))
+    assert imported(table(tuple(milliseconds)), time_unit="ms").dataset.info.time_step == 10.0
+    assert imported(table((0, 10, 20, 30, 40)), time_unit="min").dataset.info.time_step == 600.0
+    # Excel's epoch: 45352 is 2024-03-01.
+    read = table_from(table((45352.0,)), "x", Notation(time_unit="excel"))
+    assert read.seconds("when")[0] == 1709251200.0
+
+
+def test_tables_with_semicolons_and_decimal_commas_are_read(tmp_path):
+    path = tmp_path / "x.csv"
+    rows = [f"01.03.2026 12:00:{10 * k:02};{20 + k},5;{1 + k};{10 * k},25;{k};0" for k in range(5)]
+    path.write_text("when;TI101;PI102 [bar];FV103;profit;alarm\n" + "\n".join(rows) + "\n")
+    german = MAPPING | {"decimal": ",", "time_format": "%d.%m.%Y %H:%M:%S"}
+    found = import_historian(path, german).dataset
+    np.testing.assert_allclose(found.observations[:, 0], 293.65 + np.arange(5), rtol=1e-6)
+    np.testing.assert_allclose(found.actions[:, 0], 0.0025 + 0.1 * np.arange(4), rtol=1e-5)
+    assert found.info.time_step == 10.0
+    with pytest.raises(ValueError, match=r"has '20,5' in row 0, and needs numbers: say decimal=, if its commas"):
+        import_historian(path, german | {"decimal": "."})
+    with pytest.raises(ValueError, match="say time_format, such as"):
+        import_historian(path, MAPPING | {"decimal": ","})
+    path.write_text(path.read_text().replace("21,5", "1.021,5"))
+    with pytest.raises(ValueError, match=r"has '1.021,5' in row 1, and needs numbers: write numbers without groups"):
+        import_historian(path, german)
+    path.write_text(path.read_text().replace("1.021,5", "1.021"))
+    with pytest.raises(ValueError, match=r"has '1.021' in row 1, and needs numbers: write numbers without groups"):
+        import_historian(path, german)
+
+
+def test_costs_below_0_are_refused():
+    with pytest.raises(ValueError, match="column 'alarm' is -1 in row 2, and costs are at least 0"):
+        imported(table(alarm=[0, 0, -1, 0, 0]))
+
+
+def test_a_file_that_exists_is_not_written_over(tmp_path):
+    path = tmp_path / "x.vds"
+    import_historian(table(), MAPPING, path)
+    with pytest.raises(FileExistsError, match=r"x\.vds exists"):
+        import_historian(table(), MAPPING, path)
+    longer = import_historian(table(range(0, 90, 10)), MAPPING, path, overwrite=True)
+    assert len(velocirl.Dataset.load(path)) == len(longer.dataset) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"separator": "|"}, "separator is a comma, a semicolon or a tab"),
+        ({"separator": ",", "decimal": ","}, "separator is a comma, a semicolon or a tab, and not decimal"),
+        ({"decimal": ";"}, "decimal is one of ., ,, got ';'"),
+        ({"time_unit": "days"}, "time_unit is one of s, ms, min, h, d, excel, got 'days'"),
+        ({"max_gap": 10}, "need max_gap, .* and nothing else does"),
+        ({"params": {"x": 1}}, "params are those of an environment, and it names none"),
+        ({"params": 3}, "params must be an object"),
+        ({"missing_text": "Bad"}, "missing_text must be a list of texts"),
+        ({"environment": "Unheard-v0"}, "no environment 'Unheard-v0'.*named by env=, or --env plant.py:ID"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes, reason):
+    with pytest.raises(ValueError, match=reason):
+        imported(table(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("number", "given", "wanted", "expected"),
+    [  # computed by hand
+        (3.0, "barg", "Pa", 401325.0),
+        (3.0, "bar(g)", "bar", 4.01325),
+        (0.0, "psig", "Pa", 101325.0),
+        (14.695949, "psia", "Pa", 101325.0),
+        (2.0, "kPag", "kPa", 103.325),
+        (1.0, "bara", "Pa", 1e5),
+        (7.2, "m3/h", "m3/s", 0.002),
+        (7.2, "m³/h", "l/s", 2.0),
+        (100.0, "gpm", "m3/s", 0.0063090196),
+        (100.0, "gpm", "m3/h", 22.712471),
+        (1.0, "igpm", "l/min", 4.54609),
+        (1.0, "cfm", "m3/h", 1.6990108),
+        (1.0, "bbl/d", "m3/d", 0.158987295),
+        (1500.0, "rpm", "rad/s", 157.07963),
+        (90.0, "deg/s", "rpm", 15.0),
+        (420.0, "ppm", "1", 0.00042),
+        (0.5, "%", "ppm", 5000.0),
+        (50.0, "ppb", "ppm", 0.05),
+        (212.0, "°F", "K", 373.15),
+        (25.0, "degC", "degF", 77.0),
+        (1.0, "t/d", "kg/s", 0.011574074),
+        (10.0, "lb/h", "kg/h", 4.5359237),
+        (1.0, "hp", "kW", 0.74569987),
+        (2.0, "kWh", "MJ", 7.2),
+        (5.0, "inH2O", "Pa", 1245.4445),
+        (1.0, "kgf/cm2", "bar", 0.980665),
+        (3.0, "mg/l", "kg/m3", 0.003),
+        (250.0, "uS/cm", "S/m", 0.025),
+        (1.0, "ft/min", "m/s", 0.00508),
+        (1.0, "cP", "Pa s", 0.001),
+        (1.0, "Btu/h", "W", 0.29307107),
+        (760.0, "mmHg", "atm", 1.00000014),
+    ],
+)
+def test_units_convert_as_computed_by_hand(number, given, wanted, expected):
+    factor, offset = conversion(given, wanted, "x")
+    assert number * factor + offset == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "reason"),
+    [
+        ("Nm3/h", "m3/s", "is in Nm3/h, which is flow at reference conditions, and wanted in m3/s, which is flow"),
+        ("ppm", "mg/l", "a share, and wanted in mg/l, which is mass concentration"),
+        ("Hz", "rpm", "frequency, and wanted in rpm, which is rotational speed"),
+        ("mol/s", "kg/s", "molar flow, and wanted in kg/s, which is mass flow"),
+        ("m^3/h", "m3/h", "'m.3/h' cannot be converted: did you mean 'm3/h'"),
+    ],
+)
+def test_units_of_two_quantities_are_not_converted(given, wanted, reason):
+    with pytest.raises(ValueError, match=reason):
+        conversion(given, wanted, "x")
 
 
 def test_conversions_go_there_and_back():

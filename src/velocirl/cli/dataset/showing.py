@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from velocirl.bench.files import require_writable
+from velocirl.buffers.data.columns import DatasetError
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.cli.dataset.progress import quietly, showing_progress
+from velocirl.cli.named.environment_files import choose
 from velocirl.cli.parsing import Parser
 from velocirl.datasets.minari.exporting import export_minari
 from velocirl.datasets.picture import dataset_png
+from velocirl.datasets.plausibility import doubts
 from velocirl.datasets.summary import summary
+from velocirl.engine import registry
 from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.environment import Environment
+from velocirl.vector.making import GYMNASIUM
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,14 +43,33 @@ def info(arguments: Sequence[str]) -> None:
 
 
 def validate(arguments: Sequence[str]) -> None:
-    """Check a data set; what is wrong with it is an error of one line."""
-    given = _parser("validate", "Check every byte and every value of a data set.").parse(arguments)
-    found = Dataset.load(given["data"])
+    """Check a data set; values that cannot be are listed, and end the command with an error."""
+    parser = _parser("validate", "Check every byte and value of a data set, also against its plant's ranges and clock.")
+    parser.add_argument(
+        "--env", metavar="ENV", help="Environment to compare with (default: the data's): an id, or plant.py[:ID]"
+    )
+    given = parser.parse(arguments)
+    path, found = given["data"], Dataset.load(given["data"])
     from velocirl.monitor.console import make_console
 
-    size = given["data"].stat().st_size / 1e6
+    console, named = make_console(), found.info.environment
+    if "env" in given:
+        chosen = choose(given["env"])
+        if named is not None and chosen.id != named:
+            raise ValueError(f"{path} is of {named}, and --env names {chosen.id}: leave it out")
+        environment = chosen.environment
+    else:
+        environment = next((registry.find(one) for one in registry.list_envs() if one == named), None)
+        if named is not None and environment is None and not named.startswith(GYMNASIUM):
+            quietly(console, f"note: {named} is not known here; compare with its file by --env plant.py:{named}")
+    told = doubts(found, environment if isinstance(environment, Environment) else None)
+    for one in told:
+        quietly(console, f"{'impossible' if one.impossible else 'warning'}: {one.words}")
+    if wrong := sum(one.impossible for one in told):
+        raise DatasetError(f"{path} has what cannot be: see the {wrong} line{'s' if wrong > 1 else ''} above")
+    size = path.stat().st_size / 1e6
     words = f"{len(found):,} transitions in {found.episodes:,} episodes, {size:,.1f} MB"
-    quietly(make_console(), f"{given['data']} is sound: {words}, sha256 {found.checksum}")
+    quietly(console, f"{path} is sound: {words}, sha256 {found.checksum}")
 
 
 def export(arguments: Sequence[str]) -> None:
@@ -99,7 +124,9 @@ def _show(console: Console, path: Path, found: Mapping[str, Any]) -> None:
         "length": _range(found.get("length")),
         "return": _range(found.get("return")),
         "score": None if "score" not in found else f"{found['score']:.1f} (0 random, 100 expert)",
-        "references": ", ".join(f"{name} {value:,.6g}" for name, value in found["references"].items()) or None,
+        "scenario": found["scenario"],
+        "time step": None if found["time_step"] is None else f"{found['time_step']:g} s",
+        "references": ", ".join(_reference(name, found) for name in found["references"]) or None,
         "cost": ", ".join(f"{name} {value:,.4g}" for name, value in found.get("cost", {}).items()) or None,
         "checksum": found["checksum"],
     }
@@ -117,6 +144,15 @@ def _show(console: Console, path: Path, found: Mapping[str, Any]) -> None:
         table.add_row(f"{one['name']} ({kind})" if kind else one["name"], one["unit"], *numbers, at)
     if rows:
         console.print(table)
+
+
+def _reference(name: str, found: Mapping[str, Any]) -> str:
+    """A reference return with its interval and its number of episodes, where they are known."""
+    words = f"{name} {found['references'][name]:,.6g}"
+    if name in found["reference_intervals"]:
+        low, high = found["reference_intervals"][name]
+        words += f" ({low:,.6g} to {high:,.6g} in {found['reference_episodes'][name]:,} episodes)"
+    return words
 
 
 def _range(found: Mapping[str, float] | None) -> str | None:

@@ -8,17 +8,21 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from velocirl.datasets.historian.tables import SEPARATORS, TIME_UNITS, Notation
 from velocirl.engine.disk.files import parse_json, read_plain
 from velocirl.engine.naming import nearest
 
 LONGEST = 1000  # letters of a text
 LARGEST = 1e38  # of the numbers in a mapping, so that single precision has them
 
-REFUSE = "refuse"
+REFUSE, CUT, HOLD, INTERPOLATE = "refuse", "cut", "hold", "interpolate"
+MISSING, KEEP = "missing", "keep"
 CHOICES = {
     "duplicates": (REFUSE, "first", "last"),
-    "missing": (REFUSE, "cut"),
+    "missing": (REFUSE, CUT, HOLD, INTERPOLATE),
+    "outside": (REFUSE, MISSING, KEEP),
     "alignment": ("taken", "led"),
+    "decimal": (".", ","),
 }
 
 
@@ -30,9 +34,8 @@ class Channel:
     name: str = ""  # what it is called in the environment, or in the data set; the column's where there is none
     unit: str = ""  # of the numbers in the table; where the heading has one, as in "TI101 [degC]", that
     to: str = ""  # the unit in the data set; the environment's, or the table's
-    low: float | None = (
-        None  # limits of an actuator, in the unit of the data set; the environment's, where there is one
-    )
+    # The range of the instrument or actuator, in the unit of the data set; the environment's where there is one.
+    low: float | None = None
     high: float | None = None
 
     @classmethod
@@ -64,7 +67,7 @@ class HistorianMapping:
     time: str  # the column of times: dates, or seconds
     observations: tuple[Channel, ...]
     actions: tuple[Channel, ...]
-    reward: str | float = 0.0  # a column, or one number for all steps
+    reward: str | float | None = None  # a column, or one number for all steps; there must be one
     costs: tuple[Channel, ...] = ()
     terminated: str | None = None  # a column that is true in the last row of an episode that ended by itself
     environment: str | None = None  # one of ours, whose signals and actuators the columns are
@@ -72,23 +75,58 @@ class HistorianMapping:
     gap: float | None = None  # seconds without a row that begin a new episode; 1.5 times the usual where nobody says
     longest: int | None = None  # steps after which an episode is cut off, and another begins
     duplicates: str = REFUSE  # rows of the same time: refuse, or keep the first or the last
-    missing: str = REFUSE  # numbers that are missing: refuse, or cut the episode there
+    missing: str = REFUSE  # numbers that are missing: refuse, cut the episode there, hold the last, or interpolate
+    max_gap: float | None = None  # seconds over which numbers are held or interpolated; a longer gap cuts the episode
+    missing_text: tuple[str, ...] = ()  # texts in the place of a missing number, such as "Bad" or "No Data"
+    outside: str = REFUSE  # numbers outside a range: refuse, take them for missing, or keep them
     alignment: str = "taken"
+    time_unit: str | None = None  # of times that are numbers: s, ms, min, h, d or excel (serial days)
+    time_format: str | None = None  # of times that are texts, such as %d.%m.%Y %H:%M:%S; None: ISO 8601
+    time_step: float | None = None  # seconds between two rows; the environment's where there is one
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the environment, such as {"time_step": 10}
+    separator: str | None = (
+        None  # of columns in a CSV file: a comma, a semicolon or a tab; None: what its headings have
+    )
+    decimal: str = "."  # the decimal point of numbers that are texts
     source: str = field(default="the mapping", compare=False)  # where it comes from, for messages
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{self.source}: {name} is one of {', '.join(choices)}, got {getattr(self, name)!r}")
-        for name in ("gap", "longest"):
+        if self.separator is not None and (self.separator not in SEPARATORS or self.separator == self.decimal):
+            raise ValueError(
+                f"{self.source}: separator is a comma, a semicolon or a tab, and not decimal: got {self.separator!r}"
+            )
+        if self.time_unit is not None and self.time_unit not in TIME_UNITS:
+            raise ValueError(
+                f"{self.source}: time_unit is one of {', '.join(TIME_UNITS)}, got {_shown(self.time_unit)}"
+            )
+        if (self.missing in (HOLD, INTERPOLATE)) != (self.max_gap is not None):
+            raise ValueError(
+                f"{self.source}: missing={HOLD} and missing={INTERPOLATE} need max_gap, the seconds over which numbers"
+                " are filled in, and nothing else does"
+            )
+        if self.outside == MISSING and self.missing == REFUSE:
+            raise ValueError(f"{self.source}: outside={MISSING} needs missing={CUT}, {HOLD} or {INTERPOLATE}")
+        if not isinstance(self.params, Mapping) or not all(isinstance(one, str) for one in self.params):
+            raise ValueError(f"{self.source}: params must be an object of names and values, got {_shown(self.params)}")
+        if not isinstance(self.missing_text, tuple) or not all(isinstance(one, str) for one in self.missing_text):
+            raise ValueError(f"{self.source}: missing_text must be a list of texts, got {_shown(self.missing_text)}")
+        for name in ("gap", "longest", "max_gap", "time_step"):
             value = getattr(self, name)
             if value is not None and not (_is_moderate(value) and value > 0):
                 raise ValueError(f"{self.source}: {name} must be a number above 0, got {_shown(value)}")
-        for name in ("time", "terminated", "environment", "episode"):
+        for name in ("time", "terminated", "environment", "episode", "time_format"):
             value = getattr(self, name)
             if not isinstance(value, str | None) or (name == "time" and not value):
                 raise ValueError(f"{self.source}: {name} must be a text, got {_shown(value)}")
             _require_short(value or "", f"{self.source}: {name}")
+        if self.reward is None:
+            raise ValueError(
+                f"{self.source} names no reward: say reward, a column, or a number for every step (0 where only"
+                " imitation is to learn from the data)"
+            )
         if isinstance(self.reward, bool) or not isinstance(self.reward, str | int | float):
             raise ValueError(f"{self.source}: reward is a column or a number, got {_shown(self.reward)}")
         if not isinstance(self.reward, str) and not _is_moderate(self.reward):
@@ -108,6 +146,12 @@ class HistorianMapping:
         named = {one.column for one in (*self.observations, *self.actions, *self.costs)}
         others = (self.time, self.terminated, self.episode, self.reward)
         return named | {one for one in others if isinstance(one, str)}
+
+    @property
+    def notation(self) -> Notation:
+        """Spelling of the table's numbers and times."""
+        texts = frozenset(one.strip() for one in self.missing_text)
+        return Notation(self.separator, self.decimal, texts, self.time_unit, self.time_format)
 
     @classmethod
     def read(cls, given: str | Path | Mapping[str, Any] | HistorianMapping) -> HistorianMapping:
@@ -130,6 +174,8 @@ class HistorianMapping:
             if not isinstance(listed, list | tuple):
                 raise ValueError(f"{source}: {name} must be a list of columns, got {_shown(listed)}")
             known[name] = tuple(Channel.read(one, f"{source}: {name}[{k}]") for k, one in enumerate(listed))
+        if isinstance(known.get("missing_text"), list):
+            known["missing_text"] = tuple(known["missing_text"])
         return cls(**{**known, "source": source})
 
 

@@ -13,10 +13,25 @@ Array = NDArray[Any]
 USUAL = 1.5  # times the usual distance of rows is a gap, where nobody says
 
 
+class Rows(NamedTuple):
+    """Rows in the order of time, of which each episode's first one is known but for missing numbers."""
+
+    kept: Array  # their numbers in the table, without those of a time that another has
+    times: Array  # seconds
+    begins: Array  # whether one begins an episode: after a gap, an end, or with another label
+    gap: float  # seconds that were taken for a gap
+    duplicates: int  # rows that were left out, as another has the same time
+
+    @property
+    def intervals(self) -> Array:
+        """Seconds between rows of the same episode."""
+        return np.diff(self.times)[~self.begins[1:]]
+
+
 class Cut(NamedTuple):
     """Episodes as ranges of rows, and what was left out."""
 
-    rows: Array  # those that are kept, in their order
+    rows: Array  # places of the rows that are kept, among those of `Rows`
     first: Array  # for each episode, the place of its first row among them
     stop: Array  # and that after its last
     gap: float  # seconds that were taken for a gap
@@ -25,16 +40,10 @@ class Cut(NamedTuple):
     alone: int  # rows that are no episode, as none follows
 
 
-def cut(
-    times: Array,
-    missing: Array,
-    labels: Array | None,
-    terminated: Array,
-    mapping: HistorianMapping,
-    source: str,
-    shown: Array,
-) -> Cut:
-    """Cut rows into episodes: at gaps, where a label changes, after an end, where numbers are missing.
+def ordered(
+    times: Array, labels: Array | None, terminated: Array, mapping: HistorianMapping, source: str, shown: Array
+) -> Rows:
+    """Check the times of rows, and find where episodes begin: at gaps, where a label changes, after an end.
 
     `times` are in seconds, `shown` as they stand in the table, for messages.
     """
@@ -47,26 +56,32 @@ def cut(
         row = int(back[0]) + 1
         raise ValueError(f"{source}: time goes back in row {row}, from {shown[row - 1]} to {shown[row]}: sort the rows")
     kept = _without_duplicates(times, changed, mapping, source, shown)
-    duplicates = len(times) - len(kept)
-    whole = ~missing[kept]
-    incomplete = int((~whole).sum())
-    broken = np.append(False, ~whole[:-1])[whole]  # what follows a row that is left out begins anew
-    kept_changed = (np.diff(np.cumsum(changed)[kept], prepend=0) > 0)[whole]  # in a row that is left out, too
-    kept = kept[whole]
-    if not len(kept):
-        raise ValueError(f"{source} has no row in which all numbers are there")
+    kept_changed = np.diff(np.cumsum(changed)[kept], prepend=0) > 0  # in a row that is left out, too
     distance = np.diff(times[kept])
     usual = distance[(distance > 0) & ~kept_changed[1:]]
     gap = mapping.gap or (USUAL * float(np.median(usual)) if len(usual) else np.inf)
-    begins = np.append(True, (distance > gap) | terminated[kept][:-1].astype(np.bool_)) | broken | kept_changed
-    first = np.flatnonzero(begins)
-    stop = np.append(first[1:], len(kept))
+    begins = np.append(True, (distance > gap) | terminated[kept][:-1].astype(np.bool_)) | kept_changed
+    return Rows(kept, times[kept], begins, gap, len(times) - len(kept))
+
+
+def cut(rows: Rows, missing: Array, mapping: HistorianMapping, source: str) -> Cut:
+    """Cut rows into episodes; one in which numbers are `missing` is left out, and what follows it begins anew."""
+    whole = ~missing
+    if not whole.any():
+        raise ValueError(f"{source} has no row in which all numbers are there")
+    broken = np.append(False, missing[:-1])
+    number = np.cumsum(rows.begins | broken)[whole]  # of the episode that a row belongs to
+    first = np.flatnonzero(np.append(True, np.diff(number) > 0))
+    stop = np.append(first[1:], len(number))
     if mapping.longest is not None:
         first, stop = _shortened(first, stop, int(mapping.longest))
     several = stop - first > 1
     if not several.any():
-        raise ValueError(f"{source} has no episode of two rows or more: a gap of more than {gap:g} s begins a new one")
-    return Cut(kept, first[several], stop[several], gap, duplicates, incomplete, int((~several).sum()))
+        raise ValueError(
+            f"{source} has no episode of two rows or more: a gap of more than {rows.gap:g} s begins a new one"
+        )
+    kept, incomplete, alone = np.flatnonzero(whole), int(missing.sum()), int((~several).sum())
+    return Cut(kept, first[several], stop[several], rows.gap, rows.duplicates, incomplete, alone)
 
 
 def _without_duplicates(times: Array, changed: Array, mapping: HistorianMapping, source: str, shown: Array) -> Array:

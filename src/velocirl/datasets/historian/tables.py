@@ -23,6 +23,22 @@ LONGEST = 1000  # letters of a heading
 MOST_COLUMNS = 10_000  # of a table, mapped or not
 LONGEST_LINE = 2**24  # bytes of a line of headings
 WIDTH = 16  # bytes of a value in a table and in the columns made of it, where it is no text
+SEPARATORS = (",", ";", "\t")
+EXCEL = "excel"
+TIME_UNITS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0, EXCEL: 86400.0}  # seconds
+FIRST_DAY = 25569  # 1970-01-01 in the serial days of Excel's 1900 system
+SERIAL_DAYS = (29221.0, 62094.0)  # from 1980 to 2070
+SERIAL_MILLISECONDS = (3e11, 3.2e12)  # since 1970: from 1979 to 2071
+
+
+class Notation(NamedTuple):
+    """Spelling of numbers and times in a table."""
+
+    separator: str | None = None  # of the columns of a CSV file; None: the most frequent one in its headings
+    decimal: str = "."
+    missing: frozenset[str] = frozenset()  # texts in the place of a missing number
+    time_unit: str | None = None  # of times that are numbers
+    time_format: str | None = None  # of times that are texts; None: ISO 8601
 
 
 class Table(NamedTuple):
@@ -31,6 +47,7 @@ class Table(NamedTuple):
     source: str
     frame: Any  # a pandas DataFrame
     headings: dict[str, tuple[str, str]]  # by name: the heading, and the unit in it
+    notation: Notation = Notation()
 
     def column(self, name: str) -> Any:
         """A column by its name, with its unit or without."""
@@ -46,36 +63,74 @@ class Table(NamedTuple):
             raise ValueError(f"{self.source} has no column {name!r} for {what}{nearest(name, list(self.headings))}")
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """The numbers of a column; NaN where one is missing."""
+        """Return the numbers of a column; NaN where one is missing."""
         column = self.column(name)
         if column.dtype.kind in "biuf":
             return column.to_numpy(np.float64)
-        for row, value in enumerate(column):
-            if value is not None and value == value and not _is_number(value):
-                raise ValueError(
-                    f"{self.source}: column {name!r} has {str(value)[:40]!r} in row {row}, and needs numbers"
-                )
-        return np.array([_number(value) for value in column], np.float64)
+        return np.array([self._number(value, name, row) for row, value in enumerate(column)], np.float64)
 
     def seconds(self, name: str) -> NDArray[np.float64]:
-        """Times as seconds."""
-        column = self.column(name)
-        if column.dtype.kind in "iuf":
-            return column.to_numpy(np.float64)
+        """Return times as seconds."""
+        column, unit = self.column(name), self.notation.time_unit
+        if column.dtype.kind in "iuf" or (unit is not None and column.dtype.kind != "M"):
+            return self._counted(name, self.numbers(name), unit)
         pandas = _pandas()
         try:
-            moments = pandas.to_datetime(column, utc=True, format="ISO8601")
+            moments = pandas.to_datetime(column, utc=True, format=self.notation.time_format or "ISO8601")
         except (ValueError, TypeError, ArithmeticError) as error:
             why = str(error).split(". ")[0][:120]
-            raise ValueError(
-                f"{self.source}: column {name!r} has times that are neither seconds nor ISO dates such as"
-                f" 2026-03-01 12:00:00 ({why})"
-            ) from None
+            wanted = self.notation.time_format
+            expected = f"not of time_format={wanted!r}" if wanted else "neither seconds nor ISO dates such as"
+            expected += "" if wanted else " 2026-03-01 12:00:00; say time_format, such as %d.%m.%Y %H:%M:%S"
+            raise ValueError(f"{self.source}: column {name!r} has times that are {expected} ({why})") from None
         return (moments - pandas.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(np.float64)
 
+    def _counted(self, name: str, numbers: NDArray[np.float64], unit: str | None) -> NDArray[np.float64]:
+        """Times that are numbers, of the unit that was declared; without one, of seconds, unless they cannot be."""
+        if unit == EXCEL:
+            return np.round((numbers - FIRST_DAY) * TIME_UNITS[EXCEL], 3)  # a day's fraction holds milliseconds
+        if unit is None and len(numbers):
+            low, high, usual = np.nanmin(numbers), np.nanmax(numbers), _usual_distance(numbers)
+            place = f"{self.source}: column {name!r} has times such as {numbers[0]:.12g}, "
+            if SERIAL_DAYS[0] <= low and high <= SERIAL_DAYS[1] and usual < 1.0:
+                raise ValueError(place + "as Excel's serial days are: say time_unit=excel, or s if these are seconds")
+            if SERIAL_MILLISECONDS[0] <= low and high <= SERIAL_MILLISECONDS[1]:
+                raise ValueError(place + "as milliseconds since 1970 are: say time_unit=ms, or s if these are seconds")
+        return numbers * TIME_UNITS[unit or "s"]
 
-def read_table(path: str | Path, wanted: Set[str]) -> Table:
-    """The columns of a file that are wanted by their names, with their units or without; others stay unread."""
+    def _number(self, value: Any, name: str, row: int) -> float:
+        """Return the number that a cell has; NaN where it has none."""
+        text = value.strip() if isinstance(value, str) else value
+        if text is None or text != text or text in self.notation.missing or text == "":
+            return np.nan
+        try:
+            if not isinstance(text, str) or self.notation.decimal == ".":
+                return float(text)
+            if "." not in text:  # where commas are decimal, a point groups digits: 1.234 would become a thousandth
+                return float(text.replace(",", "."))
+        except (ArithmeticError, TypeError, ValueError):
+            pass
+        raise ValueError(
+            f"{self.source}: column {name!r} has {str(value)[:40]!r} in row {row}, and needs numbers"
+            + self._advice(str(text))
+        )
+
+    def _advice(self, value: str) -> str:
+        if self.notation.decimal == "." and re.fullmatch(r"[-+]?\d+,\d+", value):
+            return ": say decimal=, if its commas are decimal points"
+        if re.fullmatch(r"[-+]?[\d.,]+", value):
+            return f": write numbers without groups of digits, with decimal={self.notation.decimal}"
+        return ": name it in missing_text if it stands for a missing number"
+
+
+def _usual_distance(numbers: NDArray[np.float64]) -> float:
+    distances = np.diff(numbers)
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if len(distances) else np.inf
+
+
+def read_table(path: str | Path, wanted: Set[str], notation: Notation = Notation()) -> Table:  # noqa: B008 - immutable
+    """Read the columns of a file that are wanted by their names, with their units or without."""
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -84,7 +139,7 @@ def read_table(path: str | Path, wanted: Set[str]) -> Table:
     with open_plain(path) as file:
         try:
             read = _read_csv if ending == ".csv" else _read_parquet
-            return read(file, str(path), wanted)
+            return read(file, str(path), wanted, notation)
         except ImportError:
             raise ValueError("Parquet needs pyarrow: pip install 'velocirl[data]'") from None
         except DatasetError:
@@ -94,17 +149,20 @@ def read_table(path: str | Path, wanted: Set[str]) -> Table:
             raise DatasetError(f"{path} is damaged, or no {path.suffix[1:].upper()} file ({why})") from None
 
 
-def _read_csv(file: BufferedReader, source: str, wanted: Set[str]) -> Table:
-    _require_few(file.readline(LONGEST_LINE).count(b",") + 1, source)
+def _read_csv(file: BufferedReader, source: str, wanted: Set[str], notation: Notation) -> Table:
+    first = file.readline(LONGEST_LINE)
+    separator = notation.separator or max(SEPARATORS, key=lambda one: first.count(one.encode()))
+    _require_few(first.count(separator.encode()) + 1, source)
     file.seek(0)
-    headings = _headings(_pandas().read_csv(file, nrows=0).columns, source)
+    options: dict[str, Any] = {"sep": separator, "decimal": notation.decimal}
+    headings = _headings(_pandas().read_csv(file, nrows=0, **options).columns, source)
     file.seek(0)
     chosen = {headings[name][0] for name in headings if name in wanted}
-    frame = _pandas().read_csv(file, usecols=lambda heading: heading in chosen)
-    return Table(source, frame, headings)
+    frame = _pandas().read_csv(file, usecols=lambda heading: heading in chosen, **options)
+    return Table(source, frame, headings, notation)
 
 
-def _read_parquet(file: BufferedReader, source: str, wanted: Set[str]) -> Table:
+def _read_parquet(file: BufferedReader, source: str, wanted: Set[str], notation: Notation) -> Table:
     import pyarrow
     from pyarrow import parquet
 
@@ -121,7 +179,7 @@ def _read_parquet(file: BufferedReader, source: str, wanted: Set[str]) -> Table:
     for name in texts:
         _claim(sum(map(_size_of_texts, table.column(name).chunks)), size, f"{source}: column {name!r}")
     table = table.cast(pyarrow.schema([(name, types[name]) for name in table.column_names]))
-    return Table(source, table.to_pandas(ignore_metadata=True), headings)
+    return Table(source, table.to_pandas(ignore_metadata=True), headings, notation)
 
 
 def _plain_type(kind: Any, place: str) -> Any:
@@ -168,9 +226,9 @@ def _claim(size: int, stored: int, what: str) -> None:
         raise DatasetError(str(error)) from None
 
 
-def table_from(frame: Any, source: str) -> Table:
-    """The table of a DataFrame."""
-    return Table(source, frame, _headings(frame.columns, source))
+def table_from(frame: Any, source: str, notation: Notation = Notation()) -> Table:  # noqa: B008 - immutable
+    """Return the table of a DataFrame."""
+    return Table(source, frame, _headings(frame.columns, source), notation)
 
 
 def _headings(found: Iterable[Any], source: str) -> dict[str, tuple[str, str]]:
@@ -186,18 +244,6 @@ def _headings(found: Iterable[Any], source: str) -> dict[str, tuple[str, str]]:
                 raise ValueError(f"{source} has two columns {key!r}: rename one of them")
             headings[key] = heading, unit
     return headings
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (ArithmeticError, TypeError, ValueError):
-        return str(value).strip() == ""
-    return True
-
-
-def _number(value: Any) -> float:
-    return np.nan if value is None or not str(value).strip() else float(value)
 
 
 def _pandas() -> Any:
