@@ -72,6 +72,18 @@ def group(trained, monkeypatch, keep_runs_at):
     return group
 
 
+def test_a_finished_group_is_resumed_by_its_own_command_and_by_no_other(group, small, refused, capsys):
+    words = ["train", "CartPole-v1", *map(str, small), "--run-dir", str(group.path), "--exist", "resume", "--quiet"]
+    main([*words, "--total-steps", "1280", "--seeds", "3"])
+    assert "all 3 seeds of group are finished" in capsys.readouterr().out
+    assert "was trained with seeds=[3, 4, 5], and seeds=[3, 4] is asked for" in refused(*words, "--seeds", "2")
+    assert "was trained with gamma=0.99, and gamma=0.5" in refused(*words, "--seeds", "3", "--gamma", "0.5")
+    assert "is a group of runs: resume it by `velocirl resume" in refused(*words)
+    assert "is a run of one seed: leave out --seeds" in refused(
+        "train", "CartPole-v1", "--seeds", "2", "--run-dir", group.path / "seed-3", "--exist", "resume"
+    )
+
+
 def test_every_line_of_json_says_its_seed_and_the_first_seed_compiles_alone(trained):
     *events, summary = trained[2]
     assert {event["seed"] for event in events} == set(SEEDS)
@@ -141,7 +153,7 @@ def test_a_finished_group_says_so_and_is_not_written_over(group, capsys, refused
         assert capsys.readouterr().out.startswith("all 3 seeds of group are finished: go further with")
     assert "have taken 1280 steps already" in refused("resume", "group", "--total-steps", 1280)
     assert open_group(group.path).description.plan.total_steps == 1280
-    message = refused("train", "CartPole-v1", "--seeds", "2", "--run-dir", group.path)
+    message = refused("train", "CartPole-v1", "--seeds", "2", "--run-dir", group.path, "--exist", "error")
     assert "is a group of runs already: go on with it by `velocirl resume" in message
 
 

@@ -375,10 +375,27 @@ def test_a_configuration_imports_no_code_that_was_not_named_before(my_pole, tmp_
     assert choose(str(my_pole), named_by=request.named_by).id == "MyPole-v0"
 
 
-def test_a_run_directory_is_not_written_over(train, tmp_path, refused):
+def test_a_second_run_of_a_command_takes_the_next_free_name(train, tmp_path, small, refused, capsys):
     run = train(steps=128)
-    assert "is a run already: go on with it by `velocirl resume" in refused(
-        "train", "CartPole-v1", "--run-dir", run.path
+    before = (run.path / "run.json").read_bytes()
+    words = ["train", "CartPole-v1", *map(str, small), "--total-steps", "128", "--run-dir", str(run.path)]
+    assert "is a run already: go on with it by `velocirl resume" in refused(*words, "--exist", "error")
+    capsys.readouterr()
+    main([*words, "--json"])
+    said = capsys.readouterr()
+    assert said.err == (
+        f"{run.path} is a run already: this one is {run.path}-2"
+        f" (--exist resume continues {run.name}, --exist overwrite replaces it)\n"
+    )
+    again = open_run(json.loads(said.out.splitlines()[0])["path"])
+    assert again.path == run.path.with_name(f"{run.name}-2")
+    assert_same(arrays_of(again), arrays_of(run))
+    assert (run.path / "run.json").read_bytes() == before
+    main([*words, "--seed", "5", "--exist", "overwrite", "--quiet"])
+    assert open_run(run.path).description.seed == 5
+    assert capsys.readouterr().err == ""
+    assert "--exist overwrite says what to do where there is a run already: add --run-dir" in refused(
+        "train", "CartPole-v1", "--exist", "overwrite"
     )
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, create_run
+from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, create_run, open_run
 from velocirl.runs.groups import create_group, find_group, is_group, open_group, status_of
+from velocirl.runs.placement import place_run
 from velocirl.runs.seeds import SeedResult, aggregate, summarise
 
 STEP, RETURN, ELAPSED = "time/total_timesteps", "rollout/ep_rew_mean", "time/time_elapsed"
@@ -145,6 +146,39 @@ def test_nothing_that_exists_is_written_over(group, tmp_path):
     with pytest.raises(ValueError, match="none of them twice"):
         create_group(tmp_path / "new", "CartPole-v1", "ppo", [1, 1], {}, PLAN)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_group_may_be_overwritten_unless_it_has_what_is_not_velocirls(group, tmp_path):
+    where = tmp_path / "group"
+    for seed in (3, 4, 5):
+        add_run(group, seed, [(100, 1.0), (400, 2.0)], "finished")
+    group.publish(1.0)
+    assert place_run(where, "next", told=lambda *_: None) == tmp_path / "group-2"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "step_000000000001.safetensors").touch()
+    stranger = where / "seed-4" / "checkpoints"
+    stranger.symlink_to(tmp_path / "outside")
+    before = sorted(where.rglob("*"))
+    with pytest.raises(RunExistsError, match=r"seed-4/checkpoints was not written by velocirl"):
+        place_run(where, "overwrite", told=lambda *_: None)
+    assert sorted(where.rglob("*")) == before
+    stranger.unlink()
+    with group.hold(), pytest.raises(RunBusyError):
+        place_run(where, "overwrite", told=lambda *_: None)
+    with open_run(where / "seed-3").hold(), pytest.raises(RunBusyError):
+        place_run(where, "overwrite", told=lambda *_: None)
+    assert place_run(where, "overwrite", told=lambda *_: None) == where
+    assert list(where.iterdir()) == []
+    assert list((tmp_path / "outside").iterdir()) != []
+    create_group(where, "CartPole-v1", "ppo", [1], {}, PLAN)
+
+
+def test_a_damaged_run_is_not_overwritten(tmp_path):
+    run = create_run(tmp_path / "run", "CartPole-v1", "ppo", {}, 1, plan=PLAN)
+    (run.path / "run.json").write_text('{"name": "my own"}')
+    with pytest.raises(DamagedRunError, match="does not describe a run"):
+        place_run(run.path, "overwrite", told=lambda *_: None)
+    assert (run.path / "run.json").read_text() == '{"name": "my own"}'
 
 
 def test_a_new_group_has_a_name_and_one_process(group):

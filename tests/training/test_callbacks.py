@@ -5,6 +5,7 @@ import pytest
 
 from velocirl import PPO, Callback, Checkpoint, EarlyStopping, Evaluate, Evaluation, StopOnReward
 from velocirl.runs.checkpoints import Checkpoints
+from velocirl.runs.directory import RunExistsError
 from velocirl.training import callbacks
 from velocirl.training.callbacks import as_callbacks
 
@@ -127,6 +128,43 @@ def test_the_best_of_an_earlier_call_has_to_be_beaten(monkeypatch, tmp_path):
     assert PPO.load(tmp_path / "best.safetensors").steps == BATCH
 
 
+def test_a_better_best_model_of_another_training_stays_where_it_is(monkeypatch, tmp_path, capsys):
+    """Another environment or setting, not another seed: the new training keeps its own elsewhere."""
+    where = tmp_path / "models"
+    evaluations(monkeypatch, [500.0, -900.0, -800.0, 7.0])
+    build().learn(BATCH, Evaluate(every=BATCH, directory=where))
+    kept = (where / "best.safetensors").read_bytes()
+    swinging = Evaluate(every=BATCH, directory=where)
+    other = PPO("Pendulum-v1", **SMALL).learn(BATCH, swinging)
+    assert swinging.directory == tmp_path / "models-2"
+    assert capsys.readouterr().err == (
+        f"{where} has the best model of another training (environment='Counter-v0', not 'Pendulum-v1'): this training"
+        f" saves into {where}-2\n"
+    )
+    assert PPO.load(swinging.directory / "best.safetensors").source.id == "Pendulum-v1"
+    other.learn(BATCH, swinging)  # the same callback goes on with its own
+    again = Evaluate(every=BATCH, directory=where)
+    build(gamma=0.5).learn(BATCH, again)
+    assert (swinging.directory, again.directory) == (tmp_path / "models-2", tmp_path / "models-3")
+    assert "(gamma=0.99, not 0.5)" in capsys.readouterr().err
+    assert (where / "best.safetensors").read_bytes() == kept
+
+
+def test_a_best_model_of_another_training_may_be_replaced_or_refused(monkeypatch, tmp_path):
+    evaluations(monkeypatch, [500.0, -900.0, -901.0])
+    build().learn(BATCH, Evaluate(every=BATCH, directory=tmp_path))
+    other = PPO("Pendulum-v1", **SMALL)
+    for exist, message in (("error", "has models already"), ("resume", "has the best model of another training")):
+        with pytest.raises(RunExistsError, match=message):
+            other.learn(BATCH, Evaluate(every=BATCH, directory=tmp_path, exist=exist))
+    assert other.iterations == 0
+    replacing = Evaluate(every=BATCH, directory=tmp_path, exist="overwrite")
+    other.learn(BATCH, replacing)
+    other.learn(BATCH, replacing)  # which does not replace its own
+    best = PPO.load(tmp_path / "best.safetensors")
+    assert (best.source.id, best.steps) == ("Pendulum-v1", BATCH)
+
+
 def test_evaluate_really_evaluates():
     agent = build()
     agent.learn(BATCH, Evaluate(every=10**9, episodes=3))
@@ -139,6 +177,40 @@ def test_checkpoints_rotate(tmp_path):
     assert list(Checkpoints(tmp_path).steps()) == [4 * BATCH, 5 * BATCH]
     newest = PPO.from_state(Checkpoints(tmp_path).latest().state)
     assert newest.parameters.tobytes() == agent.parameters.tobytes()
+
+
+def test_checkpoints_of_an_earlier_training_are_found_before_the_first_step(tmp_path, capsys):
+    where = tmp_path / "checkpoints"
+    build().learn(3 * BATCH, Checkpoint(where, every=BATCH))
+    for exist, message in (("error", "has models already"), ("resume", "has a checkpoint of step 288 already: choose")):
+        steps = []
+        with pytest.raises(RunExistsError, match=message):
+            build().learn(BATCH, [Checkpoint(where, exist=exist), lambda agent, steps=steps: steps.append(agent.steps)])
+        assert steps == []
+    (tmp_path / "checkpoints-2").mkdir(0o700)
+    saving = Checkpoint(where)
+    second = build().learn(2 * BATCH, saving)
+    assert capsys.readouterr().err == (
+        f"{where} has a checkpoint of step 288 already: this training saves into {where}-2\n"
+    )
+    assert list(Checkpoints(tmp_path / "checkpoints-2").steps()) == [2 * BATCH]
+    second.learn(BATCH, Checkpoint(where))  # is where the first one ended, too
+    assert list(Checkpoints(where).steps()) == [BATCH, 2 * BATCH, 3 * BATCH]
+    assert PPO.load(where, best=False).learn(BATCH, Checkpoint(where)).steps == 4 * BATCH
+    assert list(Checkpoints(where).steps())[-1] == 4 * BATCH
+    (where / "notes.txt").write_text("")
+    build(seed=2).learn(BATCH, Checkpoint(where, exist="overwrite"))
+    assert sorted(one.name for one in where.iterdir()) == ["notes.txt", f"step_{BATCH:012d}.safetensors"]
+
+
+def test_a_place_where_nothing_can_be_saved_is_found_before_the_first_step(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        build().learn(BATCH, Checkpoint(tmp_path / "file"))
+    agent = build()
+    with pytest.raises(OSError, match="file"):
+        agent.learn(BATCH, Evaluate(directory=tmp_path / "file"))
+    assert agent.steps == 0
 
 
 def test_checkpoints_at_the_end(tmp_path):

@@ -6,7 +6,7 @@ from recorded import file_of
 from threads_as_ranks import train_on
 
 import velocirl
-from velocirl import DQN, IQL, SAC, Checkpoint
+from velocirl import DQN, IQL, PPO, SAC, Checkpoint
 from velocirl.buffers import segments
 from velocirl.learners import sharing
 from velocirl.learners.reducing import parts_of
@@ -181,3 +181,29 @@ def test_what_ranks_cannot_do_is_refused_in_one_sentence(monkeypatch, settings, 
     monkeypatch.setattr(launching, "DEFERENCE", 0.0)
     with pytest.raises(LaunchError, match=reason):
         dqn(**settings).learn(10)
+
+
+def test_the_first_rank_decides_the_directory_and_what_is_resumed(tmp_path, capsys):
+    """Of 2 ranks: a second training takes the next name, and one that is resumed ends where it would have ended."""
+    made = {"num_envs": 4, "horizon": 16, "minibatch_size": 32, "epochs": 1, "hidden": (8,), "threads": 1, "seed": 5}
+
+    def make():
+        return PPO("CartPole-v1", **made, device="cpu")
+
+    def learn(steps, name, **options):
+        return lambda agent: agent.learn(steps, run_dir=tmp_path / name, progress=False, **options)
+
+    first, *_ = train_on(2, make, learn(256, "run"))
+    second, follower = train_on(2, make, learn(256, "run"))
+    assert (second.run_dir, follower.run_dir) == (tmp_path / "run-2", None)
+    assert capsys.readouterr().err.count("is a run already") == 1
+    assert second.parameters.tobytes() == first.parameters.tobytes()
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith("run")) == ["run", "run-2"]
+    train_on(2, make, learn(128, "stopped"))
+    resumed = train_on(2, make, learn(256, "stopped", exist="resume"))
+    assert [agent.steps for agent in resumed] == [256, 256]
+    assert capsys.readouterr().err == ""
+    again = train_on(2, make, learn(256, "stopped", exist="resume"))
+    assert [agent.steps for agent in again] == [256, 256]
+    assert "is finished, after 256 steps" in capsys.readouterr().err
+    assert again[0].parameters.tobytes() == resumed[0].parameters.tobytes() == resumed[1].parameters.tobytes()

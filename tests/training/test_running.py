@@ -8,13 +8,14 @@ import pytest
 from same_runs import assert_same, timeless
 
 import velocirl
-from velocirl import DQN, PPO, Evaluate, StopOnReward
+from velocirl import DQN, PPO, Evaluate, QLearning, StopOnReward
 from velocirl.cli.main import main
 from velocirl.engine import registry
 from velocirl.monitor.heartbeat_file import read_heartbeat
-from velocirl.runs import recording
+from velocirl.runs import memory_files, recording
 from velocirl.runs.directory import RunBusyError, RunExistsError, list_runs, open_run
 from velocirl.runs.metrics import STEP
+from velocirl.runs.placement import clear_run
 from velocirl.training.running import file_of
 
 SMALL = {"num_envs": 8, "horizon": 16, "minibatch_size": 64, "epochs": 1, "threads": 1, "seed": 3, "device": "cpu"}
@@ -109,25 +110,152 @@ def test_the_agent_that_was_trained_there_goes_on_with_its_run(tmp_path):
     assert max(steps_of(run)) == 1024
 
 
-def test_another_agent_is_refused_and_told_what_to_do(tmp_path):
+def test_a_second_run_takes_the_next_free_name_and_says_so(tmp_path, capsys):
+    """And so does a third, of whatever agent; the earlier ones stay as they are."""
     where = tmp_path / "run"
     agent().learn(256, run_dir=where)
     before = (where / "run.json").read_text()
-    with pytest.raises(RunExistsError, match=r"at step 256, and this agent is at step 0: go on with agent = PPO\.load"):
-        agent().learn(256, run_dir=where)
-    with pytest.raises(RunExistsError, match="is a run of ppo on CartPole-v1 with seed 3, and this agent is ppo on"):
-        agent(seed=4).learn(256, run_dir=where)
+    (tmp_path / "run-3").mkdir()
+    capsys.readouterr()
+    second, third = agent(), QLearning("CliffWalking-v1", seed=1, num_envs=1)
+    second.learn(256, run_dir=where)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f'{where} is a run already: this one is {where}-2 (exist="resume" continues run, exist="overwrite" replaces it)'
+    ]
+    third.learn(64, run_dir=where)
+    assert (second.run_dir, third.run_dir) == (tmp_path / "run-2", tmp_path / "run-4")
+    assert_same(open_run(second.run_dir), open_run(where))
+    assert open_run(third.run_dir).description.algorithm == third.name
     assert (where / "run.json").read_text() == before
+    second.learn(128, run_dir=where)  # which goes on with its own
+    assert (second.run_dir, max(steps_of(open_run(second.run_dir)))) == (tmp_path / "run-2", 384)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_run_may_be_overwritten_and_nothing_else(tmp_path):
+    where = tmp_path / "run"
+    agent(seed=4).learn(512, run_dir=where, checkpoint_every=128)
+    (where / "thesis.tex").write_text("years of work")
+    before = sorted(one.name for one in where.iterdir())
+    with pytest.raises(RunExistsError, match=r"thesis\.tex was not written by velocirl, so .*run is not overwritten"):
+        agent().learn(256, run_dir=where, exist="overwrite")
+    assert sorted(one.name for one in where.iterdir()) == before
+    (where / "thesis.tex").rename(tmp_path / "thesis.tex")
+    whole = agent()
+    whole.learn(256, run_dir=tmp_path / "whole")
+    agent().learn(256, run_dir=where, exist="overwrite")
+    assert_same(open_run(where), open_run(tmp_path / "whole"))
+    assert sorted(open_run(where).checkpoints().steps()) == sorted(open_run(whole.run_dir).checkpoints().steps())
+
+
+def test_everything_that_a_run_keeps_may_be_overwritten(tmp_path, monkeypatch):
+    """A memory in segments, events, the curve, and what a kill left half-written."""
+    where = tmp_path / "run"
+    monkeypatch.undo()  # of pictures and events that are left out elsewhere
+    monkeypatch.setenv("VELOCIRL_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(memory_files, "LARGE", 1)
+    settings = {"num_envs": 1, "learning_starts": 32, "buffer_size": 512, "threads": 1, "seed": 3, "hidden": (8,)}
+    DQN("CartPole-v1", **settings, device="cpu").learn(64, Evaluate(32, 1), run_dir=where, progress=False)
+    (where / "checkpoints" / ".step_000000000096.safetensors.0123abcd.unfinished").touch()
+    (where / "checkpoints" / "step_000000000008.safetensors.damaged").touch()
+    found = {str(one.relative_to(where)) for one in where.rglob("*")}
+    assert {"learning_curve.png", "events", "heartbeat.json", "checkpoints/best.safetensors"} <= found
+    assert any(name.startswith("checkpoints/memory/") for name in found)
+    clear_run(where)
+    assert list(where.iterdir()) == []
+
+
+def test_what_is_there_may_be_an_error(tmp_path):
+    where = tmp_path / "run"
+    trained = agent()
+    trained.learn(256, run_dir=where, exist="error")
+    with pytest.raises(RunExistsError, match="is a run already: go on with it by `velocirl resume"):
+        trained.learn(256, run_dir=where, exist="error")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")
-    with pytest.raises(RunExistsError, match="is not an empty directory"):
-        agent().learn(256, run_dir=tmp_path / "full")
+    for exist in ("next", "overwrite", "resume", "error"):
+        with pytest.raises(RunExistsError, match="is not an empty directory"):
+            agent().learn(256, run_dir=tmp_path / "full", exist=exist)
+    with pytest.raises(ValueError, match=r'exist="replace" is unknown; there are next, overwrite, resume, error'):
+        agent().learn(256, run_dir=where, exist="replace")
+    with pytest.raises(
+        ValueError, match=r'exist="overwrite" says what to do where there is a run already: add run_dir'
+    ):
+        agent().learn(256, exist="overwrite")
+
+
+def test_a_script_that_resumes_ends_where_it_would_have_ended(tmp_path, capsys):
+    """However often it is killed: it begins, continues or does nothing. `velocirl train --exist resume` is the same."""
+
+    def script(where, callback=(), **changes):
+        return agent(**changes).learn(1280, callback, run_dir=where, checkpoint_every=256, exist="resume")
+
+    def die(agent):
+        if agent.iterations == 5:
+            raise KeyboardInterrupt
+
+    whole = agent().learn(1280, run_dir=tmp_path / "whole", checkpoint_every=256)
+    for how in ("python", "command"):
+        where = tmp_path / how
+        with pytest.raises(KeyboardInterrupt):
+            script(where, die)
+        if how == "python":
+            assert script(where).parameters.tobytes() == whole.parameters.tobytes()
+        else:
+            words = ["train", "CartPole-v1", *OPTIONS, "--total-steps", "1280", "--checkpoint-every", "256"]
+            main([*words, "--run-dir", str(where), "--exist", "resume", "--quiet"])
+        assert_same(open_run(where), open_run(tmp_path / "whole"))
+        assert steps_of(open_run(where)) == list(range(BATCH, 1281, BATCH))
+    before = (where / "run.json").read_text()
+    capsys.readouterr()
+    again = script(where)
+    assert (again.steps, again.parameters.tobytes()) == (1280, whole.parameters.tobytes())
+    assert "is finished, after 1,280 steps: a larger total_steps continues it" in capsys.readouterr().err
+    assert (where / "run.json").read_text() == before
+    assert agent().learn(1408, run_dir=where, exist="resume").steps == 1408  # counted from the beginning of the run
+
+
+def test_only_the_same_training_is_resumed(tmp_path):
+    where = tmp_path / "run"
+    agent().learn(256, run_dir=where)
+    before = (where / "run.json").read_text()
+    with pytest.raises(RunExistsError, match=r"run was trained with gamma=0\.99, and this agent has gamma=0\.9: give"):
+        agent(gamma=0.9).learn(512, run_dir=where, exist="resume")
+    with pytest.raises(RunExistsError, match="is a run of ppo on CartPole-v1 with seed 3, and this agent is ppo on"):
+        agent(seed=4).learn(512, run_dir=where, exist="resume")
+    elsewhere = agent().learn(384)
+    with pytest.raises(
+        RunExistsError, match=r"at step 256, and this agent is at step 384: go on with agent = PPO\.load"
+    ):
+        elsewhere.learn(512, run_dir=where, exist="resume")
+    assert (where / "run.json").read_text() == before
+    drawn = {name: value for name, value in SMALL.items() if name != "seed"}
+    again = PPO("CartPole-v1", **drawn).learn(512, run_dir=where, exist="resume")  # a seed that nobody gave
+    assert (again.seed, again.steps) == (3, 512)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path):
+    where = tmp_path / "run"
+
+    def die(agent):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        agent().learn(512, die, run_dir=where)
+    agent().learn(512, run_dir=where, exist="resume")
+    agent().learn(512, run_dir=tmp_path / "whole")
+    assert_same(open_run(where), open_run(tmp_path / "whole"))
 
 
 def test_a_refusal_changes_nothing_of_the_agent(tmp_path):
     agent().learn(256, run_dir=tmp_path / "run")
     other = agent(seed=4)
-    for options, message in (({"run_dir": tmp_path / "run"}, "give another"), ({"checkpoint_every": 0}, "at least 1")):
+    for options, message in (
+        ({"run_dir": tmp_path / "run", "exist": "error"}, "is a run already"),
+        ({"run_dir": tmp_path / "run", "exist": "resume"}, "give another"),
+        ({"checkpoint_every": 0}, "at least 1"),
+    ):
         with pytest.raises((RunExistsError, ValueError), match=message):
             other.learn(256, **{"run_dir": tmp_path / "new", **options})
         assert other.goal is None
@@ -148,16 +276,17 @@ def test_what_was_learnt_before_is_where_a_run_begins(tmp_path):
     assert max(steps_of(run)) == 768
 
 
-def test_a_run_is_held_while_it_is_trained(tmp_path):
+@pytest.mark.parametrize("exist", ["resume", "overwrite"])
+def test_a_run_is_held_while_it_is_trained(tmp_path, exist):
     refused = []
 
     def train_there(trained):
         with pytest.raises(RunBusyError, match="is running in another process"):
-            agent().learn(256, run_dir=tmp_path / "run")
-        refused.append(trained.steps)
+            agent().learn(512, run_dir=tmp_path / "run", exist=exist)
+        refused.append(agent().learn(128, run_dir=tmp_path / "run").run_dir.name)
 
     agent().learn(256, train_there, run_dir=tmp_path / "run")
-    assert refused == [128, 256]
+    assert refused == ["run-2", "run-3"]
 
 
 def test_what_cannot_be_prepared_leaves_a_run_that_failed(tmp_path, monkeypatch):
@@ -215,7 +344,7 @@ def test_who_was_loaded_without_its_memory_does_not_go_on_with_a_run(tmp_path):
     agent.learn(600, run_dir=tmp_path / "run", progress=False)
     forgetful = DQN.load(tmp_path / "run", best=False, memory=False)
     with pytest.raises(RunExistsError, match=r"this agent is without its memory: go on with agent = DQN\.load"):
-        forgetful.learn(600, run_dir=tmp_path / "run", progress=False)
+        forgetful.learn(1200, run_dir=tmp_path / "run", exist="resume", progress=False)
     going_on = DQN.load(tmp_path / "run", best=False)
     assert going_on.learn(600, run_dir=tmp_path / "run", progress=False).steps > agent.steps
 

@@ -26,9 +26,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "max_grad_norm",
     ),
     RUNNING: (
-        "seed", "seeds", "device", "runtime", "run_dir", "evaluate_every", "target_return", "checkpoint_every",
-        "threads", "precision", "overlap", "collectors", "collect_mode", "collect_ahead", "publish_every", "ring_size",
-        "collector_restarts", "collector_timeout", "buffer_file", "pin", "steps_per_sync", "quiet", "json",
+        "seed", "seeds", "device", "runtime", "run_dir", "exist", "evaluate_every", "target_return",
+        "checkpoint_every", "threads", "precision", "overlap", "collectors", "collect_mode", "collect_ahead",
+        "publish_every", "ring_size", "collector_restarts", "collector_timeout", "buffer_file", "pin", "steps_per_sync",
+        "quiet", "json",
     ),
 }  # fmt: skip
 

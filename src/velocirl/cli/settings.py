@@ -23,6 +23,7 @@ from velocirl.engine.counts import whole
 from velocirl.engine.disk.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.optim.schedules import schedule_from
+from velocirl.runs.placement import COMMAND, NEXT, Exist, require_exist
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.offline import OfflineAgent
 from velocirl.training.settings.documenting import default_of, descriptions, shown
@@ -51,6 +52,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "Train N agents with consecutive seeds from --seed on, and compare them",
     },
     "run_dir": {"type": Path, "metavar": "DIR", "help": "Keep the run in this directory (default: a new one in runs/)"},
+    "exist": {
+        "type": one_of(list(get_args(Exist))),
+        "metavar": "|".join(get_args(Exist)),
+        "help": "Where --run-dir is a run already: take the next free name, replace it, continue it, or refuse"
+        f" (default: {NEXT})",
+    },
     "evaluate_every": {
         "type": whole_number,
         "metavar": "STEPS",
@@ -88,6 +95,7 @@ class Request:
     quiet: bool
     named_by: str | None  # the file that named the environment, where the command line did not
     trust: bool  # whether what it names may run, whatever it is
+    exist: Exist = NEXT
 
 
 def read_request(arguments: Sequence[str]) -> Request:
@@ -117,6 +125,8 @@ def read_request(arguments: Sequence[str]) -> Request:
         raise ValueError(
             f"{early.config} wants the memory in {path}: if it may be made there, add --buffer-file {path}"
         )
+    exist = given.get("exist", NEXT)
+    require_exist(exist, given.get("run_dir"), "--run-dir", COMMAND)
     names = {field.name for field in dataclasses.fields(algorithm.Config)}
     return Request(
         environment=environment,
@@ -132,6 +142,7 @@ def read_request(arguments: Sequence[str]) -> Request:
         quiet="quiet" in given,
         named_by=None if given.get("environment") else str(early.config),
         trust="trust" in given,
+        exist=exist,
     )
 
 

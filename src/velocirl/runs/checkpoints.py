@@ -95,6 +95,37 @@ class Checkpoints:
         write_state(self._place / BEST, whole(forget(arrays)), document)
         return self.directory / BEST
 
+    def newest(self) -> tuple[int, dict[str, Any]] | None:
+        """Return the newest step that was saved and its document; empty where it is damaged, None without any."""
+        steps = self.steps()
+        if not steps:
+            return None
+        step = max(steps)
+        try:
+            return step, read_state(self._place / steps[step].name).document
+        except (DamagedStateError, FileNotFoundError):
+            return step, {}
+
+    def best_document(self) -> dict[str, Any] | None:
+        """Return the document of the best state; empty where it is damaged, None where there is no such state."""
+        try:
+            return self.best().document
+        except NoCheckpointError:
+            return None
+        except DamagedStateError:
+            return {}
+
+    def clear_best(self) -> None:
+        """Remove the best state."""
+        (self._place / BEST).remove()
+
+    def clear(self) -> None:
+        """Remove the checkpoints, the best model and the memory; other files of the directory stay."""
+        for name in self._place.names():
+            if name == BEST or NAME.fullmatch(name.removesuffix(DAMAGED)):
+                (self._place / name).remove()
+        remove_others(self._place / DIRECTORY, ())
+
     def latest(self, *, memory: bool = True) -> Checkpoint:
         """The newest checkpoint that is whole. Damaged ones are set aside, with a warning, and never used.
 
@@ -129,10 +160,7 @@ class Checkpoints:
 
     def best_score(self, metric: str) -> float | None:
         """What the best state reached in a metric; None where there is no state, or it was judged by another one."""
-        try:
-            found = self.best().document.get(SCORE, {})
-        except (NoCheckpointError, DamagedStateError):
-            return None
+        found = (self.best_document() or {}).get(SCORE, {})
         return found.get("score") if found.get("metric") == metric else None
 
     def _needed_by(self, path: Path) -> list[Segment]:

@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -23,11 +23,13 @@ from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
 from velocirl.learners.counting.recent import RecentEpisodes
+from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.monitor.phases import shares
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
 from velocirl.runs.memory_files import ROWS, forget, whole
 from velocirl.runs.models import find_model, model_of
+from velocirl.runs.placement import NEXT, Exist, require_exist
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
@@ -100,6 +102,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
     python_steps: ClassVar[Mapping[str, Any]] = {}  # on top of them where an environment steps in Python, slowly,
     pictures: ClassVar[Mapping[str, Any]] = {}  # and on top of all where its pictures are preprocessed
     counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
+    seeds: Seeds  # of its parts
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after
 
     def __init_subclass__(cls, *, listed: bool = True, **kwargs: Any) -> None:
@@ -130,6 +133,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
         self.iterations = 0
         self.metrics: Row = {}  # of the last iteration
         self.goal: Goal | None = None
+        self.run_dir: Path | None = None  # the run in which it was trained last, or from which it was loaded
         self.stopping: str | None = None  # why training should end now, where a callback said so
         self.recent = RecentEpisodes(self.report, self.constraints, native=self.source.native is not None)
         # Seconds since `learn` was called by what they were spent on: "update", and "update/forward" as a part of it.
@@ -234,6 +238,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
         *,
         progress: bool | None = None,
         run_dir: str | Path | None = None,
+        exist: Exist = NEXT,
         checkpoint_every: int | None = None,
         **words: Any,
     ) -> Self:
@@ -251,15 +256,25 @@ class Agent(Changing, Estimating, metaclass=Documented):
         there or one that was loaded from it with `best=False`, goes on with it. `velocirl resume` knows of `Evaluate`
         and `StopOnReward` among the callbacks, and of no others.
 
+        `exist`: where a run of another agent is there already, "next" takes the next free name (cartpole-2) and prints
+        it; `agent.run_dir` has it. "overwrite" replaces the run, "error" refuses, and "resume" continues it as
+        `velocirl resume` does, with `total_steps` counted from the beginning of the run: a finished run stays as it is.
+
         Schedules run over the steps of each call, as in Stable-Baselines3. `words` are its arguments, of which
         `reset_num_timesteps=False` lets schedules run over all steps so far and these; PPO's default rate still falls
         over each call, since a loop of calls would soon have nothing left of it.
         """
-        given = {"progress": progress, "run_dir": run_dir, "checkpoint_every": checkpoint_every}
+        given = {"progress": progress, "run_dir": run_dir, "exist": exist, "checkpoint_every": checkpoint_every}
         own = own_arguments({"total_steps": total_steps, "callbacks": callbacks, **given}, words)
         steps, heard = own.pop("total_steps"), own.pop("callbacks")
+        require_exist(exist, run_dir)
+        if run_dir is not None and exist == "resume":
+            self._go_on(run_dir, steps)
+            steps = None  # all ranks take the goal of the first
         with self.conducted(steps) as leads:
             goal = self._goal_after(steps, anew=words.get("reset_num_timesteps", True))
+            if exist == "resume" and self.finished:
+                return self
             told = presented(self, goal, as_callbacks(heard), **own) if leads else nullcontext([])
             with told as listeners:
                 self.goal = goal
@@ -269,6 +284,13 @@ class Agent(Changing, Estimating, metaclass=Documented):
     def conducted(self, total_steps: int | None) -> AbstractContextManager[bool]:  # noqa: ARG002 - of other ranks
         """Where training takes place; says whether this process tells of it, as one of those that train together."""
         return nullcontext(True)
+
+    def _go_on(self, run_dir: str | Path, total_steps: int | None) -> None:
+        """Be where a run is, unless another rank reads it."""
+        from velocirl.training.running import go_on  # which most trainings do without
+
+        if not self.follows:
+            go_on(self, run_dir, total_steps)
 
     def _goal_after(self, total_steps: int | None, *, anew: bool) -> Goal:
         """The goal that is so many steps away, counted from here or from the beginning; or the one there is."""
@@ -359,6 +381,11 @@ class Agent(Changing, Estimating, metaclass=Documented):
         """The seed, given or drawn."""
         assert self.config.seed is not None  # noqa: S101 - every kind of agent decides it in its constructor
         return self.config.seed
+
+    def reseed(self, seed: int) -> None:
+        """Use another seed for what is drawn from here on."""
+        self.config = replace(self.config, seed=seed)
+        self.seeds = spread_seed(seed)
 
     @property
     def finished(self) -> bool:
@@ -475,7 +502,9 @@ class Agent(Changing, Estimating, metaclass=Documented):
             state, name = model_of(run, best=False, memory=memory)
         if env is None:
             require_known(str(state.document.get("environment")), name, run)
-        return cls.from_state(state, env, name, allow_nan=allow_nan, **changes)
+        agent = cls.from_state(state, env, name, allow_nan=allow_nan, **changes)
+        agent.run_dir = None if run is None else run.path
+        return agent
 
     @classmethod
     def from_state(
@@ -504,19 +533,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
                 config["buffer_file"] = unasked_file(document.config["buffer_file"], state, name)
             with loading(sum(array.nbytes for array in state.arrays.values())):
                 agent: Any = kind(_environment_of(document, name) if env is None else env, **config)
-            saved = {key: getattr(document, key) for key in agent.source.signature()}
-            if saved != agent.source.signature():
-                raise ValueError(f"{name} was trained with {saved}; {agent.source.id} has {agent.source.signature()}")
-            check_arrays(state.arrays, {**agent.recent.specs(), **agent.specs(state.arrays)}, allow_nan=allow_nan)
-            if agent.source.native is not None and "fleet.state" in state.arrays:
-                try_copies(agent.source.native, within("fleet", state.arrays))
-            agent.steps, agent.iterations = document.steps, document.iterations
-            agent.saved_ranks = document.ranks
-            agent.goal = None if document.goal is None else Goal(*document.goal)
-            if agent.goal is not None and agent.goal.start > agent.steps:
-                raise ValueError(f"its goal was set at step {agent.goal.start}, and it has taken {agent.steps}")
-            agent.recent.load(state.arrays)
-            agent.load_arrays(state.arrays)
+            agent.restore(state, name, allow_nan=allow_nan)
             if later:
                 params = later.get("params", agent.source.own_params)
                 agent.operate(params or {}, later.get("scenario", agent.source.scenario))
@@ -529,6 +546,29 @@ class Agent(Changing, Estimating, metaclass=Documented):
             advice = "; it goes on with as many copies as it had: leave num_envs out" if "num_envs" in changes else ""
             raise StateError(f"{name} cannot be used: {error}{advice}") from None
         return agent
+
+    def restore(self, state: State, name: str, *, allow_nan: bool = False) -> None:
+        """Be where an agent with the same settings was when `state` was taken; what it cannot be is refused."""
+        if self._learner is not None:
+            raise ValueError(f"{self.label} is prepared for training already: create a new agent")
+        document = msgspec.convert(state.document, Document)
+        saved = {key: getattr(document, key) for key in self.source.signature()}
+        if saved != self.source.signature():
+            raise ValueError(f"{name} was trained with {saved}; {self.source.id} has {self.source.signature()}")
+        check_arrays(state.arrays, {**self.recent.specs(), **self.specs(state.arrays)}, allow_nan=allow_nan)
+        if self.source.native is not None and "fleet.state" in state.arrays:
+            try_copies(self.source.native, within("fleet", state.arrays))
+        goal = None if document.goal is None else Goal(*document.goal)
+        if goal is not None and goal.start > document.steps:
+            raise ValueError(f"its goal was set at step {goal.start}, and it has taken {document.steps}")
+        self.steps, self.iterations, self.saved_ranks, self.goal = (
+            document.steps,
+            document.iterations,
+            document.ranks,
+            goal,
+        )
+        self.recent.load(state.arrays)
+        self.load_arrays(state.arrays)
 
     def time_metrics(self, steps: int) -> Row:
         """The metrics that are the same for all algorithms, of an iteration after which so many steps were taken."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.counts import STEPS, require_count
+from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.engine.naming import nearest
 from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
+from velocirl.runs.directory import RunExistsError
 from velocirl.runs.metrics import EVALUATION
+from velocirl.runs.placement import NEXT, Exist, require_exist, tell
 from velocirl.training.evaluation import evaluate
 from velocirl.training.names import IN_PACKAGE
+from velocirl.training.saved import other_setting
 from velocirl.training.settings.config import require
 from velocirl.training.source import Given
 
@@ -84,7 +90,9 @@ class _Every:
 class Evaluate(Callback):
     """Evaluates every so many steps and at the end; adds eval/mean_reward, eval/std_reward and eval/mean_ep_length.
 
-    With a directory, the best model so far is kept there as best.safetensors.
+    With a directory, the best model so far is kept there as best.safetensors. One of the same training that is there
+    already, whatever its seed, has to be beaten. Where it is of another training, `exist` decides: "next" takes the
+    next free name and prints it (`directory` has it), "overwrite" replaces the model, "resume" and "error" refuse.
     """
 
     def __init__(
@@ -96,20 +104,36 @@ class Evaluate(Callback):
         seed: int = 0,
         deterministic: bool = True,
         directory: str | Path | None = None,
+        exist: Exist = NEXT,
     ) -> None:
+        require_exist(exist, directory, "directory")
         self._every = _Every(every)
         self.every = self._every.steps
         self._episodes = require_count("episodes", episodes)
         self._env, self._seed, self._deterministic = env, seed, deterministic
-        self._directory = directory
+        self.directory = None if directory is None else Path(directory)
+        self._exist: Exist = exist
         self.results: list[tuple[int, Any]] = []  # steps and evaluation
         self.best = -np.inf
+
+    def prepare(self, agent: Agent) -> None:
+        """Find the directory of the best model before a step is taken."""
+        if self.directory is None:
+            return
+
+        def against(found: Checkpoints) -> str | None:
+            document = found.best_document()
+            other = None if document is None else other_setting(document, agent)
+            return None if other is None else f"has the best model of another training ({_said(other)})"
+
+        exist, self._exist = self._exist, NEXT  # in another call of `learn`, it goes on
+        self.directory = _place(self.directory, exist, Checkpoints.best_document, against, Checkpoints.clear_best)
 
     def start(self, agent: Agent) -> None:
         """Count from where the agent is; a best model that is there already has to be beaten."""
         self._every.start(agent.steps)
-        if self._directory is not None:
-            earlier = Checkpoints(self._directory).best_score(EVALUATION)
+        if self.directory is not None:
+            earlier = Checkpoints(self.directory).best_score(EVALUATION)
             self.best = -np.inf if earlier is None else earlier
 
     def step(self, agent: Agent) -> bool | None:
@@ -126,20 +150,47 @@ class Evaluate(Callback):
             )
             if result.mean_return > self.best:
                 self.best = result.mean_return
-                if self._directory is not None:
+                if self.directory is not None:
                     state = agent.state(live=True)
                     document = {**state.document, SCORE: {"metric": EVALUATION, "score": result.mean_return}}
-                    Checkpoints(self._directory).save_best(state.arrays, document)
+                    Checkpoints(self.directory).save_best(state.arrays, document)
         return None
 
 
 class Checkpoint(Callback):
-    """Saves the agent every so many steps, and when training ends or is interrupted; keeps the newest few."""
+    """Saves the agent every so many steps, and when training ends or is interrupted; keeps the newest few.
 
-    def __init__(self, directory: str | Path, every: int = 1_000_000, keep: int = 3) -> None:
+    An agent that was loaded from the newest checkpoint of the directory, or saved there before, goes on there. Where
+    checkpoints of another training are there, `exist` decides: "next" takes the next free name and prints it
+    (`directory` has it), "overwrite" replaces them, "resume" and "error" refuse.
+    """
+
+    def __init__(self, directory: str | Path, every: int = 1_000_000, keep: int = 3, *, exist: Exist = NEXT) -> None:
+        require_exist(exist, directory, "directory")
+        self.directory = Path(directory)
         self.checkpoints = Checkpoints(directory, keep)
+        self._exist: Exist = exist
         self._every = _Every(every)
         self._saved = -1
+
+    def prepare(self, agent: Agent) -> None:
+        """Find the directory before a step is taken."""
+
+        def against(found: Checkpoints) -> str | None:
+            newest = found.newest()
+            if newest is None:
+                return None
+            step, document = newest
+            other = other_setting(document, agent)
+            if other is None and (seed := document.get("config", {}).get("seed")) != agent.seed:
+                other = "seed", seed, agent.seed
+            if other is not None:
+                return f"has checkpoints of another training ({_said(other)})"
+            return None if step <= agent.steps else f"has a checkpoint of step {step:,} already"
+
+        exist, self._exist = self._exist, NEXT  # in another call of `learn`, it goes on
+        self.directory = _place(self.directory, exist, Checkpoints.newest, against, Checkpoints.clear)
+        self.checkpoints = Checkpoints(self.directory, self.checkpoints.keep)
 
     def start(self, agent: Agent) -> None:
         """Count from where the agent is."""
@@ -160,6 +211,46 @@ class Checkpoint(Callback):
         state = agent.state(live=True)
         self.checkpoints.save(agent.steps, state.arrays, state.document)
         self._saved = agent.steps
+
+
+def _said(other: tuple[str, Any, Any]) -> str:
+    """Format the setting in which two trainings differ."""
+    name, theirs, ours = other
+    return f"{name}={theirs!r}, not {ours!r}"
+
+
+def _place(
+    directory: Path,
+    exist: Exist,
+    found: Callable[[Checkpoints], Any],
+    against: Callable[[Checkpoints], str | None],
+    clear: Callable[[Checkpoints], None],
+) -> Path:
+    """Return the directory in which a callback saves, as `exist` asks where models are there: it, or the next one.
+
+    `found` gives what of a directory counts, `against` why an agent cannot go on there, and `clear` removes it.
+    """
+    place, number = directory, 1
+    while True:
+        there = Checkpoints(place)
+        if exist == "overwrite":
+            clear(there)
+        elif exist == "error" and found(there) is not None:
+            raise RunExistsError(f"{place} has models already: choose another directory")
+        elif (reason := against(there)) is not None:
+            if exist != NEXT:
+                raise RunExistsError(
+                    f"{place} {reason}: choose another directory, or load the agent that was saved there"
+                )
+            number += 1
+            place = directory.with_name(f"{directory.name}-{number}")
+            continue
+        ConfinedPath(place).make_directory()
+        if not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+        if place != directory:
+            tell(f"{directory} {against(Checkpoints(directory))}: this training saves into {place}")
+        return place
 
 
 class StopOnReward(Callback):

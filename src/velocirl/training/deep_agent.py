@@ -29,7 +29,7 @@ from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
 from velocirl.learners.rehearsal import rehearse
 from velocirl.learners.saved import TRAINED, as_own, normaliser, training_specs
-from velocirl.learners.seeding import seed_or_drawn, spread_seed
+from velocirl.learners.seeding import seed_or_drawn
 from velocirl.learners.several import Several, flat_names
 from velocirl.learners.task import Task
 from velocirl.monitor.gauges import ROOMS, learner_gauges
@@ -87,9 +87,7 @@ class DeepAgent(Agent):
                 f"{self.name.upper()} learns to keep constraints, and {self.source.id} has none: declare some, as in"
                 " Environment(constraints=[Constraint(...)]), or use another algorithm"
             )
-        seed = seed_or_drawn(self.config.seed)
-        self.config = dataclasses.replace(self.config, seed=seed)
-        self.seeds = spread_seed(seed)
+        self.reseed(seed_or_drawn(self.config.seed))
         self.head: Head = self.make_head()
         self.encoding = encoding_for(
             self.source.observation_space,

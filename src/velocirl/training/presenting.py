@@ -27,6 +27,7 @@ def presented(
     *,
     progress: bool | None,
     run_dir: str | Path | None,
+    exist: str,
     checkpoint_every: int | None,
 ) -> Iterator[list[Callback]]:
     """Give all who are told of a training, in their order, while it lasts."""
@@ -35,7 +36,7 @@ def presented(
         if run_dir is not None:
             from velocirl.training.running import kept_in  # which most trainings do without
 
-            recording = held.enter_context(kept_in(run_dir, agent, goal, callbacks, checkpoint_every))
+            recording = held.enter_context(kept_in(run_dir, agent, goal, callbacks, checkpoint_every, exist))
         elif checkpoint_every is not None:
             raise ValueError("checkpoint_every says how often a run is saved: give its directory as run_dir too")
         told = [*callbacks, *(() if recording is None else recording.callbacks)]

@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from velocirl.engine.disk.writing import strict_json
 from velocirl.learners.pace import GROUP
 from velocirl.learners.reducing import shares_of
 from velocirl.learners.saved import COUNTS
-from velocirl.learners.seeding import spread_seed
 from velocirl.learners.sharing import RowsOfAll, Sharing, one_after_the_other, pieces, sharing_of_memory
 from velocirl.runs.memory_files import ROWS
 from velocirl.runs.signals import StopSignals
@@ -273,8 +271,7 @@ class Company:
 
     def _adopt(self, arrays: Mapping[str, NDArray[Any]], said: Mapping[str, Any]) -> None:
         agent = self.agent
-        agent.config = replace(agent.config, seed=said["seed"])
-        agent.seeds = spread_seed(said["seed"])
+        agent.reseed(said["seed"])
         agent.steps, agent.iterations = said["steps"], said["iterations"]
         agent.goal = None if said["goal"] is None else Goal(*said["goal"])
         agent.load_policy_arrays({name: arrays[name] for name in agent.policy_arrays()})

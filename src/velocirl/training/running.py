@@ -10,6 +10,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from velocirl.engine.compiler.crashing import said_on_crash
 from velocirl.engine.counts import STEPS, require_count
 from velocirl.engine.disk.files import read_plain
@@ -19,15 +21,19 @@ from velocirl.monitor.heartbeat import EVERY, Heartbeat
 from velocirl.monitor.resource_use import ResourceReader
 from velocirl.runs.callback import Callback
 from velocirl.runs.config_file import write_config
-from velocirl.runs.directory import DESCRIPTION, Plan, Run, RunExistsError, create_run, open_run
+from velocirl.runs.directory import DESCRIPTION, Plan, Run, RunExistsError, create_run, is_held, open_run
+from velocirl.runs.groups import is_group
 from velocirl.runs.memory_files import ROWS
 from velocirl.runs.metrics import RETURN, Row
+from velocirl.runs.placement import NEXT, is_numbered, place_run, tell, tell_next
 from velocirl.runs.recording import RunPublisher, RunRecorder
+from velocirl.training.agent import Goal
 from velocirl.training.callbacks import Evaluate, StopOnReward
+from velocirl.training.saved import other_setting
 from velocirl.training.settings.config import as_plain
 
 if TYPE_CHECKING:
-    from velocirl.training.agent import Agent, Goal
+    from velocirl.training.agent import Agent
 
 CHECKPOINTS = 10  # in a run, unless it is said how often
 CRASHED = (
@@ -98,7 +104,12 @@ def recorded(agent: Agent, run: Run, on_row: Callable[[Row], None] | None = None
 
 @contextmanager
 def kept_in(
-    directory: str | Path, agent: Agent, goal: Goal, callbacks: Sequence[Callback], checkpoint_every: int | None
+    directory: str | Path,
+    agent: Agent,
+    goal: Goal,
+    callbacks: Sequence[Callback],
+    checkpoint_every: int | None,
+    exist: str = NEXT,
 ) -> Iterator[Recording]:
     """Train an agent on its way to a goal as the run in a directory: a new one, or one that is where the agent is.
 
@@ -107,29 +118,126 @@ def kept_in(
     """
     if checkpoint_every is not None:
         checkpoint_every = require_count("checkpoint_every", checkpoint_every, STEPS)
-    path = Path(directory).expanduser().resolve()
     file, sha256 = file_of(agent.source.native)
     spelled = agent.source.id if file is None else f"{file}:{agent.source.id}"
-    known = open_run(path) if (path / DESCRIPTION).exists() else None
-    before = None if known is None else known.description.plan
-    plan = Plan(
-        total_steps=goal.stop,
-        checkpoint_every=checkpoint_every or (before.checkpoint_every if before else max(goal.total // CHECKPOINTS, 1)),
-        # Who goes on without evaluations keeps the best model of those before.
-        evaluate_every=_first(_evaluates, callbacks) or (before.evaluate_every if before else None),
-        target_return=_first(_target, callbacks),
-        environment_file=file,
-        environment_sha256=sha256,
-    )
-    run = new_run(agent, path, plan, spelled) if known is None else known
+
+    def plan(before: Plan | None) -> Plan:
+        every = before.checkpoint_every if before else max(goal.total // CHECKPOINTS, 1)
+        return Plan(
+            total_steps=goal.stop,
+            checkpoint_every=checkpoint_every or every,
+            # Who goes on without evaluations keeps the best model of those before.
+            evaluate_every=_first(_evaluates, callbacks) or (before.evaluate_every if before else None),
+            target_return=_first(_target, callbacks),
+            environment_file=file,
+            environment_sha256=sha256,
+        )
+
+    with held_run(agent, directory, plan, spelled, exist) as run, recorded(agent, run) as recording:
+        yield recording
+
+
+@contextmanager
+def held_run(
+    agent: Agent,
+    directory: str | Path | None,
+    plan: Callable[[Plan | None], Plan],
+    environment: str,
+    exist: str,
+    told: Callable[[Path, Path], None] = tell_next,
+) -> Iterator[Run]:
+    """Hold the run that an agent is trained as: a new one as `exist` asks, or the one that is where the agent is.
+
+    `plan` makes the plan of the one that there was, or of none.
+    """
+    run = None if directory is None else _run_of(agent, Path(directory).expanduser().resolve(), exist)
+    if run is None:
+        place = None if directory is None else place_run(directory, exist, told)
+        run = new_run(agent, place, plan(None), environment)
+        with run.hold():
+            agent.run_dir = run.path
+            yield run
+        return
     with run.hold():
-        if known is not None:
-            _require_same(known, agent)
-            config = as_plain(agent.config)
-            run.describe(plan=plan, config=config, **_machinery(config))
-            write_config(run, spelled)
-        with recorded(agent, run) as recording:
-            yield recording
+        if (odds := at_odds(run, agent)) is not None:  # another process trained it meanwhile
+            raise RunExistsError(odds)
+        config = as_plain(agent.config)
+        run.describe(plan=plan(run.description.plan), config=config, **_machinery(config))
+        write_config(run, environment)
+        agent.run_dir = run.path
+        yield run
+
+
+def _run_of(agent: Agent, path: Path, exist: str) -> Run | None:
+    """The run with which an agent goes on: in a directory, or in the next one, if it was trained there before."""
+    before = agent.run_dir
+    places = [*([before] if before is not None and is_numbered(before, path) else []), path]
+    if exist == "resume":
+        return open_run(path) if (path / DESCRIPTION).exists() else None
+    for place in places if exist == NEXT else ():
+        if (place / DESCRIPTION).exists() and not is_held(place) and at_odds(run := open_run(place), agent) is None:
+            return run
+    return None
+
+
+def go_on(
+    agent: Agent,
+    directory: str | Path,
+    total_steps: int | None,
+    default: int | None = None,
+    told: Callable[[str], None] = tell,
+) -> None:
+    """Let an agent that has learnt nothing yet be where the run in a directory is, and set its goal as `resume` does.
+
+    `total_steps` counts from the beginning of the run. Where there is no run, one will begin there, of `default` steps.
+    """
+    path = Path(directory).expanduser().resolve()
+    if is_group(path):
+        raise RunExistsError(f"{path} is a group of runs: resume it by `velocirl resume {path}`")
+    steps = None if total_steps is None else require_count("total_steps", total_steps, "a whole number of at least 1")
+    if not (path / DESCRIPTION).exists():
+        steps = steps or default
+        if steps is None and agent.goal is None:
+            raise ValueError(f"there is no run in {path} yet: say for how many steps, learn(total_steps)")
+        agent.goal = agent.goal if steps is None else Goal(agent.steps, steps)
+        return
+    run = open_run(path)
+    if (odds := at_odds(run, agent)) is not None:
+        if agent.steps:
+            raise RunExistsError(odds)
+        with run.hold():
+            _be_where(run, agent, told)
+    plan = run.description.plan
+    planned = None if plan is None else plan.total_steps
+    start, wanted = 0 if agent.goal is None else agent.goal.start, steps or planned
+    if wanted is None:
+        raise ValueError(f"{path} was not planned: say for how many steps, learn(total_steps)")
+    ended = run.description.status == "finished" and planned is not None and wanted <= planned
+    if ended or wanted <= agent.steps:
+        told(f"{path} is finished, after {agent.steps:,} {agent.counted}: a larger total_steps continues it")
+        wanted = agent.steps
+    agent.goal = Goal(start, max(wanted - start, 1))
+
+
+def _be_where(run: Run, agent: Agent, told: Callable[[str], None]) -> None:
+    """Let an agent be as the newest checkpoint of a run has it, where it has the settings of that run."""
+    seeds = {run.description.seed, agent.seed} if "seed" in agent.given else set()
+    other = other_setting(msgspec.to_builtins(run.description), agent)
+    if len(seeds) > 1 or (other is not None and other[0] in ("algorithm", "environment")):
+        raise RunExistsError(_another(run, agent))
+    if other is not None:
+        name, theirs, ours = other
+        raise RunExistsError(
+            f"{run.path} was trained with {name}={theirs!r}, and this agent has {name}={ours!r}: give the agent that,"
+            " or choose another run_dir"
+        )
+    if run.checkpoints().untouched:
+        told(f"{run.path} ended before its first checkpoint: it begins again")
+        run.describe(seed=agent.seed)
+        return
+    checkpoint = run.checkpoints().latest()
+    agent.reseed(run.description.seed)
+    agent.restore(checkpoint.state, str(checkpoint.path))
 
 
 def file_of(environment: Environment | None) -> tuple[str | None, str | None]:
@@ -148,24 +256,30 @@ def file_of(environment: Environment | None) -> tuple[str | None, str | None]:
     return str(path), hashlib.sha256(read_plain(path)).hexdigest()
 
 
-def _require_same(run: Run, agent: Agent) -> None:
-    """Refuse an agent that is not where the run is: figures and checkpoints are of one training."""
+def at_odds(run: Run, agent: Agent) -> str | None:
+    """Return why an agent is not where a run is, and what to do: figures and checkpoints are of one training."""
     description, path = run.description, str(run.path)
-    theirs = (description.algorithm, description.environment, description.seed)
-    ours = (agent.name, agent.source.id, agent.seed)
-    if theirs != ours:
-        said = ["{} on {} with seed {}".format(*one) for one in (theirs, ours)]
-        raise RunExistsError(f"{path} is a run of {said[0]}, and this agent is {said[1]}: give another run_dir")
+    if (description.algorithm, description.environment, description.seed) != (agent.name, agent.source.id, agent.seed):
+        return _another(run, agent)
     steps = max(run.checkpoints().steps(), default=0)
     rows = agent.state(live=True).arrays.get(ROWS)
     forgetful = agent.steps > 0 and rows is not None and len(rows) == 0  # a best model has no memory
-    if steps != agent.steps or forgetful:
-        where = "without its memory" if steps == agent.steps else f"at step {agent.steps:,}"
-        raise RunExistsError(
-            f"{path} is a run that is at step {steps:,}, and this agent is {where}: go on with"
-            f" agent = {type(agent).__name__}.load({path!r}, best=False) and agent.learn(run_dir={path!r}), or give"
-            " another run_dir"
-        )
+    if steps == agent.steps and not forgetful:
+        return None
+    where = "without its memory" if steps == agent.steps else f"at step {agent.steps:,}"
+    return (
+        f"{path} is a run that is at step {steps:,}, and this agent is {where}: go on with"
+        f" agent = {type(agent).__name__}.load({path!r}, best=False) and agent.learn(run_dir={path!r}), or give"
+        " another run_dir"
+    )
+
+
+def _another(run: Run, agent: Agent) -> str:
+    description = run.description
+    theirs = (description.algorithm, description.environment, description.seed)
+    ours = (agent.name, agent.source.id, agent.seed)
+    said = ["{} on {} with seed {}".format(*one) for one in (theirs, ours)]
+    return f"{run.path} is a run of {said[0]}, and this agent is {said[1]}: give another run_dir"
 
 
 def _first(ask: Callable[[Callback], Any], callbacks: Sequence[Callback]) -> Any:

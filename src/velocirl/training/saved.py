@@ -1,13 +1,23 @@
-"""What a saved agent names and does not bring: its environment, and the file of its memory."""
+"""Saved agents: what they name and do not bring, and whether they are of the same training as an agent."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from velocirl.engine import registry
+from velocirl.engine.disk.files import parse_json
+from velocirl.engine.disk.writing import strict_json
 from velocirl.runs.directory import Run
 from velocirl.runs.memory_files import ROWS
 from velocirl.runs.state_file import State
+from velocirl.training.settings.config import as_plain
 from velocirl.vector.given import GIVEN
 
+if TYPE_CHECKING:
+    from velocirl.training.agent import Agent
+
+FREE = {"seed", "device", "threads"}  # settings that do not make another training
 RECORDED = "data:"  # how the name of an environment begins of which only recorded data is known
 
 
@@ -44,3 +54,20 @@ def unasked_file(buffer_file: str | None, state: State, name: str) -> None:
             f"{name} wants its memory in the file {buffer_file}: give buffer_file={buffer_file!r} if it may be made or"
             " written there, or buffer_file=None to have it in memory"
         )
+
+
+def other_setting(document: Mapping[str, Any], agent: Agent) -> tuple[str, Any, Any] | None:
+    """Return the first setting in which a saved agent is of another training: its name, what is saved, the agent's.
+
+    `document` has algorithm, environment and config, as that of a state or the description of a run; the seed and the
+    machine do not count.
+    """
+    theirs = {name: document.get(name) for name in ("algorithm", "environment")}
+    ours = {"algorithm": agent.name, "environment": agent.source.id}
+    config, known = parse_json(strict_json(as_plain(agent.config))), document.get("config")
+    theirs |= {name: value for name, value in (known if isinstance(known, dict) else {}).items() if name not in FREE}
+    names = [*theirs, *(name for name in config if name not in theirs and name not in FREE)]
+    mine = {**config, **ours}
+    return next(
+        ((name, theirs.get(name), mine.get(name)) for name in names if theirs.get(name) != mine.get(name)), None
+    )

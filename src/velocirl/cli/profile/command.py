@@ -109,6 +109,8 @@ def _read(arguments: list[str]) -> Request:
         raise ValueError("a profile is of one agent: leave out --seeds")
     if several_ranks(request.values, request.algorithm):
         raise ValueError("a profile is of one process: leave out mpirun, torchrun and MPI, and take another --runtime")
+    if request.exist == "resume":
+        raise ValueError("a profile is of a new run: leave out --exist resume")
     if request.checkpoint_every is not None and request.run_dir is None:
         raise ValueError("--checkpoint-every needs a run to save in: give --run-dir too")
     return request

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from velocirl.cli.train.command import build, plan_of
 from velocirl.engine.compiler.caching.cache import cached_files
 from velocirl.engine.targets.cores import available_cores
 from velocirl.runs.callback import Callback
+from velocirl.runs.placement import COMMAND, place_run, tell_next
 from velocirl.runs.processor import processor
 from velocirl.runs.recording import RunRecorder
 from velocirl.training.agent import Agent
@@ -169,7 +171,8 @@ class ProfileSession:
         callbacks = asked_by(plan)
         if request.run_dir is None:
             return callbacks, nullcontext()
-        run = new_run(self._agent, request.run_dir, plan, chosen.spelled)
+        place = place_run(request.run_dir, request.exist, partial(tell_next, spelled=COMMAND))
+        run = new_run(self._agent, place, plan, chosen.spelled)
         evaluated = plan.evaluate_every is not None
         return [*callbacks, RunRecorder(run, plan.checkpoint_every, evaluated=evaluated)], run.hold()
 

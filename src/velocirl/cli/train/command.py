@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
+import msgspec
 
 from velocirl.cli.named.environment_files import Chosen, choose
 from velocirl.cli.named.trust import require_buffer_file
@@ -16,9 +18,10 @@ from velocirl.cli.settings import Request, read_request
 from velocirl.runs.callback import Callback
 from velocirl.runs.directory import Plan, Run
 from velocirl.runs.metrics import RETURN, Row
+from velocirl.runs.placement import COMMAND, tell, tell_next
 from velocirl.training.agent import Agent
 from velocirl.training.outcome import ending, outcome
-from velocirl.training.running import CHECKPOINTS, Recording, asked_by, new_run, recorded
+from velocirl.training.running import CHECKPOINTS, Recording, asked_by, go_on, held_run, recorded
 
 DEFAULT_TOTAL_STEPS = 1_000_000
 
@@ -36,14 +39,28 @@ def train(arguments: Sequence[str]) -> None:
     chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     agent = build(request.algorithm, chosen, request.values)
     plan = plan_of(request, agent, chosen)
+    resuming = request.exist == "resume"
     if agent.follows:
-        agent.learn(plan.total_steps)  # the first rank has the run, and shows how it goes
+        agent.learn(None if resuming else plan.total_steps)  # the first rank has the run, and shows how it goes
         return
     if (memory := getattr(agent.config, "buffer_file", None)) is not None:
         require_buffer_file(memory, None, trust=True)  # so that the run can be resumed
-    run = new_run(agent, request.run_dir, plan, chosen.spelled)
-    with run.hold():
-        conduct(agent, run, plan.total_steps, as_json=request.json, quiet=request.quiet)
+    say, say_next = (_nothing, _nothing) if request.quiet else (tell, partial(tell_next, spelled=COMMAND))
+    if resuming and request.run_dir is not None:
+        go_on(agent, request.run_dir, request.total_steps, plan.total_steps, say)
+        assert agent.goal is not None  # noqa: S101 - set just now
+        if agent.finished:
+            if several_ranks(request.values, request.algorithm):
+                agent.learn(progress=False)  # which ends the others
+            return
+        plan = msgspec.structs.replace(plan, total_steps=agent.goal.stop)
+    total = None if resuming else plan.total_steps
+    with held_run(agent, request.run_dir, lambda _: plan, chosen.spelled, request.exist, say_next) as run:
+        conduct(agent, run, total, as_json=request.json, quiet=request.quiet)
+
+
+def _nothing(*_: Any) -> None:
+    """Print nothing."""
 
 
 def build(algorithm: type[Agent], chosen: Chosen, values: dict[str, Any]) -> Agent:

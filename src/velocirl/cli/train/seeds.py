@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,19 @@ from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
-from velocirl.engine.disk.files import open_plain
+from velocirl.engine.disk.files import open_plain, parse_json
+from velocirl.engine.disk.writing import strict_json
 from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.monitor.heartbeat_file import DamagedHeartbeatError, read_heartbeat
 from velocirl.monitor.words import printable
 from velocirl.runs.config_file import CONFIG, write_config
-from velocirl.runs.directory import is_held
-from velocirl.runs.groups import Group, create_group
+from velocirl.runs.directory import RunExistsError, is_held
+from velocirl.runs.groups import Group, create_group, is_group, open_group
+from velocirl.runs.placement import COMMAND, is_taken, place_run, tell_next
 from velocirl.runs.seeds import Summary
 from velocirl.runs.signals import StopSignals
+from velocirl.training.agent import Agent
 from velocirl.training.settings.config import as_plain
 from velocirl.training.together import cannot_share
 
@@ -48,7 +52,12 @@ def train_seeds(request: Request) -> None:
     plan, config = plan_of(request, agent, chosen), as_plain(agent.config)
     first = config.get("seed") or 0
     seeds = range(first, first + request.seeds)
-    group = create_group(request.run_dir, chosen.id, agent.name, seeds, config, plan)
+    if request.run_dir is not None and request.exist == "resume" and is_taken(request.run_dir.expanduser()):
+        _resume_as_asked(request, chosen, agent, seeds)
+        return
+    told = (lambda *_: None) if request.quiet else partial(tell_next, spelled=COMMAND)
+    place = None if request.run_dir is None else place_run(request.run_dir, request.exist, told)
+    group = create_group(place, chosen.id, agent.name, seeds, config, plan)
     write_config(group, chosen.spelled)
     processes = [SeedProcess(seed, _begin(group, seed, chosen.spelled), plan.total_steps) for seed in seeds]
     with group.hold():
@@ -56,6 +65,29 @@ def train_seeds(request: Request) -> None:
             _train_in_one_batch(request, group, chosen, processes)
         else:
             conduct_seeds(group, processes, as_json=request.json, quiet=request.quiet)
+
+
+def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequence[int]) -> None:
+    """Continue the group in the directory of a request, if it is of the same training."""
+    assert request.run_dir is not None  # noqa: S101 - asked for
+    path = request.run_dir.expanduser()
+    if not is_group(path):
+        raise RunExistsError(f"{path} is a run of one seed: leave out --seeds, or give another --run-dir")
+    group = open_group(path)
+    known, config = group.description, parse_json(strict_json(as_plain(agent.config)))
+    asked = list(seeds) if "seed" in request.values else [*known.seeds[: len(seeds)], *seeds[len(known.seeds) :]]
+    theirs = {"algorithm": known.algorithm, "environment": known.environment, "seeds": known.seeds, **known.config}
+    ours = {**config, "algorithm": agent.name, "environment": chosen.id, "seeds": asked}
+    other = next((name for name in theirs if ours.get(name) != theirs[name]), None)
+    if other is not None:
+        raise RunExistsError(
+            f"{path} was trained with {other}={theirs[other]!r}, and {other}={ours.get(other)!r} is asked for: give"
+            " that, or another --run-dir"
+        )
+    total = request.total_steps
+    more = total if total is not None and total > known.plan.total_steps else None
+    shown = {"as_json": request.json, "quiet": request.quiet}
+    resume_seeds(group, total_steps=more, env=None, trust=request.trust, **shown)
 
 
 def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: list[SeedProcess]) -> None:
@@ -182,7 +214,7 @@ def _conclude(group: Group, summary: Summary, *, stopped: bool, as_json: bool, q
 def _begin(group: Group, seed: int, environment: str | None) -> list[str]:
     """The command that trains a seed from its beginning; without an environment, the file of settings names it."""
     named = [] if environment is None else [environment]
-    place = ["--run-dir", str(group.run_path(seed))]
+    place = ["--run-dir", str(group.run_path(seed)), "--exist", "error"]
     with open_plain(group.files / CONFIG):  # which the process opens by its path
         pass
     mapped = group.description.config.get("buffer_file")

@@ -85,11 +85,15 @@ class ConfinedPath:
 
     def names(self) -> list[str]:
         """Names of what lies in this directory, directories left out; empty where the directory is missing."""
+        return [name for name, is_directory in self.entries().items() if not is_directory]
+
+    def entries(self) -> dict[str, bool]:
+        """Names of what lies in this directory, and which are directories; empty where the directory is missing."""
         try:
             with self.opened_directory() as handle, os.scandir(handle) as found:
-                return sorted(one.name for one in found if not one.is_dir(follow_symlinks=False))
+                return dict(sorted((one.name, one.is_dir(follow_symlinks=False)) for one in found))
         except FileNotFoundError:
-            return []
+            return {}
 
     def status(self) -> os.stat_result | None:
         """Status of what lies here, without following it; None where nothing does."""
@@ -111,6 +115,11 @@ class ConfinedPath:
         """Remove the file or link that lies here, if any."""
         with contextlib.suppress(FileNotFoundError), self.parent.opened_directory() as handle:
             os.unlink(self.name, dir_fd=handle)
+
+    def remove_directory(self) -> None:
+        """Remove the directory that lies here, which has to be empty."""
+        with contextlib.suppress(FileNotFoundError), self.parent.opened_directory() as handle:
+            os.rmdir(self.name, dir_fd=handle)
 
     def rename(self, name: str) -> None:
         """Give what lies here another name in the same directory; what has that name is replaced."""
