@@ -55,6 +55,20 @@ def test_mistakes_are_one_line_and_exit_2(arguments, message, capsys):
     assert captured.out == ""
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["envs"], ["doctor", "--json"]], ids=" ".join
+)
+def test_a_closed_pipe_ends_a_command_quietly(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run([*COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert ended.stderr == ""
+    assert ended.returncode == 141 or (arguments == ["train", "--help"] and ended.returncode == 0)  # argparse's own way
+
+
 def test_an_interrupt_while_it_is_being_imported_needs_no_words(tmp_path):
     (tmp_path / "numba.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     command = [sys.executable, "-c", "from velocirl_command import main; main()", "envs"]

@@ -168,10 +168,9 @@ def test_a_run_is_found_by_the_beginning_of_its_name(tmp_path, monkeypatch):
     assert open_run("else").path == elsewhere.path
     assert open_run(first.name).path == first.path  # a whole name, though another one begins with it
     assert open_run(second.name).path == second.path
-    with pytest.raises(RunNotFoundError, match="'CartPole' could be any of 2 runs") as raised:
+    listed = f"'CartPole' matches 2 runs, give more of the name: {first.name}, {second.name}"
+    with pytest.raises(RunNotFoundError, match=listed):
         open_run("CartPole")
-    assert str(first.path) in str(raised.value)
-    assert str(second.path) in str(raised.value)
     with pytest.raises(RunNotFoundError, match=f"did you mean '{other.name}'"):
         open_run(other.name.replace("Pendulum", "Pendlum"))
 

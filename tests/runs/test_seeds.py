@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+<<<<<<< HEAD
 from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, create_run, open_run
+=======
+from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, RunNotFoundError, create_run
+from velocirl.runs.finding import find
+>>>>>>> a628448 (Command line: closed pipes, ambiguous names, modes; save makes directories)
 from velocirl.runs.groups import create_group, find_group, is_group, open_group, status_of
 from velocirl.runs.placement import place_run
 from velocirl.runs.seeds import SeedResult, aggregate, summarise
@@ -119,6 +124,26 @@ def test_a_group_is_found_again_and_says_how_its_seeds_stand(group, tmp_path):
     assert [find_group(name).path for name in ("group", "gro", str(tmp_path / "group"))] == [group.path] * 3
     assert find_group("nothing") is None
     assert not is_group(tmp_path)
+
+
+def test_a_name_that_several_groups_and_runs_begin_with_is_an_error_that_lists_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("VELOCIRL_HOME", str(tmp_path))
+    common = {"environment": "CartPole-v1", "algorithm": "ppo", "config": {}}
+    groups = [create_group(None, seeds=seeds, plan=PLAN, **common)
+              for seeds in (range(2), range(4))]  # fmt: skip
+    with pytest.raises(RunNotFoundError) as raised:
+        find("CartPole-v1-ppo-s")
+    assert str(raised.value).startswith(
+        "'CartPole-v1-ppo-s' matches 2 runs, give more of the name: CartPole-v1-ppo-see"
+    )
+    assert all(group.name in str(raised.value) for group in groups)
+    run = create_run(None, seed=1, **common)
+    with pytest.raises(RunNotFoundError, match="'Cart' matches 3 runs") as raised:
+        find("Cart")
+    assert run.name in str(raised.value)
+    assert find(groups[1].name).path == groups[1].path
+    assert find("CartPole-v1-ppo-seeds-0-3").path == groups[1].path
+    assert find(run.name).path == run.path
 
 
 def test_what_a_group_publishes_is_what_its_runs_say(group):

@@ -198,10 +198,10 @@ def test_a_goal_is_reached_by_whole_rollouts():
 
 def test_saved_and_loaded(tmp_path):
     agent = build("normalised continuous").learn(3 * BATCH)
-    path = agent.save(tmp_path / "model")
-    assert path == tmp_path / "model.safetensors"
+    path = agent.save(tmp_path / "new" / "directory" / "model")
+    assert path == tmp_path / "new" / "directory" / "model.safetensors"
     for kind in (PPO, Agent):
-        loaded = kind.load(tmp_path / "model")
+        loaded = kind.load(path.with_suffix(""))
         assert type(loaded) is PPO
         assert loaded.config == agent.config
         assert_same_state(loaded.state(), agent.state())

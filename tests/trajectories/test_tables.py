@@ -85,8 +85,19 @@ def test_nothing_is_half_written(trajectory, tmp_path, monkeypatch, ending, fail
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
-def test_other_endings_and_missing_directories_are_refused(trajectory, tmp_path):
+def test_other_endings_are_refused_and_missing_directories_are_made(trajectory, tmp_path):
     with pytest.raises(ValueError, match=r"plant.xlsx must end in \.csv"):
-        trajectory.save("plant.xlsx")
-    with pytest.raises(ValueError, match="there is no directory"):
-        trajectory.save(tmp_path / "nowhere" / "plant.csv")
+        trajectory.save(tmp_path / "nowhere" / "plant.xlsx")
+    assert not (tmp_path / "nowhere").exists()
+    trajectory.save(tmp_path / "not" / "yet" / "plant.csv")
+    trajectory.save(tmp_path / "plant.csv")
+    assert (tmp_path / "not" / "yet" / "plant.csv").read_bytes() == (tmp_path / "plant.csv").read_bytes()
+
+
+def test_pictures_and_tables_have_the_mode_that_the_umask_leaves(trajectory, tmp_path):
+    before = os.umask(0o027)
+    try:
+        modes = {trajectory.save(tmp_path / f"plant{ending}").stat().st_mode & 0o777 for ending in WRITERS}
+    finally:
+        os.umask(before)
+    assert modes == {0o640}

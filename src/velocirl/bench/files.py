@@ -6,20 +6,12 @@ import os
 from pathlib import Path
 
 from velocirl.engine.disk.files import read_plain
+from velocirl.engine.disk.writing import write_shared
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file under another name, then give it its own: a reader finds the old text or the new one."""
-    path = path.resolve()  # of a link, the file it points to
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_shared(path, [text.encode()])
 
 
 def with_section(text: str, begin: str, end: str, section: str) -> str:

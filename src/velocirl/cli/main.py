@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from velocirl import DefinitionError, NumericalError, __version__
 from velocirl.engine.errors import debugging, hides_a_trace
@@ -41,12 +41,37 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "tune": "find the settings that train fastest on this machine without learning worse",
     "profile": "see where the time and memory of training go, and what to try next",
 }
-FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+FAILED, WRONG_USE, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what a person did wrong is one line on stderr and exit code 2, an interrupt is 130."""
+    """Run a command; what a person did wrong is one line on stderr and exit code 2, an interrupt is 130.
+
+    Where the reader of the output has gone, as with `| head`, it ends quietly with exit code 141, as cat does.
+    """
+    try:
+        try:
+            _main(arguments)
+        finally:
+            sys.stdout.flush()  # here, since an error while the interpreter exits cannot be caught
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):
+            _abandon(stream)
+        _end(CLOSED_PIPE)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere, where nobody reads it."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -63,9 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run(arguments)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+    except BrokenPipeError:
+        raise
     except (NumericalError, RecordingError) as error:
         _end(_complain(error, FAILED))
     except (ValueError, OSError, DefinitionError, RunBusyError) as error:

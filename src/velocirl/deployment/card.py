@@ -11,9 +11,9 @@ from typing import Any
 from velocirl.deployment.controller import Choice, Number
 from velocirl.deployment.markdown import facts, plain, table
 from velocirl.deployment.reading import actions_of, signals_of
+from velocirl.engine.disk.writing import write_shared
 from velocirl.runs.curves.curve import draw_curve
 from velocirl.runs.directory import Run
-from velocirl.runs.state_file import write_whole
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Evaluation, evaluate
 from velocirl.trajectories.alarms import Alarm
@@ -60,10 +60,10 @@ def write_card(
     text = card_text(agent, run, source, score, safety, list(pictures))
     directory.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items():
-        write_whole(directory / name, [picture])
+        write_shared(directory / name, [picture])
     if run is not None:
         draw_curve(run.rows(), directory / CURVE, f"{agent.source.id}: {agent.name}")
-    write_whole(directory / CARD, [text.encode()])  # last, so that whatever it shows is there
+    write_shared(directory / CARD, [text.encode()])  # last, so that whatever it shows is there
     return directory / CARD
 
 

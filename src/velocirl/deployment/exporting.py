@@ -12,8 +12,8 @@ from velocirl.deployment.deciding import require_same
 from velocirl.deployment.json_file import json_text
 from velocirl.deployment.quantising import quantised
 from velocirl.deployment.reading import read_controller
+from velocirl.engine.disk.writing import write_shared
 from velocirl.engine.naming import nearest
-from velocirl.runs.state_file import write_whole
 from velocirl.training.agent import Agent, load
 
 WEIGHTS = ("float32", "int8")
@@ -62,7 +62,7 @@ def export(
     content = WRITERS[wanted](quantised(controller) if weights == "int8" else controller, name)
     require_same(controller, agent)
     path = Path(f"{identifier(name or controller.environment)}.{wanted}") if path is None else Path(path)
-    write_whole(path, [content])
+    write_shared(path, [content])
     return path
 
 

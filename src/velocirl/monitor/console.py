@@ -23,6 +23,11 @@ class ShowingConsole(Console):
     Names, figures and texts come from files of anybody's; rich keeps its own commands to the terminal apart from text.
     """
 
+    def on_broken_pipe(self) -> None:
+        """Let the command end as of any other closed pipe."""
+        self.quiet = True
+        raise BrokenPipeError
+
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """The pieces of what is printed."""
         for segment in super().render(*arguments, **options):

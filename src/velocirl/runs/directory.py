@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from velocirl.version import __version__
 
 DESCRIPTION = "run.json"
 INDEX = "runs.jsonl"
+MOST_LISTED = 8  # names in an error
 METRICS, EVENTS, CURVE, CHECKPOINTS = "metrics.jsonl", "events", "learning_curve.png", "checkpoints"
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -240,7 +241,7 @@ def is_held(path: Path) -> bool:
 def list_runs() -> list[RunSummary]:
     """All runs whose directories are still there, wherever they are; the newest first."""
     summaries = []
-    for path in _known():
+    for path in known_paths():
         try:
             summaries.append(RunSummary(path.name, path, _read(path)))
         except DamagedRunError as error:
@@ -251,15 +252,22 @@ def list_runs() -> list[RunSummary]:
     )
 
 
-def _find(name: str) -> Path:
-    known = list(_known())
+def the_one_named(name: str, known: Sequence[Path]) -> Path | None:
+    """Return the directory of a name or of the beginning of one; None without any, and an error that lists several."""
     exact = [path for path in known if path.name == name]
     matching = exact or [path for path in known if name and path.name.startswith(name)]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        listed = "".join(f"\n  {path}" for path in matching)
-        raise RunNotFoundError(f"{name!r} could be any of {len(matching)} runs; give more of its name:{listed}")
+    if len(matching) < 2:
+        return matching[0] if matching else None
+    names = [path.name for path in matching]
+    shown = [str(path) if names.count(path.name) > 1 else path.name for path in matching[:MOST_LISTED]]
+    more = f" and {len(matching) - MOST_LISTED} more" if len(matching) > MOST_LISTED else ""
+    raise RunNotFoundError(f"{name!r} matches {len(matching)} runs, give more of the name: {', '.join(shown)}{more}")
+
+
+def _find(name: str) -> Path:
+    known = list(known_paths())
+    if (found := the_one_named(name, known)) is not None:
+        return found
     if name and Path(name).is_dir():
         raise RunNotFoundError(f"{name} is not a run: it has no {DESCRIPTION}")
     near = difflib.get_close_matches(name, [path.name for path in known], n=1, cutoff=0.4)
@@ -337,7 +345,7 @@ def _remember(path: Path) -> None:
         warnings.warn(f"{path} will not be listed among the runs: {index}: {error.strerror}", stacklevel=3)
 
 
-def _known() -> Iterator[Path]:
+def known_paths() -> Iterator[Path]:
     """The directories of runs that are there: those in the default place, then those of the index."""
     home, index = _home(), data_directory() / INDEX
     paths = dict.fromkeys(sorted(home.iterdir())) if home.is_dir() else {}

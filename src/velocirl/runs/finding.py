@@ -6,8 +6,16 @@ import contextlib
 from pathlib import Path
 
 from velocirl.engine.disk.confined import ConfinedPath
-from velocirl.runs.directory import Run, RunNotFoundError, list_runs, open_run
-from velocirl.runs.groups import Group, find_group, is_group, open_group
+from velocirl.runs.directory import (
+    DESCRIPTION,
+    Run,
+    RunNotFoundError,
+    known_paths,
+    list_runs,
+    open_run,
+    the_one_named,
+)
+from velocirl.runs.groups import Group, find_group, group_paths, is_group, open_group
 
 
 def find(name: str | None) -> Run | Group:
@@ -18,12 +26,15 @@ def find(name: str | None) -> Run | Group:
             raise RunNotFoundError("there are no runs yet: velocirl train CartPole-v1")
         within = newest.path.parent
         return open_group(within) if is_group(within) else open_run(newest.path)
+    if is_group(Path(name)):
+        return open_group(name)
+    if not (Path(name) / DESCRIPTION).is_file():
+        found = the_one_named(name, [*known_paths(), *group_paths()])
+        if found is not None:
+            return open_group(found) if is_group(found) else _open(found)
     try:
         return _open(Path(name))
     except RunNotFoundError:
-        group = find_group(name)
-        if group is not None:
-            return group
         above, _, below = name.rstrip("/").rpartition("/")
         group = find_group(above) if above else None
         if group is None:

@@ -28,6 +28,7 @@ from velocirl.runs.directory import (
     hold_directory,
     list_runs,
     open_run,
+    the_one_named,
 )
 from velocirl.runs.seeds import SeedResult, Summary, aggregate, summarise
 
@@ -189,10 +190,8 @@ def find_group(path_or_name: str) -> Group | None:
     """The group in a directory, or the one of a name or of the beginning of a name; None where there is none."""
     if is_group(Path(path_or_name)):
         return open_group(path_or_name)
-    known = group_paths()
-    exact = [path for path in known if path.name == path_or_name]
-    matching = exact or [path for path in known if path_or_name and path.name.startswith(path_or_name)]
-    return open_group(matching[0]) if len(matching) == 1 else None
+    path = the_one_named(path_or_name, group_paths())
+    return None if path is None else open_group(path)
 
 
 def group_paths() -> list[Path]:

@@ -461,7 +461,8 @@ class Agent(Changing, Estimating, metaclass=Documented):
     def save(self, path: str | Path, *, memory: bool = True, training: bool = True) -> Path:
         """Write the agent to one file, named .safetensors unless it has another ending; training can go on from it.
 
-        Without its `memory`, where it has one, the file is small; an agent loaded from it begins with an empty one.
+        Missing directories are made. Without its `memory`, where it has one, the file is small; an agent loaded from it
+        begins with an empty one.
         Without what `training` needs it is smallest: what was learnt, and nothing of optimisers and copies.
 
         Of several ranks that train an agent, the first one writes.
@@ -475,6 +476,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
         if not training:
             kept = self.specs({}).keys() | {name for name in arrays if name.startswith(("recent.", "reported."))}
             arrays = {name: array for name, array in arrays.items() if name in kept}
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_state(path, whole(arrays), state.document)
         return path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from velocirl.engine.disk.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_shared
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section
@@ -34,10 +34,10 @@ def report_path(path: str | Path) -> Path:
 
 def save_report(evaluation: SafetyEvaluation, path: str | Path) -> Path:
     """Write it whole or not at all; what was there before stays until then."""
-    path = report_path(path)
+    path = path_with(path, ENDINGS, make=True)
     as_json = path.suffix.lower() == ".json"
     text = strict_json(evaluation.as_dict(), indent=2) if as_json else safety_page(evaluation)
-    write_whole(path, [text.encode()])
+    write_shared(path, [text.encode()])
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.disk.writing import write_shared
 from velocirl.trajectories.page import as_page
 from velocirl.trajectories.picture import as_png
 from velocirl.trajectories.tables import as_csv, as_npz
@@ -16,8 +16,8 @@ WRITERS: dict[str, Callable[[Trajectory], bytes]] = {".csv": as_csv, ".npz": as_
 
 def save_trajectory(trajectory: Trajectory, path: str | Path) -> Path:
     """Write it whole or not at all; what was there before stays until then."""
-    path = trajectory_path(path)
-    write_whole(path, [WRITERS[path.suffix.lower()](trajectory)])
+    path = path_with(path, list(WRITERS), make=True)
+    write_shared(path, [WRITERS[path.suffix.lower()](trajectory)])
     return path
 
 
@@ -26,11 +26,13 @@ def trajectory_path(path: str | Path) -> Path:
     return path_with(path, list(WRITERS))
 
 
-def path_with(path: str | Path, endings: Sequence[str]) -> Path:
-    """A path that has one of these endings, in a directory that there is."""
+def path_with(path: str | Path, endings: Sequence[str], *, make: bool = False) -> Path:
+    """A path that has one of these endings, in a directory that there is, or with `make` will be made."""
     path = Path(path)
     if path.suffix.lower() not in endings:
         raise ValueError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}")
+    if make:
+        path.parent.mkdir(parents=True, exist_ok=True)
     if not path.parent.is_dir():
         raise ValueError(f"there is no directory {path.parent}")
     return path

@@ -1,7 +1,8 @@
+import errno
 import io
 import json
+import os
 import re
-from pathlib import Path
 
 import pytest
 from planted_report import PEAKS, planted_report, result
@@ -117,11 +118,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "figures.json"
     path.write_text("old")
 
-    def full(self, target):
-        raise OSError("no space left on device")
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="no space"):
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

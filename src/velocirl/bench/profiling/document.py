@@ -15,7 +15,7 @@ from velocirl.bench.profiling.memory import Course, Growth
 from velocirl.bench.profiling.trace import Trace
 from velocirl.bench.profiling.tree import Node
 from velocirl.bench.profiling.watching import Training
-from velocirl.engine.disk.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_shared
 
 NAME = "profile.json"
 FORMAT = 1
@@ -89,5 +89,5 @@ class Profile:
     def write(self, directory: Path) -> Path:
         """Write `profile.json`, whole or not at all."""
         path = directory / NAME
-        write_whole(path, [self.as_json().encode()])
+        write_shared(path, [self.as_json().encode()])
         return path

@@ -11,7 +11,7 @@ from typing import Any
 
 from velocirl.bench.profiling.flame_page import Box, flame_page
 from velocirl.bench.profiling.watching import Training
-from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.disk.writing import write_shared
 
 INTERVAL = 0.001  # seconds from one look at the stack to the next
 FLAME, CALLS = "flame.html", "calls.html"
@@ -53,10 +53,10 @@ def draw_flame(train: Callable[[], Training], directory: Path, title: str, rate:
     flames = flame_page(
         () if root is None else boxes_of([_from_learn(root)]), f"{title}, {session.sample_count:,} samples"
     )
-    write_whole(directory / FLAME, [flames.encode()])
+    write_shared(directory / FLAME, [flames.encode()])
     # Its fonts would be fetched from the web; the browser has some of its own.
     calls = re.sub(r"https://fonts\.googleapis\.com/[^\"]*", "data:text/css,", profiler.output_html())
-    write_whole(directory / CALLS, [calls.encode()])
+    write_shared(directory / CALLS, [calls.encode()])
     slowdown = rate / training.rate - 1.0 if training.rate > 0 and rate > 0 else 0.0
     return Flame(FLAME, CALLS, session.sample_count, session.duration, INTERVAL, slowdown), training
 

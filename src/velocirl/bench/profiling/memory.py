@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import psutil
 
-from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.disk.writing import write_shared
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
 
 EVERY = 0.05  # seconds from one sample to the next
@@ -157,5 +157,5 @@ def draw_memory(course: Course, path: Path, title: str) -> bool:
     axes.ticklabel_format(useOffset=False)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", facecolor="white")
-    write_whole(path, [picture.getbuffer()])
+    write_shared(path, [picture.getbuffer()])
     return True

@@ -109,14 +109,17 @@ class Dataset:
         found.checksum = checksum
         return found
 
+<<<<<<< HEAD
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to one file, whole or not at all; any reader of safetensors opens it, too.
 
-        A file that exists is replaced only with `overwrite=True`.
+        Missing directories are made. A file that exists is replaced only with `overwrite=True`.
         """
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         require_place(Path(path), overwrite=overwrite)
         self.validate()
         write_columns(Path(path), self.info, self._stored(), overwrite=overwrite)
+=======
         return Path(path)
 
     def validate(self) -> None:

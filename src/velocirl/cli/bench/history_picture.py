@@ -10,7 +10,7 @@ from typing import Any
 
 from velocirl.bench.history.trends import Trend
 from velocirl.cli.bench.history_words import say_commit, say_ratio
-from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.disk.writing import write_shared
 from velocirl.runs.curves.curve import BLUE, FAINT, INK
 
 MOST_TRENDS = 24
@@ -32,7 +32,7 @@ def write_picture(path: Path, trends: Sequence[Trend]) -> None:
         _draw(axes, one)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", facecolor="white")
-    write_whole(path, [picture.getbuffer()])
+    write_shared(path, [picture.getbuffer()])
 
 
 def _draw(axes: Any, trend: Trend) -> None:

@@ -17,10 +17,13 @@ from velocirl.datasets.minari.exporting import export_minari
 from velocirl.datasets.picture import dataset_png
 from velocirl.datasets.plausibility import doubts
 from velocirl.datasets.summary import summary
+<<<<<<< HEAD
 from velocirl.engine import registry
-from velocirl.engine.disk.writing import write_whole
 from velocirl.engine.environment import Environment
 from velocirl.vector.making import GYMNASIUM
+=======
+from velocirl.engine.disk.writing import write_shared
+>>>>>>> a628448 (Command line: closed pipes, ambiguous names, modes; save makes directories)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +102,7 @@ def plot(arguments: Sequence[str]) -> None:
     if path.suffix.lower() != ".png":
         raise ValueError(f"{path} must end in .png")
     require_writable(path)
-    write_whole(path, [dataset_png(Dataset.load(given["data"]))])
+    write_shared(path, [dataset_png(Dataset.load(given["data"]))])
     from velocirl.monitor.console import make_console
 
     quietly(make_console(), str(path))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.cli.table.grid import CLIFF, GOAL, HOLE, PLAIN, WALL, Grid
-from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.disk.writing import write_shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,7 @@ def write_picture(path: Path, picture: Picture, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
     picture_bytes = io.BytesIO()
     axes.figure.savefig(picture_bytes, format="png", facecolor="white")
-    write_whole(path, [picture_bytes.getbuffer()])
+    write_shared(path, [picture_bytes.getbuffer()])
 
 
 def _line(picture: Picture, row: int, columns: int, line: int, width: int, plain: bool) -> Text:

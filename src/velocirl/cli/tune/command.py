@@ -20,7 +20,7 @@ from velocirl.cli.ranks import several_ranks
 from velocirl.cli.settings import DEFAULT_ALGORITHM, add_settings
 from velocirl.cli.train.command import build
 from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_hardware, show_table
-from velocirl.engine.disk.writing import strict_json, write_whole
+from velocirl.engine.disk.writing import strict_json, write_shared
 from velocirl.monitor.console import make_console
 from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
 from velocirl.training.settings.config import require
@@ -61,14 +61,14 @@ def tune(arguments: Sequence[str]) -> None:
     show_hardware(console, tuner, machine)
     agent = tuner.chosen_agent(choice)
     text = config_text(tuner, choice, agent, request.chosen.spelled, machine, request.output.name)
-    write_whole(request.output, [text.encode()])
+    write_shared(request.output, [text.encode()])
     _write_json(request, document_of(tuner, choice, request.chosen.spelled, name, machine, partial=False))
     show_ending(console, tuner, choice, request.output)
 
 
 def _write_json(request: Request, document: dict[str, Any]) -> None:
     if request.json is not None:
-        write_whole(request.json, [strict_json(document, indent=2).encode()])
+        write_shared(request.json, [strict_json(document, indent=2).encode()])
 
 
 def _read(arguments: Sequence[str]) -> Request:

@@ -20,6 +20,7 @@ from typing import Any
 from velocirl.engine.disk.confined import BELOW, ConfinedPath, NotPlainFileError
 
 UNFINISHED = ".unfinished"
+PRIVATE, SHARED = 0o600, 0o666  # modes of new files, before the umask
 TOKEN = 8  # characters between the name of a file and that ending
 
 
@@ -36,8 +37,14 @@ def write_whole(path: str | Path | ConfinedPath, parts: Iterable[bytes | memoryv
         file.writelines(parts)
 
 
+def write_shared(path: str | Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a picture, table or page that a person asked for: as `write_whole`, with the mode that the umask leaves."""
+    with written_whole(path, mode=SHARED) as file:
+        file.writelines(parts)
+
+
 @contextlib.contextmanager
-def written_whole(path: str | Path | ConfinedPath) -> Iterator[BufferedWriter]:
+def written_whole(path: str | Path | ConfinedPath, mode: int = PRIVATE) -> Iterator[BufferedWriter]:
     """A file to write, which has its name only once it is complete and on the disk; else nothing is left of it.
 
     What earlier processes left of it when they were killed is removed. Where the path is a link, the file behind it is
@@ -48,7 +55,7 @@ def written_whole(path: str | Path | ConfinedPath) -> Iterator[BufferedWriter]:
         try:
             directory = stack.enter_context(place.parent.opened_directory())
             remove_unfinished(place.parent, place.name)
-            name, handle = stack.enter_context(unfinished_file(directory, place.name))
+            name, handle = stack.enter_context(unfinished_file(directory, place.name, mode))
             with open(handle, "wb", closefd=False) as file:
                 yield file
             os.fsync(handle)
@@ -62,13 +69,13 @@ def written_whole(path: str | Path | ConfinedPath) -> Iterator[BufferedWriter]:
 
 
 @contextlib.contextmanager
-def unfinished_file(directory: int, of: str = "") -> Iterator[tuple[str, int]]:
-    """Create a locked, private file in an open directory, on its way to the name `of`; yields its name and descriptor.
+def unfinished_file(directory: int, of: str = "", mode: int = PRIVATE) -> Iterator[tuple[str, int]]:
+    """Create a locked file in an open directory, on its way to the name `of`; yields its name and descriptor.
 
     It is removed at the end, unless it was renamed. As long as its writer lives it is locked, by which
     `remove_unfinished` tells it from one that a killed process has left.
     """
-    name, handle = _locked(lambda name: _create(name, directory), of, directory)
+    name, handle = _locked(lambda name: _create(name, directory, mode), of, directory)
     try:
         yield name, handle
     finally:
@@ -148,8 +155,8 @@ def _behind_links(path: str | Path) -> ConfinedPath:
     return ConfinedPath(path.parent, (path.name,))
 
 
-def _create(name: str, directory: int) -> int:
-    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+def _create(name: str, directory: int, mode: int) -> int:
+    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=directory)
 
 
 def _locked(create: Callable[[str], int], of: str, directory: int) -> tuple[str, int]:

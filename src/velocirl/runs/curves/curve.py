@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from velocirl.engine.disk.confined import ConfinedPath
-from velocirl.engine.disk.writing import write_whole
+from velocirl.engine.disk.writing import write_shared, write_whole
 from velocirl.runs.curves.characters import NOTHING, say_tick
 from velocirl.runs.metrics import DEVIATION, EVALUATION, RETURN, STEP, Row
 
@@ -122,7 +122,9 @@ def _finish(
         axis.set_major_formatter(lambda value, _, axis=axis: say_tick(value, max(map(abs, axis.get_view_interval()))))
     picture = io.BytesIO()
     axes.figure.savefig(picture, format="png", facecolor="white")
-    write_whole(path, [picture.getbuffer()])
+    # A run's own picture is private, as all of its files; another one is for whoever asked for it.
+    write = write_whole if isinstance(path, ConfinedPath) else write_shared
+    write(path, [picture.getbuffer()])
 
 
 def _columns(rows: Iterable[Row], name: str, *more: str) -> list[list[Any]]:
