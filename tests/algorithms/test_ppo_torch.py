@@ -196,7 +196,7 @@ def test_a_model_of_a_gpu_acts_without_one(name, tmp_path):
         one.learn(BATCH)
     assert here.parameters.tobytes() == again.parameters.tobytes()
     if not torch.cuda.is_available():
-        with pytest.raises(RuntimeError, match=r'device="cuda" cannot be used: .*; give device="cpu"'):
+        with pytest.raises(ValueError, match=r'device="cuda" cannot be used: .*; give device="cpu"'):
             loaded.learn(BATCH)
 
 

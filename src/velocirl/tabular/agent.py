@@ -14,6 +14,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from velocirl.engine import random
+from velocirl.engine.disk.allowance import is_loading
 from velocirl.engine.disk.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.tabular.acting import Actor
@@ -31,6 +32,7 @@ from velocirl.tabular.tables.value_table import ValueTable, choose_storage
 from velocirl.training.actors.batching import batched
 from velocirl.training.agent import Agent, Row
 from velocirl.training.estimates import Estimates
+from velocirl.training.settings.device_choice import no_kernels
 from velocirl.training.settings.params import check_copies
 from velocirl.training.settings.scheduled import scheduled_value
 from velocirl.training.source import Given
@@ -76,6 +78,8 @@ class TabularAgent(Agent):
             self.rule = self.rule._replace(learn=counted(self.rule.learn))
         self.exploring = exploring(self.config.exploration, self.actions, source.masked, self.rule.value)
         self.config = self._resolved()
+        if self.config.runtime == "cuda" and not is_loading() and (missing := no_kernels()) is not None:
+            raise ValueError(f'runtime="cuda" cannot be used: {missing}; give another runtime, such as "threads"')
         self.seeds = spread_seed(self.seed)
         self.table = self.make_table()
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.records import Frames
 from velocirl.engine import random
 from velocirl.engine.compiler.caching.fingerprint import names_reached
+from velocirl.engine.disk.allowance import is_loading
 from velocirl.engine.disk.saved import Specs, check_arrays, streams, within
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.learners.fields import fields_of, reads_costs, reads_next
@@ -49,6 +50,7 @@ from velocirl.training.agent import Agent, Row
 from velocirl.training.estimates import Estimates
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
+from velocirl.training.settings.device_choice import require_device
 from velocirl.training.settings.rank_devices import task_of_rank
 from velocirl.training.settings.scheduled import APART, scheduled_value, schedules_of
 from velocirl.training.source import Given
@@ -95,6 +97,8 @@ class DeepAgent(Agent):
             scale=getattr(self.config, "scale_observations", False),
         )
         self._build()
+        if not is_loading() and self._open.device != "auto":  # what was trained on a GPU acts anywhere
+            require_device(self.config.device)
         self.observation_moments = RunningMoments(self.encoding.inputs)
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._throughput = Throughput()

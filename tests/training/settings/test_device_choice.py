@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from velocirl import PPO
+from velocirl import PPO, QLearning
 from velocirl.engine.targets.device_names import kind_of, number_of
 from velocirl.scale.launching import Launch
 from velocirl.training.settings import device_choice, rank_devices
@@ -33,7 +33,7 @@ def test_what_is_asked_for_is_taken(wanted, gpu):
 def test_without_a_gpu_everything_is_on_the_cpu(no_gpu):
     for native in (True, False):
         chosen = choose_device("auto", Source("Counter-v0"), 10**9, 10**9, native=native)
-        assert chosen == ("cpu", "cpu: there is no CUDA device")
+        assert chosen == ("cpu", "cpu")
 
 
 def test_a_gpu_is_for_tensors_that_are_there(gpu, monkeypatch):
@@ -70,7 +70,30 @@ def test_a_missing_package_is_named(package, extra, monkeypatch):
     find_spec = importlib.util.find_spec
     found = {"torch": find_spec("torch"), "numba_cuda": find_spec("torch"), package: None}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, find_spec(name, *rest)))
+    monkeypatch.setattr(device_choice, "has_driver", lambda: True)
+    device_choice.no_kernels.cache_clear()
     assert no_cuda.__wrapped__() == f"{package} is not installed (velocirl[{extra}])"
+    device_choice.no_kernels.cache_clear()
+
+
+def test_without_a_driver_nothing_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(device_choice, "DRIVER", tmp_path / "version")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert no_cuda.__wrapped__() == "there is no CUDA device"
+    monkeypatch.setattr(device_choice, "no_cuda", no_cuda.__wrapped__)
+    assert PPO("Counter-v0", **SMALL).device_reason == "cpu"
+    (tmp_path / "version").write_text("NVRM")
+    assert device_choice.has_driver()
+
+
+def test_a_gpu_that_is_not_there_is_refused_when_the_agent_is_made(no_gpu, monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match='device="cuda" cannot be used: there is no CUDA device; give device="cpu"'):
+        PPO("Counter-v0", device="cuda", **SMALL)
+    monkeypatch.setattr(device_choice, "has_driver", lambda: False)
+    device_choice.no_kernels.cache_clear()
+    with pytest.raises(ValueError, match='runtime="cuda" cannot be used: there is no CUDA device; give another'):
+        QLearning("CliffWalking-v1", runtime="cuda")
+    device_choice.no_kernels.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -80,14 +103,12 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(count, message, 
     monkeypatch.setattr(device_choice, "gpus", lambda: count)
     require_device("cuda")
     require_device(f"cuda:{count - 1}")
-    with pytest.raises(RuntimeError, match=f'device="cuda:{count}" cannot be used: {message}'):
+    with pytest.raises(ValueError, match=f'device="cuda:{count}" cannot be used: {message}'):
         require_device(f"cuda:{count}")
 
 
 def test_without_a_gpu_none_is_named(no_gpu):
-    with pytest.raises(
-        RuntimeError, match='device="cuda:1" cannot be used: there is no CUDA device; give device="cpu"'
-    ):
+    with pytest.raises(ValueError, match='device="cuda:1" cannot be used: there is no CUDA device; give device="cpu"'):
         require_device("cuda:1")
 
 
@@ -131,7 +152,7 @@ def test_each_rank_of_a_machine_takes_its_own_gpu(device, count, expected, gpu, 
 def test_an_agent_says_where_it_trains_and_why(no_gpu):
     agent = PPO("Counter-v0", **SMALL)
     assert agent.config.device == "cpu"  # decided, so that the run can be repeated
-    assert agent.device_reason == "cpu: there is no CUDA device"
+    assert agent.device_reason == "cpu"
     assert PPO("Counter-v0", device="cpu", **SMALL).device_reason == "cpu, as asked"
 
 

@@ -32,6 +32,11 @@ def loading(size: int) -> Iterator[None]:
         _size.reset(token)
 
 
+def is_loading() -> bool:
+    """Return whether settings come from a file now."""
+    return _size.get() is not None
+
+
 def claim(size: int, what: str) -> None:
     """Refuse to take so many bytes, by name, where a file does not account for them or the machine has not as many."""
     held = _size.get()

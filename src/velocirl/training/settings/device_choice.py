@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from velocirl.engine.targets.device_names import kind_of, number_of
@@ -14,6 +16,8 @@ from velocirl.training.source import Source
 # cores (CartPole, four epochs): 0.97 times as fast at 19 million, 1.1 at 75, 1.5 at 150, 2.2 at 300, 5 to 14 beyond
 # 1,000. Below it, starting kernels costs more than the work in them.
 WORK = 1.0e8
+NO_DEVICE = "there is no CUDA device"
+DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_device(
@@ -33,7 +37,7 @@ def choose_device(
         return wanted, f"{wanted}, as asked"
     missing = no_cuda()
     if missing is not None:
-        return "cpu", f"cpu: {missing}"
+        return "cpu", "cpu" if missing == NO_DEVICE else f"cpu: {missing}"
     if source.tensors_on == "cuda":
         return "cuda", f"cuda: the observations of {source.id} are there"
     if steps and source.native is None:
@@ -52,7 +56,7 @@ def require_device(device: str) -> None:
     missing = no_cuda() or _no_gpu(number_of(device) or 0)
     if missing is not None:
         instead = '"cuda:0" or another of them' if no_cuda() is None else '"cpu"'
-        raise RuntimeError(
+        raise ValueError(
             f'device="{device}" cannot be used: {missing}; give device={instead} (velocirl doctor tells more)'
         )
 
@@ -86,14 +90,30 @@ def gpus() -> int:
 
 @cache
 def no_cuda() -> str | None:
-    """Why no GPU can be used here, or None."""
-    for package, extra in (("torch", "torch"), ("numba_cuda", "cuda")):
-        if importlib.util.find_spec(package) is None:
-            return f"{package} is not installed (velocirl[{extra}])"
-    from velocirl.engine.targets.cuda_kernels import cuda
-
-    if not cuda.is_available():
-        return "there is no CUDA device"
+    """Why no GPU can be used here, or None. A package that is missing is named only where it would help."""
+    if not has_driver():
+        return NO_DEVICE
+    if (missing := _not_installed("torch", "torch") or no_kernels()) is not None:
+        return missing
     import torch  # only where it is there and there is a device that it may know
 
     return None if torch.cuda.is_available() else "this torch has no CUDA"
+
+
+@cache
+def no_kernels() -> str | None:
+    """Why numba-cuda can run nothing here, or None."""
+    if (missing := _not_installed("numba_cuda", "cuda") if has_driver() else NO_DEVICE) is not None:
+        return missing
+    from velocirl.engine.targets.cuda_kernels import cuda
+
+    return None if cuda.is_available() else NO_DEVICE
+
+
+def has_driver() -> bool:
+    """Return whether this machine has NVIDIA's driver, without which no package finds a GPU."""
+    return DRIVER.exists() or shutil.which("nvidia-smi") is not None
+
+
+def _not_installed(package: str, extra: str) -> str | None:
+    return f"{package} is not installed (velocirl[{extra}])" if importlib.util.find_spec(package) is None else None
