@@ -108,7 +108,7 @@ def test_a_table_is_imported_by_its_mapping(tmp_path, capsys):
             str(out),
         ]
     )
-    assert f"{out}: 5 steps in 1 episodes, a new one after 15 s without a row" in said(capsys)
+    assert f"{out}: 5 steps in 1 episode, a new one after 15 s without a row" in said(capsys)
     np.testing.assert_allclose(velocirl.Dataset.load(out).observations[:, 0], 293.15 + np.arange(6), rtol=1e-6)
     assert "say which columns" in refused(capsys, "import", tmp_path / "plant.csv", "--out", tmp_path / "other.vds")
 

@@ -55,7 +55,7 @@ def test_what_a_controller_does_is_written_down(tmp_path, capsys):
 def test_an_evaluation_may_be_filmed(trained, tmp_path, capsys):
     path = tmp_path / "play.gif"
     main(["evaluate", "--episodes", "1", "--seed", "5", "--video", str(path)])
-    assert "over 1 episodes" in capsys.readouterr().out
+    assert "over 1 episode of" in capsys.readouterr().out
     assert frames_of(path) > 1
 
 

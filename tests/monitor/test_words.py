@@ -1,9 +1,11 @@
 """Figures of training in few characters."""
 
+import numpy as np
 import pytest
 
+from velocirl import Evaluation
 from velocirl.monitor.resource_use import ResourceUse
-from velocirl.monitor.words import in_lines, printable, say_bytes, say_gauge, say_phases, say_resources
+from velocirl.monitor.words import in_lines, plural, printable, say_bytes, say_gauge, say_phases, say_resources
 
 
 def test_amounts_of_memory():
@@ -59,3 +61,9 @@ def test_items_are_broken_into_lines_between_them():
 def test_what_a_terminal_would_obey_is_spelled_out():
     assert printable("\x1b]0;title\x07\u202e\x9b2J\n") == r"\x1b]0;title\x07\u202e\x9b2J\n"
     assert printable("CartPole-v1 größer 50 %") == "CartPole-v1 größer 50 %"
+
+
+def test_one_thing_is_not_several():
+    said = [plural(count, word) for count, word in ((0, "run"), (1, "run"), (1200, "run"), (1, "copy"), (2, "copy"))]
+    assert said == ["0 runs", "1 run", "1,200 runs", "1 copy", "2 copies"]
+    assert str(Evaluation(np.array([3.0]), np.array([7]))) == "3.00 +- 0.00 over 1 episode of 7.0 steps"

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-<<<<<<< HEAD
-from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, create_run, open_run
-=======
-from velocirl.runs.directory import DamagedRunError, Plan, RunBusyError, RunExistsError, RunNotFoundError, create_run
+from velocirl.runs.directory import (
+    DamagedRunError,
+    Plan,
+    RunBusyError,
+    RunExistsError,
+    RunNotFoundError,
+    create_run,
+    open_run,
+)
 from velocirl.runs.finding import find
->>>>>>> a628448 (Command line: closed pipes, ambiguous names, modes; save makes directories)
 from velocirl.runs.groups import create_group, find_group, is_group, open_group, status_of
 from velocirl.runs.placement import place_run
 from velocirl.runs.seeds import SeedResult, aggregate, summarise

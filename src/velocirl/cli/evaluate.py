@@ -15,6 +15,7 @@ from velocirl.cli.judging_safety import FOR_SAFETY, add_safety, judge_safety
 from velocirl.cli.named.controllers import add_controller, find_controller
 from velocirl.cli.named.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
+from velocirl.monitor.words import plural
 from velocirl.training.actors.playing import film_path, moments, record_video
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import MOST_STEPS, Evaluation
@@ -103,7 +104,7 @@ def _show(console: Console, result: Evaluation, about: dict[str, Any]) -> None:
     console.print(
         f"[bold]return {result.mean_return:,.2f} {spread} {result.std_return:,.2f}[/bold]"
         f"  from {result.returns.min():,.2f} to {result.returns.max():,.2f}"
-        f"  over {len(result.returns)} episodes of {result.lengths.mean():,.1f} steps"
+        f"  over {plural(len(result.returns), 'episode')} of {result.lengths.mean():,.1f} steps"
         + (f", {result.cut} of them cut after {result.lengths.max():,}" if result.cut else ""),
         soft_wrap=True,
     )

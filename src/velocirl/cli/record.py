@@ -10,6 +10,7 @@ from velocirl.cli.named.controllers import add_controller
 from velocirl.cli.named.models import add_model, add_playing
 from velocirl.cli.named.policies import find_policy
 from velocirl.cli.parsing import Parser, whole_number
+from velocirl.monitor.words import plural
 from velocirl.training.actors.playing import FORMATS, Moment, film_path, record_video
 from velocirl.training.agent import Agent
 from velocirl.training.source import Given
@@ -56,12 +57,12 @@ def film(console: Console, agent: Agent, path: Path, **options: Any) -> None:
         def watch(one: Moment) -> None:
             nonlocal frames, last
             frames, last = frames + 1, one.total
-            status.update(f"filming: {frames:,} frames, episode {one.episode + 1}, return {one.total:,.6g}")
+            status.update(f"filming: {plural(frames, 'frame')}, episode {one.episode + 1}, return {one.total:,.6g}")
 
         result = record_video(agent, path, watch=watch, **options)
     some = len(result.returns) > 0
     returns = f"return {_listed(result.returns)}" if some else f"return {last:,.6g} so far, where the film ends"
-    console.print(f"{path}: {frames:,} frames, {returns}", markup=False, soft_wrap=True)
+    console.print(f"{path}: {plural(frames, 'frame')}, {returns}", markup=False, soft_wrap=True)
 
 
 def write_down(console: Console, policy: Policy, environment: Given | None, path: Path, **options: Any) -> None:
@@ -71,7 +72,7 @@ def write_down(console: Console, policy: Policy, environment: Given | None, path
     with Status("recording", console=console):
         found = rollout(policy, environment, **options)
         found.save(path)
-    steps = f"{int(found.lengths.sum()):,} steps of {len(found.columns())} columns"
+    steps = f"{plural(int(found.lengths.sum()), 'step')} of {plural(len(found.columns()), 'column')}"
     console.print(f"{path}: {steps}, return {_listed(found.returns)}", markup=False, soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from velocirl.cli.parsing import Parser
 from velocirl.engine.disk.confined import NotPlainFileError
-from velocirl.monitor.words import printable
+from velocirl.monitor.words import plural, printable
 from velocirl.runs.directory import DamagedRunError, Run, RunNotFoundError, RunSummary, list_runs
 from velocirl.runs.groups import find_group, is_group, open_group, status_of
 from velocirl.runs.metrics import RETURN, STEP, DamagedMetricsError
@@ -48,7 +48,7 @@ def runs(arguments: Sequence[str]) -> None:
         cells = {
             **{name: _shown(run[name] or "") for name in ("name", "environment", "path")},
             "algorithm": _shown(
-                f"{run['algorithm']}, {len(run['seeds'])} seeds" if run["seeds"] else run["algorithm"] or ""
+                f"{run['algorithm']}, {plural(len(run['seeds']), 'seed')}" if run["seeds"] else run["algorithm"] or ""
             ),
             "status": f"[{COLORS.get(run['status'], 'red')}]{run['status']}[/]",
             "steps": "" if run["steps"] is None else f"{run['steps']:,}",

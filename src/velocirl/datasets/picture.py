@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.data.columns import ACTIONS, OBSERVATIONS
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.datasets.summary import channels
+from velocirl.monitor.words import plural
 from velocirl.runs.curves.curve import FAINT, INK, PALETTE
 from velocirl.trajectories.picture import RED, require_matplotlib
 
@@ -87,7 +88,7 @@ def _draw_references(axes: Any, dataset: Dataset) -> None:
 
 def _headline(dataset: Dataset) -> str:
     of = [word for word in (dataset.info.environment, dataset.info.level) if word]
-    return f"{' '.join(of) or 'data'}: {len(dataset):,} transitions in {dataset.episodes:,} episodes"
+    return f"{' '.join(of) or 'data'}: {plural(len(dataset), 'transition')} in {plural(dataset.episodes, 'episode')}"
 
 
 def _some(column: NDArray[Any]) -> NDArray[Any]:

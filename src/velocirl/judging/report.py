@@ -12,7 +12,7 @@ from velocirl.judging.acting import actions_at_recorded, policy_for
 from velocirl.judging.coverage import Coverage, coverage_of
 from velocirl.judging.fitted import FITS, UPDATES, Fit, FittedQEvaluation, Progress
 from velocirl.judging.process import Stretches
-from velocirl.monitor.words import say_figure
+from velocirl.monitor.words import plural, say_figure
 from velocirl.runs.seeds import mean_and_reach
 from velocirl.trajectories.policies import Policy, name_of
 
@@ -66,7 +66,10 @@ class OfflineJudgement:
         """The figures: what, of the policy, of the data."""
         value, coverage = self.value, self.coverage
         kind = "return" if value.gamma == 1.0 else f"return discounted by {value.gamma:g}"
-        found = [("", value.policy, "data"), (f"{kind} over {value.horizon} steps", _spread(value), _of_data(value))]
+        found = [
+            ("", value.policy, "data"),
+            (f"{kind} over {plural(value.horizon, 'step')}", _spread(value), _of_data(value)),
+        ]
         known = self.info.references
         if {"random", "expert"} <= known.keys() and known["random"] != known["expert"] and value.gamma == 1.0:
             score, own = (float(self.info.normalised(one)) for one in (value.mean_return, value.behaviour_return))
@@ -148,4 +151,4 @@ def _spread(value: FittedQEvaluation) -> str:
 
 
 def _of_data(value: FittedQEvaluation) -> str:
-    return f"{say_figure(value.behaviour_return)} in {len(value.returns)} episodes"
+    return f"{say_figure(value.behaviour_return)} in {plural(len(value.returns), 'episode')}"

@@ -24,6 +24,17 @@ def say_count(value: float) -> str:
     return f"{value:.3g}"
 
 
+def plural(count: int, word: str) -> str:
+    """Return a count and what is counted: "1 run", "1,200 runs", "2 copies"."""
+    ending = word if count == 1 else f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{count:,} {ending}"
+
+
+def averaged(episodes: int) -> str:
+    """Say over how many episodes a mean goes."""
+    return "of one episode" if episodes == 1 else f"the mean of {episodes} episodes"
+
+
 def say_figure(value: float) -> str:
     """A figure of training in few characters: 475.2, -0.0031, 1.0e-05."""
     size = abs(value)

@@ -17,6 +17,7 @@ from velocirl.engine import random
 from velocirl.engine.disk.allowance import is_loading
 from velocirl.engine.disk.saved import Specs, named, streams, within
 from velocirl.learners.seeding import seed_or_drawn, spread_seed
+from velocirl.monitor.words import plural
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig, chosen_runtime
 from velocirl.tabular.estimates import TableEstimates
@@ -96,9 +97,9 @@ class TabularAgent(Agent):
 
     def parts(self) -> dict[str, str]:
         """The table and what runs it."""
-        workers = f", {self.config.workers} workers" if self.config.workers else ""
+        workers = f", {plural(self.config.workers, 'worker')}" if self.config.workers else ""
         met = f", {len(self.table):,} met" if self.table.sparse else ""
-        table = f"{self.config.storage}, {self.states.count:,} states x {self.actions} actions{met}"
+        table = f"{self.config.storage}, {plural(self.states.count, 'state')} x {plural(self.actions, 'action')}{met}"
         return {"table": table, "runtime": f"{self.config.runtime}{workers}"}
 
     def make_memory(self) -> Memory:

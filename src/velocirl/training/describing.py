@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from velocirl.monitor.words import averaged
+
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
@@ -21,7 +23,7 @@ def facts_of(agent: Agent) -> dict[str, str]:
         agent.counted: steps if agent.steps else "none yet",
     }
     if returns:
-        facts["return"] = f"{np.mean(returns):,.4g}, the mean of {len(returns)} episodes"
+        facts["return"] = f"{np.mean(returns):,.4g}, {averaged(len(returns))}"
     return facts
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from velocirl.controllers import bound
 from velocirl.engine.counts import require_count
 from velocirl.engine.warning import warn_caller
+from velocirl.monitor.words import plural
 from velocirl.training.source import Given, Source
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
@@ -81,7 +82,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         return (
-            f"{self.mean_return:.2f} +- {self.std_return:.2f} over {len(self.returns)} episodes"
+            f"{self.mean_return:.2f} +- {self.std_return:.2f} over {plural(len(self.returns), 'episode')}"
             f" of {self.lengths.mean():.1f} steps"
             + (f", {self.cut} of them cut after {self.lengths.max():,}" if self.cut else "")
         )

@@ -44,7 +44,7 @@ def ending(agent: Agent, run: Run, seconds: float, other_cores: float = 0.0) -> 
     from rich.text import Text  # what draws is imported where there is somebody to look
 
     from velocirl.monitor.resource_use import NOTABLE_LOAD
-    from velocirl.monitor.words import say_count, say_figure, say_seconds
+    from velocirl.monitor.words import averaged, say_count, say_figure, say_seconds
 
     plan = run.description.plan
     word = outcome(agent, None if plan is None else plan.target_return)
@@ -53,7 +53,7 @@ def ending(agent: Agent, run: Run, seconds: float, other_cores: float = 0.0) -> 
     first = Text.assemble(
         (word, COLORS[word]),
         f" after {agent.steps:,} {agent.counted}, {say_seconds(seconds)}, {say_count(rate)} {agent.counted}/s",
-        "" if mean is None else f"; return {say_figure(mean)}, the mean of {len(agent.recent.returns)} episodes",
+        "" if mean is None else f"; return {say_figure(mean)}, {averaged(len(agent.recent.returns))}",
     )
     crowded = f"other programs kept {other_cores:.1f} of {available_cores()} cores busy"
     after = "resume" if word == "stopped" else "evaluate"

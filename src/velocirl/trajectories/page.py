@@ -5,7 +5,7 @@ from __future__ import annotations
 from velocirl.monitor.markup import Markup, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section
-from velocirl.monitor.words import say_figure
+from velocirl.monitor.words import plural, say_figure
 from velocirl.trajectories.alarms import alarms_of
 from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards
 from velocirl.trajectories.panels import by_episode, headline, panels_of
@@ -36,7 +36,7 @@ def as_page(trajectory: Trajectory) -> bytes:
 
 
 def _says(trajectory: Trajectory) -> str:
-    words = [f"{trajectory.policy}, {trajectory.episodes} episodes"]
+    words = [f"{trajectory.policy}, {plural(trajectory.episodes, 'episode')}"]
     if trajectory.scenario is not None:
         words.append(f"scenario {trajectory.scenario}")
     if trajectory.seed is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
-from velocirl.monitor.words import say_figure
+from velocirl.monitor.words import plural, say_figure
 from velocirl.trajectories.figures import (
     COST,
     EXACT,
@@ -119,7 +119,7 @@ def headline(evaluation: SafetyEvaluation) -> str:
     """Return what was evaluated, in one line."""
     count = len(evaluation.seeds)
     seeds = f"{count} seeds" if count > 1 else "1 seed"
-    each = f"{evaluation.episodes} episode{'s' if evaluation.episodes != 1 else ''}"
+    each = plural(evaluation.episodes, "episode")
     return f"{evaluation.environment}: {evaluation.policy}, {seeds} of {each}"
 
 

@@ -109,7 +109,6 @@ class Dataset:
         found.checksum = checksum
         return found
 
-<<<<<<< HEAD
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to one file, whole or not at all; any reader of safetensors opens it, too.
 
@@ -119,7 +118,6 @@ class Dataset:
         require_place(Path(path), overwrite=overwrite)
         self.validate()
         write_columns(Path(path), self.info, self._stored(), overwrite=overwrite)
-=======
         return Path(path)
 
     def validate(self) -> None:

@@ -17,6 +17,7 @@ from velocirl.cli.named.policies import find_policy
 from velocirl.cli.parsing import Parser, number, one_of, whole_number
 from velocirl.datasets.levels import create_dataset
 from velocirl.datasets.record import record_dataset
+from velocirl.monitor.words import plural
 
 STEPS = 1_000_000
 FOR_LEVELS = ("algorithm", "training_steps", "medium")
@@ -48,7 +49,7 @@ def create(arguments: Sequence[str]) -> None:
 def say(found: Dataset) -> str:
     """A data set in one line."""
     returns, info = found.returns(), found.info
-    words = [f"{len(found):,} transitions in {found.episodes:,} episodes"]
+    words = [f"{plural(len(found), 'transition')} in {plural(found.episodes, 'episode')}"]
     if len(returns):
         words.append(f"return {returns.mean():,.6g}")
     if {"random", "expert"} <= set(info.references) and len(returns):

@@ -17,13 +17,11 @@ from velocirl.datasets.minari.exporting import export_minari
 from velocirl.datasets.picture import dataset_png
 from velocirl.datasets.plausibility import doubts
 from velocirl.datasets.summary import summary
-<<<<<<< HEAD
 from velocirl.engine import registry
-from velocirl.engine.environment import Environment
-from velocirl.vector.making import GYMNASIUM
-=======
 from velocirl.engine.disk.writing import write_shared
->>>>>>> a628448 (Command line: closed pipes, ambiguous names, modes; save makes directories)
+from velocirl.engine.environment import Environment
+from velocirl.monitor.words import plural
+from velocirl.vector.making import GYMNASIUM
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +69,7 @@ def validate(arguments: Sequence[str]) -> None:
     if wrong := sum(one.impossible for one in told):
         raise DatasetError(f"{path} has what cannot be: see the {wrong} line{'s' if wrong > 1 else ''} above")
     size = path.stat().st_size / 1e6
-    words = f"{len(found):,} transitions in {found.episodes:,} episodes, {size:,.1f} MB"
+    words = f"{plural(len(found), 'transition')} in {plural(found.episodes, 'episode')}, {size:,.1f} MB"
     quietly(console, f"{path} is sound: {words}, sha256 {found.checksum}")
 
 
@@ -90,7 +88,7 @@ def export(arguments: Sequence[str]) -> None:
     console, found = make_console(), Dataset.load(given["data"])
     with showing_progress(console) as told:
         path = export_minari(found, given["out"], given.get("id"), told("exporting"))
-    quietly(console, f"{path}: {found.episodes:,} episodes in Minari's layout")
+    quietly(console, f"{path}: {plural(found.episodes, 'episode')} in Minari's layout")
 
 
 def plot(arguments: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import velocirl
 from velocirl.engine.disk.directories import cache_directory, data_directory
 from velocirl.engine.targets.cpu import available_cores
+from velocirl.monitor.words import plural
 from velocirl.runs.directory import list_runs
 from velocirl.runs.groups import group_paths
 from velocirl.runs.processor import processor
@@ -190,8 +191,10 @@ def _data() -> Finding:
     with tempfile.TemporaryFile(dir=there) as file:
         file.write(b"velocirl")
     runs, groups = len(list_runs()), len(group_paths())
-    grouped = f" ({groups} group{'s' if groups > 1 else ''} among them)" if groups else ""
-    return Finding("works", f"{path}: {runs} runs{grouped}, writable", facts={"path": str(path), "runs": runs})
+    grouped = f" ({plural(groups, 'group')} among them)" if groups else ""
+    return Finding(
+        "works", f"{path}: {plural(runs, 'run')}{grouped}, writable", facts={"path": str(path), "runs": runs}
+    )
 
 
 def _installed(module: str) -> bool:

@@ -25,7 +25,7 @@ from velocirl.engine.disk.writing import strict_json
 from velocirl.engine.targets.cores import available_cores
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.monitor.heartbeat_file import DamagedHeartbeatError, read_heartbeat
-from velocirl.monitor.words import printable
+from velocirl.monitor.words import plural, printable
 from velocirl.runs.config_file import CONFIG, write_config
 from velocirl.runs.directory import RunExistsError, is_held
 from velocirl.runs.groups import Group, create_group, is_group, open_group
@@ -268,7 +268,7 @@ def _open_display(group: Group, processes: Sequence[SeedProcess], manner: str) -
     from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
     description = group.description
-    title = f"{description.environment}  {description.algorithm}  {len(processes)} seeds, {manner}"
+    title = f"{description.environment}  {description.algorithm}  {plural(len(processes), 'seed')}, {manner}"
     display = SeedsDisplay(make_console(), processes, title)
     display.start()
     return display

@@ -25,6 +25,7 @@ from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
 from velocirl.engine.operating import TIME_STEP, action_seconds
+from velocirl.monitor.words import plural
 from velocirl.training.settings.params import known_params
 from velocirl.version import __version__
 
@@ -46,7 +47,7 @@ class Imported(NamedTuple):
             "rows by themselves": self.cut.alone,
         }
         out = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
-        found = f"{len(self.dataset):,} steps in {self.dataset.episodes:,} episodes"
+        found = f"{plural(len(self.dataset), 'step')} in {plural(self.dataset.episodes, 'episode')}"
         found += f", a new one after {self.cut.gap:g} s without a row" + (f"; left out: {out}" if out else "")
         return found + (f"; filled in: {self.filled:,} missing numbers" if self.filled else "")
 
