@@ -201,7 +201,7 @@ def test_a_plant_of_ones_own_is_named_by_its_file(tmp_path, capsys):
     table()
     command = ["import", tmp_path / "plant.csv", "--mapping", tmp_path / "columns.json", "--out", out]
     main(["dataset", *map(str, command), "--env", str(plant)])
-    assert f"{out}: 5 steps in 1 episodes" in said(capsys)
+    assert f"{out}: 5 steps in 1 episode," in said(capsys)
     info = velocirl.Dataset.load(out).info
     assert (info.environment, info.time_step, info.signals) == ("OwnTank-v0", 60.0, {"level": "m"})
     assert "own.vds exists: choose another path, or say overwrite=True" in refused(

@@ -52,6 +52,37 @@ def test_every_copy_plays_the_same_number_of_episodes():
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_returns_are_in_the_order_of_episodes(mode):
+    result = evaluate(Fixed(), vector([1, 20, 5], mode), episodes=7)
+    assert result.lengths.tolist() == [1, 20, 5, 1, 20, 5, 1]
+    assert result.returns.tolist() == [0, 190, 10, 0, 190, 10, 0]
+
+
+class Drawn(gymnasium.Env):
+    """Pays in its first step what was drawn at the beginning; one action ends sooner than the other."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.drawn, self.steps = self.np_random.uniform(), 0
+        return np.array([self.drawn], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps >= (1 + int(20 * self.drawn) if action == 0 else 3)
+        return np.zeros(1, np.float32), float(self.drawn if self.steps == 1 else 0), over, False, {}
+
+
+def test_policies_can_be_compared_in_pairs_by_their_seed():
+    one, other = (evaluate(Fixed(action), Drawn, episodes=20, seed=5) for action in (0, 1))
+    assert one.lengths.tolist() != other.lengths.tolist()
+    assert len(set(one.returns.tolist())) == 20
+    np.testing.assert_array_equal(one.returns, other.returns)
+    assert (evaluate(Fixed(), Drawn, episodes=20, seed=6).returns != one.returns).all()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_a_state_is_carried_on_to_the_end_of_its_episode(mode):
     """Counter shows how many steps its episode has had, which is what the model counts in its state."""
     model = Counting()

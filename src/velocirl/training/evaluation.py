@@ -66,7 +66,7 @@ def _together(actions: list[Any]) -> Any:
 class Evaluation:
     """The episodes of an evaluation."""
 
-    returns: NDArray[np.float64]  # (episodes,)
+    returns: NDArray[np.float64]  # (episodes,) in the order of episodes, see `evaluate`
     lengths: NDArray[np.int64]  # (episodes,)
     cut: int = 0  # episodes that had not ended after `max_steps`
 
@@ -104,6 +104,10 @@ def evaluate(
     `scenario` of its own.
     Every copy plays the same number of episodes (the first ones one more, where they do not divide), so that short
     episodes do not count more than long ones.
+
+    `returns` and `lengths` are in the order of episodes, not in that of their ends. With the same `seed` and number of
+    episodes, policies may be compared in pairs: episode k of both begins alike where steps draw no random numbers, and
+    else up to episode 128 (of environments in Python, 8).
 
     An episode that has not ended after `max_steps` is cut there, with a warning. The default is 100,000 steps, or the
     environment's own time limit where that is longer.
@@ -176,8 +180,8 @@ def _play(
     most = max_steps or max(MOST_STEPS, getattr(envs, "time_limit", None) or 0)
     wanted = np.full(envs.num_envs, episodes // envs.num_envs)
     wanted[: episodes % envs.num_envs] += 1
-    returns: list[float] = []
-    lengths: list[int] = []
+    played, copies = np.zeros_like(wanted), np.arange(envs.num_envs)
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     total, length = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
     cut = 0
     resets_later = envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
@@ -185,7 +189,7 @@ def _play(
     starts = np.ones(envs.num_envs, np.bool_)
     state: Any = None
     observations, infos = envs.reset(seed=seed)
-    while wanted.any():
+    while (played < wanted).any():
         # Only what there is, since the models of other libraries do not know all of these.
         more = {} if state is None else {"state": state, "episode_start": starts}
         if "action_mask" in infos:
@@ -195,29 +199,26 @@ def _play(
         total += rewards
         length += ~resetting
         ended = terminated | truncated
-        for copy in np.flatnonzero(ended & (wanted > 0)):
-            returns.append(float(total[copy]))
-            lengths.append(int(length[copy]))
-            wanted[copy] -= 1
         late = ~ended & (length >= most)
-        if (late & (wanted > 0)).any():
-            returns += total[late & (wanted > 0)].tolist()
-            lengths += length[late & (wanted > 0)].tolist()
-            cut += int((late & (wanted > 0)).sum())
-            wanted[late & (wanted > 0)] -= 1
+        over = (ended | late) & (played < wanted)
+        # In the order of episodes, not in that in which they end: the first of all copies, then the second.
+        places = (played * envs.num_envs + copies)[over]
+        returns[places], lengths[places] = total[over], length[over]
+        played[over] += 1
+        cut += int((late & over).sum())
         total[ended], length[ended] = 0.0, 0
         starts, resetting = (resetting, ended) if resets_later else (ended, resetting)
-        if late.any() and wanted.any():
+        if late.any() and (played < wanted).any():
             _require_resettable(envs, most)
             observations, infos = envs.reset(options={"reset_mask": late})
             total[late], length[late] = 0.0, 0
             starts = starts | late
     if cut:
         warn_caller(
-            f"{cut} of {len(returns)} episodes had not ended after max_steps={most:,} and were cut there: give the"
+            f"{cut} of {episodes} episodes had not ended after max_steps={most:,} and were cut there: give the"
             " environment a time limit, such as max_episode_steps=1000, or another max_steps"
         )
-    return Evaluation(np.array(returns), np.array(lengths), cut)
+    return Evaluation(returns, lengths, cut)
 
 
 def _require_resettable(envs: VectorEnv, most: int) -> None:
