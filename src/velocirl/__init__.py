@@ -16,6 +16,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.errors import DefinitionError
 from velocirl.engine.records import between, bool_, float32, float64, int8, int16, int32, int64, record, uint8
 from velocirl.engine.registry import list_envs, load_built_in
+from velocirl.engine.tables import lookup
 from velocirl.vector import adapters
 from velocirl.vector.checking import check_env
 from velocirl.vector.making import make, make_vec
@@ -120,6 +121,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "list_envs",
     "load",
     "log_uniform",
+    "lookup",
     "make",
     "make_vec",
     "policy_iteration",

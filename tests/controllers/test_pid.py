@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from heated_tank import make_tank
 
+import velocirl
 from velocirl import Box
 from velocirl.controllers import PID, Loop
 from velocirl.controllers.layout import Layout
@@ -115,3 +117,62 @@ def test_a_batch_is_each_copy_by_itself_and_starts_anew_where_told():
 def test_what_is_wrong_is_said(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+def test_an_outer_loop_sets_the_inner_one_within_the_range_of_its_signal():
+    pid = bound(
+        Loop(
+            "flow", "valve", Loop("level", None, "target", gain=3.0, bias=1.0, high=20.0), gain=0.5, integral_time=4.0
+        ),
+        bias={"pump": 0.0},
+    )
+    action, state = pid.predict(seen(level=4.0, flow=2.0, target=6.0))
+    # outer: 1 + 3 * 2 = 7; inner: e = 5, integral 10: 0.5 * (5 + 10 / 4)
+    np.testing.assert_allclose(action[0], 3.75)
+    np.testing.assert_allclose(state[0, :, 0], [4.0, 10.0])
+    action, _ = pid.predict(seen(level=0.0, flow=19.0, target=900.0))
+    np.testing.assert_allclose(action[0], 0.5 * (1.0 + 2.0 / 4.0))  # from an outer loop at its limit of 20
+
+
+def test_feed_forward_adds_a_share_of_a_signal():
+    pid = bound(Loop("level", "valve", 5.0, gain=0.5, bias=1.0, feed_forward={"flow": -0.25}), bias={"pump": 0.0})
+    np.testing.assert_allclose(pid.predict(seen(3.0, flow=8.0))[0][0], 1.0 + 0.5 * 2.0 - 0.25 * 8.0)
+
+
+def test_a_schedule_multiplies_the_gain_by_an_interpolated_factor():
+    loop = Loop("level", "valve", 5.0, gain=0.5, schedule=("target", [(0.0, 1.0), (10.0, 3.0)]))
+    pid = bound(loop, bias={"pump": 0.0})
+    actions, _ = pid.predict(np.stack([seen(3.0, target=target) for target in (-5.0, 5.0, 99.0)]))
+    np.testing.assert_allclose(actions[:, 0], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("loop", "says"),
+    [
+        (
+            lambda: Loop("level", "valve", Loop("flow", "pump", 1.0, gain=1.0), gain=1.0),
+            "of its outer loop: make it None",
+        ),
+        (
+            lambda: Loop("level", "valve", 1.0, gain=1.0, feed_forward={"flow": np.inf}),
+            "feed_forward of 'flow' must be",
+        ),
+        (lambda: Loop("level", "valve", 1.0, gain=1.0, schedule=("flow", [(1, 1), (1, 2)])), "ascending values"),
+        (lambda: PID(Loop("level", None, 1.0, gain=1.0), time_step=1.0), "only the outer loop of a cascade"),
+    ],
+)
+def test_what_is_wrong_with_a_cascade_is_said(loop, says):
+    with pytest.raises(ValueError, match=says):
+        loop()
+
+
+def test_a_time_step_other_than_the_plants_is_refused():
+    pid = PID(Loop("level", "inflow", 1.0, gain=0.1), time_step=5.0, bias={"heater": 0.0})
+    with pytest.raises(
+        ValueError, match=r"time_step=5 of this PID is not the 2 s between two actions of Tank-v0: give"
+    ):
+        pid.bind(make_tank(controller=None))
+    tank = make_tank(controller=None, skip=3)  # an action each six seconds
+    assert PID(*pid.loops, time_step=6.0, bias=pid.bias).bind(tank).layout.time_step == 6.0
+    slow = velocirl.make_vec(make_tank(controller=None), 2, params={"time_step": 5.0}, device="python")
+    assert pid.bind(slow).layout.time_step == 5.0

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from velocirl.engine import registry
 from velocirl.engine.environment import Environment
 from velocirl.engine.naming import nearest
+from velocirl.engine.operating import action_seconds, seconds_by_row
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Layout:
     action: gymnasium.Space[Any]
     signals: tuple[str, ...] = ()  # the names of the elements of an observation, where it has names
     actuators: tuple[str, ...] = ()
+    time_step: float | None = None  # s between two actions, where the environment declares it
 
     def require_numbers(self, controller: str) -> None:
         """Refuse an environment that is not measured and moved in numbers."""
@@ -62,13 +64,23 @@ def layout_of(environment: Any) -> Layout:
     if native is not None:
         signals: Mapping[str, str] = getattr(native, "signals", {})
         actuators: Mapping[str, str] = getattr(native, "actuators", {})
-        return Layout(native.id, native.observation, native.action, tuple(signals), tuple(actuators))
+        seconds = _seconds_between(environment, native)
+        return Layout(native.id, native.observation, native.action, tuple(signals), tuple(actuators), seconds)
     for prefix in ("single_", ""):
         observation = getattr(environment, f"{prefix}observation_space", None)
         action = getattr(environment, f"{prefix}action_space", None)
         if observation is not None and action is not None:
             return Layout(getattr(environment, "id", None) or type(environment).__name__, observation, action)
     raise TypeError(f"a {type(environment).__name__} is no environment: give an id, an Environment or a VectorEnv")
+
+
+def _seconds_between(environment: Any, native: Environment) -> float | None:
+    """Return the time step of an environment, or of copies with parameters of their own; None where they differ."""
+    copies = getattr(environment, "unwrapped", environment)
+    if not hasattr(copies, "read"):
+        return action_seconds(native)
+    seconds = seconds_by_row(native, copies.read(("params",))["params"])
+    return None if seconds is None or len(set(seconds)) > 1 else float(seconds[0])
 
 
 def native_of(environment: Any) -> Environment | None:

@@ -41,9 +41,9 @@ class FleetModel:
         """Let branches see the same random numbers as in the beginning, so that the same again gives the same."""
         self._placed = 0
 
-    def begin(self, plants: int, params: Mapping[str, Any] | None = None) -> None:
-        """Let so many plants begin an episode, all branches of one alike, and each time the same."""
-        self._allot(plants, 0)
+    def begin(self, plants: int, params: Mapping[str, Any] | None = None, *, draw: int = 0) -> None:
+        """Begin an episode in a number of plants, all branches of one alike; the same `draw` gives the same starts."""
+        self._allot(plants, draw)
         self._spread("params", self.environment.params.rows(plants, params))
         self._target.begin(np.ones(len(self.alive), np.bool_))
 

@@ -1,86 +1,43 @@
-"""PID control: one loop for each actuator, from a measured signal to its setpoint."""
+"""PID control: one loop for each actuator, alone or in a cascade, with feed-forward and scheduled gains."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import inf, isfinite
-from typing import Any, NamedTuple
+from math import isclose, isfinite
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.controllers.controller import Controller, by_actuator, within
 from velocirl.controllers.layout import Layout
+from velocirl.controllers.loops import Loop, Terms, respond
 
-INTEGRAL, FILTERED = 0, 1  # what is remembered of a loop: the sum of its errors, and what its derivative saw last
-
-
-@dataclass(frozen=True)
-class Loop:
-    """One PID loop: the actuator that it moves, and the signal that it holds at its setpoint.
-
-        e = setpoint - signal
-        output = bias + gain * (e + integral(e) / integral_time - derivative_time * d(signal)/dt)
-
-    between `low` and `high`, where nothing else is said the bounds of the action. A signal or an actuator is named, or
-    counted from 0; a setpoint is a number, or the name of a signal that carries it. Times are in seconds: without an
-    `integral_time` there is no integral; `filter_time` smooths the signal whose derivative is taken.
-    """
-
-    signal: str | int
-    actuator: str | int
-    setpoint: float | str
-    gain: float
-    integral_time: float = inf
-    derivative_time: float = 0.0
-    bias: float = 0.0
-    low: float = -inf
-    high: float = inf
-    filter_time: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("gain", "derivative_time", "bias", "filter_time"):
-            if not isfinite(getattr(self, name)):
-                raise ValueError(f"{self._title}: {name} must be a finite number, got {getattr(self, name)}")
-        if not self.integral_time > 0.0:
-            raise ValueError(f"{self._title}: integral_time must be above 0, got {self.integral_time}")
-        for name in ("derivative_time", "filter_time"):
-            if getattr(self, name) < 0.0:
-                raise ValueError(f"{self._title}: {name} must not be negative, got {getattr(self, name)}")
-        if not self.low < self.high:
-            raise ValueError(f"{self._title}: low must be below high, got {self.low} and {self.high}")
-
-    @property
-    def _title(self) -> str:
-        return f"the loop from {self.signal!r} to {self.actuator!r}"
-
-
-class Terms(NamedTuple):
-    """The numbers of all loops, (loops,) or, where copies have controllers of their own, (copies, loops)."""
-
-    gain: NDArray[np.float64]
-    integral_time: NDArray[np.float64]
-    derivative_time: NDArray[np.float64]
-    filter_time: NDArray[np.float64]
-    bias: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+if TYPE_CHECKING:
+    from velocirl.controllers.tuning import Validation
 
 
 class PID(Controller):
     """PID control of one or several loops, `time_step` seconds between two actions.
 
     The derivative is that of the measurement, so that a new setpoint gives no kick. A loop at a limit integrates no
-    further in the direction of that limit (anti-windup). Actuators without a loop stay at their `bias`.
+    further in the direction of that limit (anti-windup). Actuators without a loop stay at their `bias`. A PID that
+    `tune` gives has its fresh episodes in `validation`.
     """
+
+    validation: Validation | None = None
 
     def __init__(self, *loops: Loop, time_step: float, bias: Mapping[str | int, float] | None = None) -> None:
         if not loops:
             raise ValueError("a PID needs a loop: PID(Loop(signal, actuator, setpoint, gain), time_step=1.0)")
         if not (isfinite(time_step) and time_step > 0.0):
             raise ValueError(f"time_step must be above 0 seconds, got {time_step}")
+        for loop in loops:
+            if loop.actuator is None:
+                raise ValueError(f"{loop._title}: only the outer loop of a cascade has no actuator: name one")
         self.loops, self.time_step, self.bias = loops, float(time_step), dict(bias or {})
+        # All loops, those of a cascade one after the other: an outer one stands before the loop whose setpoint it is.
+        self.stages = tuple(stage for loop in loops for stage in loop.chain)
 
     def __repr__(self) -> str:
         rest = f", bias={self.bias}" if self.bias else ""
@@ -89,20 +46,49 @@ class PID(Controller):
     def settle(self, layout: Layout, environment: Any) -> None:  # noqa: ARG002 - as others need it
         """Find the signals and actuators of all loops."""
         layout.require_numbers("PID")
-        self._signals = np.array([layout.signal(loop.signal) for loop in self.loops])
-        self._actuators = np.array([layout.actuator(loop.actuator) for loop in self.loops])
+        if layout.time_step is not None and not isclose(layout.time_step, self.time_step, rel_tol=1e-5):
+            raise ValueError(
+                f"time_step={self.time_step:g} of this PID is not the {layout.time_step:g} s between two actions of"
+                f" {layout.id}: give time_step={layout.time_step:g} and tune it for that"
+            )
+        stages = self.stages
+        self._signals = np.array([layout.signal(stage.signal) for stage in stages])
+        self._driving = np.array([k for k, stage in enumerate(stages) if stage.actuator is not None])
+        self._actuators = np.array([layout.actuator(one.actuator) for one in stages if one.actuator is not None])
         if len(set(self._actuators.tolist())) < len(self.loops):
             raise ValueError(f"{layout.id}: two loops of this PID move the same actuator")
         self._resting = by_actuator(layout, self.bias, "PID", set(self._actuators.tolist()))
-        self._carriers = [
-            (k, layout.signal(o.setpoint)) for k, o in enumerate(self.loops) if isinstance(o.setpoint, str)
-        ]
-        fixed = [0.0 if isinstance(loop.setpoint, str) else loop.setpoint for loop in self.loops]
+        self._carriers = [(k, layout.signal(o.setpoint)) for k, o in enumerate(stages) if isinstance(o.setpoint, str)]
+        fixed = [one.setpoint if isinstance(one.setpoint, (int, float)) else 0.0 for one in stages]
         self._setpoints = np.array(fixed, np.float64)
-        low, high = (limits[self._actuators] for limits in layout.bounds)
-        columns = {name: np.array([getattr(loop, name) for loop in self.loops], np.float64) for name in Terms._fields}
+        self._forward = [
+            (k, layout.signal(name), factor)
+            for k, one in enumerate(stages)
+            for name, factor in one.feed_forward.items()
+        ]
+        self._schedules = [
+            (k, layout.signal(one.schedule[0]), np.array(one.schedule[1], np.float64))
+            for k, one in enumerate(stages)
+            if one.schedule is not None
+        ]
+        # Loops that respond together: no setpoint of theirs is the output of another of them.
+        depths = np.array([len(list(stage.chain)) - 1 for stage in stages])
+        self._rounds = [np.flatnonzero(depths == depth) for depth in range(depths.max() + 1)]
+        columns = {name: np.array([getattr(one, name) for one in stages], np.float64) for name in Terms._fields}
+        low, high = self._limits(layout)
         columns["low"], columns["high"] = np.maximum(columns["low"], low), np.minimum(columns["high"], high)
         self.terms = Terms(**columns)
+
+    def _limits(self, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the bounds of what each loop moves: of an actuator, or of the signal that an outer loop sets."""
+        space: Any = layout.observation
+        low, high = np.full(len(self.stages), -np.inf), np.full(len(self.stages), np.inf)
+        low[self._driving], high[self._driving] = (limits[self._actuators] for limits in layout.bounds)
+        for k, stage in enumerate(self.stages):
+            if stage.actuator is None:
+                inner = self._signals[k + 1]
+                low[k], high[k] = space.low[inner], space.high[inner]
+        return low, high
 
     def act(
         self,
@@ -115,18 +101,38 @@ class PID(Controller):
         _, signals = self.read(observations)
         if np.isnan(signals).any():
             copy, loop = np.argwhere(np.isnan(signals))[0]
-            raise ValueError(f"{self.layout.id}: the signal {self.loops[loop].signal!r} of copy {copy} is NaN")
+            raise ValueError(f"{self.layout.id}: the signal {self.stages[loop].signal!r} of copy {copy} is NaN")
         return self.control(self.terms, observations, state, starts)
 
     def control(
         self, terms: Terms, observations: Any, state: NDArray[np.float64] | None, starts: NDArray[np.bool_]
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The same with other numbers than its own."""
+        """Compute actions with the given numbers of all loops."""
         setpoints, signals = self.read(observations)
-        outputs, state = respond(terms, self.time_step, setpoints, signals, state, starts)
+        terms = self._adapted(terms, np.asarray(observations, np.float64))
+        outputs, after = np.zeros(signals.shape), np.zeros((*signals.shape, 2))
+        for depth, places in enumerate(self._rounds):
+            if depth:
+                setpoints[:, places] = outputs[:, places - 1]
+            before = None if state is None else state[:, places]
+            outputs[:, places], after[:, places] = respond(
+                terms.at(places), self.time_step, setpoints[:, places], signals[:, places], before, starts
+            )
         actions = np.tile(self._resting, (len(signals), 1))
-        actions[:, self._actuators] = outputs
-        return within(self.layout, actions), state
+        actions[:, self._actuators] = outputs[:, self._driving]
+        return within(self.layout, actions), after
+
+    def _adapted(self, terms: Terms, seen: NDArray[np.float64]) -> Terms:
+        """Return the numbers of loops with feed-forward in their bias and scheduled gains, (copies, loops)."""
+        if not (self._forward or self._schedules):
+            return terms
+        shape = (len(seen), len(self.stages))
+        gain, bias = (np.broadcast_to(column, shape).copy() for column in (terms.gain, terms.bias))
+        for loop, signal, factor in self._forward:
+            bias[:, loop] += factor * seen[:, signal]
+        for loop, signal, table in self._schedules:
+            gain[:, loop] *= np.interp(seen[:, signal], table[:, 0], table[:, 1])
+        return terms._replace(gain=gain, bias=bias)
 
     def tune(self, environment: Any, **options: Any) -> PID:
         """The same loops with gains and times that are better in an environment, see `tuning.tuned`."""
@@ -135,38 +141,10 @@ class PID(Controller):
         return tuned(self, environment, **options)
 
     def read(self, observations: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The setpoint and the signal of each loop of each copy, (copies, loops)."""
+        """Return setpoint and signal of each loop, (copies, loops); setpoints from an outer loop are 0."""
         seen = np.asarray(observations, np.float64)
         signals = seen[:, self._signals]
         setpoints = np.broadcast_to(self._setpoints, signals.shape).copy()
         for loop, place in self._carriers:
             setpoints[:, loop] = seen[:, place]
         return setpoints, signals
-
-
-def respond(
-    terms: Terms,
-    time_step: float,
-    setpoints: NDArray[np.float64],  # (copies, loops)
-    signals: NDArray[np.float64],  # (copies, loops)
-    state: NDArray[np.float64] | None,  # (copies, loops, 2)
-    starts: NDArray[np.bool_],  # (copies,)
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The outputs of loops and what they remember; where an episode starts, nothing is remembered of another."""
-    fresh = np.stack([np.zeros_like(signals), signals], axis=-1)
-    before = fresh if state is None else np.where(starts[:, None, None], fresh, state)
-    errors = setpoints - signals
-    share = time_step / (time_step + terms.filter_time)
-    filtered = before[..., FILTERED] + share * (signals - before[..., FILTERED])
-    rate = (filtered - before[..., FILTERED]) / time_step
-    prompt = terms.bias + terms.gain * (errors - terms.derivative_time * rate)
-
-    def total(integral: NDArray[np.float64]) -> NDArray[np.float64]:
-        return prompt + terms.gain * integral / terms.integral_time
-
-    grown = before[..., INTEGRAL] + errors * time_step
-    wanted, push = total(grown), terms.gain * errors
-    winds_up = ((wanted > terms.high) & (push > 0.0)) | ((wanted < terms.low) & (push < 0.0))
-    integral = np.where(winds_up, before[..., INTEGRAL], grown)
-    outputs = np.clip(total(integral), terms.low, terms.high)
-    return outputs, np.stack([integral, filtered], axis=-1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,22 @@ from numpy.typing import NDArray
 from velocirl.controllers.layout import native_of
 from velocirl.controllers.model import FleetModel, Outcome, judged
 from velocirl.controllers.pid import PID, Terms
+from velocirl.engine.environment import Environment
 
 ELITES = 0.125  # the share of candidates from which the next ones are drawn
 LEAST = 0.02  # the deviation, of logarithms, below which the search does not narrow
+FINALISTS = 8  # candidates that are judged again on fresh starts
 SEARCHED = ("gain", "integral_time", "derivative_time")
 OBJECTIVES = ("return", "error")
+
+
+class Validation(NamedTuple):
+    """Episodes of a tuned PID from starts that took no part in its choice."""
+
+    episodes: int
+    mean_return: float
+    violating: int  # episodes in which a constraint was violated
+    stopped: int  # episodes that a critical constraint ended
 
 
 def tuned(
@@ -26,56 +37,130 @@ def tuned(
     objective: str = "return",
     candidates: int = 64,
     rounds: int = 10,
-    episodes: int = 4,
+    episodes: int = 16,
+    validation: int = 256,
     steps: int | None = None,
     spread: float = 1.5,
     params: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "cpu",
 ) -> PID:
-    """A PID with the same loops, and gains and times that are better in an environment; the same again by its seed.
+    """Return a PID with the same loops, and gains and times that are better in an environment; its seed repeats it.
 
-    It searches by cross-entropy (Rubinstein, 1999) in logarithms: in each round a fleet of candidates plays the same
-    episodes, and the next are drawn around the best. `spread` is the deviation of the first ones from the PID that is
-    given; signs stay, and so does what is 0 or infinite: a PI controller stays one. The objective is the "return",
-    where a violated constraint outweighs everything; or the "error", its integral over all loops. Episodes last
-    `steps`, or as long as the environment says.
+    It searches by cross-entropy (Rubinstein, 1999) in logarithms: in each round a fleet of candidates plays `episodes`
+    from fresh starts, and the next are drawn around the best. `spread` is the deviation of the first ones from the PID
+    that is given; signs stay, and so does what is 0 or infinite: a PI controller stays one. The objective is the
+    "return", where a violated constraint outweighs everything; or the "error", its integral over all loops. Episodes
+    last `steps`, or as long as the environment says.
+
+    The best of the last rounds and the PID that was given are then judged on `validation` fresh starts, and the winner
+    on as many others: its `validation` has the counts, and a warning names violations.
     """
     native = native_of(environment)
     if native is None:
         raise ValueError("a PID is tuned in a compiled environment: give its id, or an Environment")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    for name, count in (
+        ("candidates", candidates),
+        ("rounds", rounds),
+        ("episodes", episodes),
+        ("validation", validation),
+    ):
+        if count < 1:
+            raise ValueError(f"{name}={count} must be at least 1")
     length = steps or native.max_steps
     if length is None:
         raise ValueError(f"episodes of {native.id} have no end: say how many steps= a trial takes")
     pid = pid.bind(native)
-    model = FleetModel(native, candidates, device=device, seed=seed)
-    start = np.array([[getattr(loop, name) for name in SEARCHED] for loop in pid.loops])  # (loops, 3)
+    search = _Search(pid, native, objective, length, params, seed, device)
+    start = np.array([[getattr(stage, name) for name in SEARCHED] for stage in pid.stages])  # (loops, 3)
     searched = np.isfinite(start) & (start != 0.0)
     generator = np.random.default_rng(seed)
     mean, deviation = np.zeros(start.shape), np.full(start.shape, spread)
-    best, scale = mean, None
-    for _ in range(rounds):
+    best, elites = mean, mean[None]
+    for number in range(rounds):
         drawn = mean + deviation * generator.standard_normal((candidates, *start.shape)) * searched
         drawn[0] = best  # so that what was found is compared with what is tried now
-        model.begin(episodes, params)
-        played, errors = _play(pid, model, _terms(pid, start * np.exp(drawn), episodes), length)
-        if objective == "error":
-            scale = np.maximum(np.median(errors, axis=0), 1e-12) if scale is None else scale
-            scores = -(errors / scale).sum(axis=1)
+        scores = search.scores(start * np.exp(drawn), episodes, draw=number)
+        order = np.argsort(scores)[::-1][: max(2, round(ELITES * candidates))]
+        best, elites = drawn[order[0]], drawn[order]
+        mean, deviation = elites.mean(axis=0), np.maximum(elites.std(axis=0), LEAST)
+    finalists = start * np.exp(np.stack([mean, *elites[: FINALISTS - 2], np.zeros(start.shape)]))
+    winner = finalists[search.scores(finalists, validation, draw=rounds).argmax()]
+    rows: list[dict[str, float]] = [dict(zip(SEARCHED, row, strict=True)) for row in winner.tolist()]
+    numbers = iter(rows)
+    loops = [loop.with_numbers([next(numbers) for _ in loop.chain]) for loop in pid.loops]
+    found = PID(*loops, time_step=pid.time_step, bias=pid.bias).bind(native)
+    found.validation = search.validated(winner, validation, draw=rounds + 1)
+    _warn(native, found.validation)
+    return found
+
+
+class _Search:
+    """Candidates at play: their scores, and the count of violations of one."""
+
+    def __init__(
+        self,
+        pid: PID,
+        environment: Environment,
+        objective: str,
+        length: int,
+        params: Mapping[str, Any] | None,
+        seed: int,
+        device: str,
+    ) -> None:
+        self._pid, self._environment, self._objective, self._length = pid, environment, objective, length
+        self._params, self._seed, self._device = params, seed, device
+        self._models: dict[int, FleetModel] = {}  # by the number of candidates
+        self._scale: NDArray[np.float64] | None = None
+
+    def scores(self, numbers: NDArray[np.float64], episodes: int, *, draw: int) -> NDArray[np.float64]:
+        """Return how good each of (candidates, loops, 3) numbers is over the same fresh starts."""
+        played, errors = self._play(numbers, episodes, draw)
+        if self._objective == "error":
+            if self._scale is None:
+                self._scale = np.maximum(np.median(errors, axis=0), 1e-12)
+            scores = -(errors / self._scale).sum(axis=1)
         else:
             scores = judged(played)
-        scores = scores.reshape(episodes, candidates).mean(axis=0)
-        order = np.argsort(scores)[::-1][: max(2, round(ELITES * candidates))]
-        best = drawn[order[0]]
-        mean, deviation = drawn[order].mean(axis=0), np.maximum(drawn[order].std(axis=0), LEAST)
-    found = (start * np.exp(best)).tolist()
-    loops = [
-        replace(loop, **dict(zip(SEARCHED, numbers, strict=True)))
-        for loop, numbers in zip(pid.loops, found, strict=True)
-    ]
-    return PID(*loops, time_step=pid.time_step, bias=pid.bias).bind(native)
+        return scores.reshape(episodes, len(numbers)).mean(axis=0)
+
+    def validated(self, numbers: NDArray[np.float64], episodes: int, *, draw: int) -> Validation:
+        """Return what became of one candidate in fresh episodes."""
+        played, _ = self._play(numbers[None], episodes, draw)
+        alive = np.stack([one.alive for one in played])
+        rewards = np.where(alive, np.stack([one.reward for one in played]), 0.0).astype(np.float64)
+        violated = alive[..., None] & np.stack([one.costs > 0.0 for one in played])  # (steps, episodes, constraints)
+        critical = [one.critical for one in self._environment.constraints]
+        return Validation(
+            episodes,
+            float(rewards.sum(axis=0).mean()),
+            int(violated.any(axis=(0, 2)).sum()),
+            int(violated[..., critical].any(axis=(0, 2)).sum()),
+        )
+
+    def _play(
+        self, numbers: NDArray[np.float64], episodes: int, draw: int
+    ) -> tuple[list[Outcome], NDArray[np.float64]]:
+        count = len(numbers)
+        if count not in self._models:
+            self._models[count] = FleetModel(self._environment, count, device=self._device, seed=self._seed)
+        model = self._models[count]
+        model.begin(episodes, self._params, draw=draw)
+        return _play(self._pid, model, _terms(self._pid, numbers, episodes), self._length)
+
+
+def _warn(environment: Environment, found: Validation) -> None:
+    """Warn where the winner of a search violates constraints from fresh starts."""
+    if not found.violating:
+        return
+    stops = f", and {found.stopped} ended by a critical one" if found.stopped else ""
+    warnings.warn(
+        f"{environment.id}: in {found.violating} of {found.episodes} fresh episodes the tuned PID violates a"
+        f" constraint{stops}: tune it with more episodes= or from other gains",
+        stacklevel=4,
+    )
 
 
 def _terms(pid: PID, numbers: NDArray[np.float64], episodes: int) -> Terms:

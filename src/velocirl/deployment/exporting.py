@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from velocirl.controllers.pid import PID
 from velocirl.deployment.c_file import c_text
 from velocirl.deployment.c_words import identifier
 from velocirl.deployment.controller import Controller
 from velocirl.deployment.deciding import require_same
 from velocirl.deployment.json_file import json_text
+from velocirl.deployment.pid_file import pid_text
 from velocirl.deployment.quantising import quantised
 from velocirl.deployment.reading import read_controller
 from velocirl.engine.disk.writing import write_shared
@@ -37,7 +39,7 @@ WRITERS: dict[str, Callable[[Controller, str | None], bytes]] = {"onnx": _as_onn
 
 
 def export(
-    agent: Agent | str | Path,
+    agent: Agent | PID | str | Path,
     path: str | Path | None = None,
     *,
     format: str | None = None,  # noqa: A002 - what everybody calls it
@@ -49,13 +51,15 @@ def export(
     The format is that of the path's ending, .c, .onnx or .json, or `format`; without a path, the file is named after
     the environment. `weights="int8"` makes them a quarter of the size. `name` is that of the function or graph, the
     environment's where it is left out. The policy acts without chance; before anything is written, what was read of
-    the agent is compared with it.
+    the agent is compared with it. A `PID` that is bound to its environment is written as C, with its state as a struct.
     """
     wanted = chosen_format(path, format)
     if weights not in WEIGHTS:
         raise ValueError(f"weights cannot be {weights!r}{nearest(weights, WEIGHTS)}")
     if path is not None and not Path(path).parent.is_dir():
         raise ValueError(f"there is no directory {Path(path).parent}")
+    if isinstance(agent, PID):
+        return _export_pid(agent, path, wanted, weights, name)
     if not isinstance(agent, Agent):
         agent = load(agent, memory=False)
     controller = read_controller(agent)
@@ -63,6 +67,17 @@ def export(
     require_same(controller, agent)
     path = Path(f"{identifier(name or controller.environment)}.{wanted}") if path is None else Path(path)
     write_shared(path, [content])
+    return path
+
+
+def _export_pid(pid: PID, path: str | Path | None, wanted: str, weights: str, name: str | None) -> Path:
+    """Write a PID as C; it has no weights and no other format."""
+    if wanted != "c":
+        raise ValueError(f"format={wanted!r} is for networks: export a PID as C, to a path that ends in .c")
+    if weights != WEIGHTS[0]:
+        raise ValueError(f"weights={weights!r} is for networks: leave it out for a PID")
+    path = Path(f"{identifier(name or pid.layout.id)}.c") if path is None else Path(path)
+    write_whole(path, [pid_text(pid, name).encode()])
     return path
 
 
