@@ -77,7 +77,7 @@ def _export_pid(pid: PID, path: str | Path | None, wanted: str, weights: str, na
     if weights != WEIGHTS[0]:
         raise ValueError(f"weights={weights!r} is for networks: leave it out for a PID")
     path = Path(f"{identifier(name or pid.layout.id)}.c") if path is None else Path(path)
-    write_whole(path, [pid_text(pid, name).encode()])
+    write_shared(path, [pid_text(pid, name).encode()])
     return path
 
 
