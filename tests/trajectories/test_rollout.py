@@ -160,3 +160,17 @@ def test_copies_that_were_given_keep_their_parameters_and_stay_open():
         velocirl.rollout(push, envs, params={"gravity": 5.0})
     velocirl.rollout(push, envs, max_steps=1)
     assert not envs.closed
+
+
+def test_a_trajectory_is_printed_in_a_line():
+    found = velocirl.rollout(push, in_python("Pendulum-v1"), episodes=2, max_steps=7)
+    assert repr(found) == str(found)
+    assert str(found) == (
+        "Trajectory(push in Pendulum-v1: 2 episodes, 14 steps in 0.7 s,"
+        f" mean return {found.returns.mean():,.6g}; 3 signals, 1 actuator)"
+    )
+    named = velocirl.rollout(left, "gym:CartPole-v1", seed=3)
+    steps = int(named.lengths.sum())
+    assert str(named).startswith(f"Trajectory(left in CartPole-v1: 1 episode, {steps} steps, mean return {steps}; 4 ")
+    nothing = named.at(np.zeros(len(named), np.bool_))
+    assert str(nothing) == "Trajectory(left in CartPole-v1: 0 episodes, 0 steps; 4 signals, 1 actuator)"

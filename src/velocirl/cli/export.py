@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from velocirl.cli.named.models import add_model, find_model
+from velocirl.cli.named.models import add_model, find_agent_of_data, find_model
 from velocirl.cli.parsing import Parser, one_of
 from velocirl.deployment.exporting import WEIGHTS, WRITERS, chosen_format
 from velocirl.deployment.exporting import export as write_export
@@ -17,8 +17,11 @@ def export(arguments: Sequence[str]) -> None:
     given = _parser().parse(arguments)
     options = {name: given[name] for name in ("format", "weights", "name") if name in given}
     chosen_format(given.get("out"), options.get("format"))  # refused before anything is read
-    state, chosen, source = find_model(given)
-    agent = Agent.from_state(state, chosen.environment, source)
+    if (of_data := find_agent_of_data(given)) is not None:
+        agent, source = of_data
+    else:
+        state, chosen, source = find_model(given)
+        agent = Agent.from_state(state, chosen.environment, source)
     path = write_export(agent, given.get("out"), **options)
     from velocirl.monitor.console import make_console
 

@@ -44,7 +44,7 @@ def judge_data(given: Mapping[str, Any]) -> None:
     for name in NOT_FOR_DATA:
         if name in given:
             raise ValueError(f"--{name} does not go with --data: nothing is played")
-    policy, _, source = find_policy(given)
+    policy, _, source = find_policy(given, by_data=True)
     options = {name: given[name] for name in FOR_DATA if name in given}
     from rich.status import Status
 

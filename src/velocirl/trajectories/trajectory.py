@@ -58,7 +58,11 @@ class Column(NamedTuple):
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
-@dataclass(frozen=True)
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+@dataclass(frozen=True, repr=False)
 class Trajectory:
     """Episodes one after the other, a row for each moment.
 
@@ -83,6 +87,18 @@ class Trajectory:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def __repr__(self) -> str:
+        played = f"{self.policy or 'episodes'} in {self.environment}"
+        operated = "" if self.scenario is None else f", {self.scenario}"
+        lasted = _counted(int(self.lengths.sum()) if self.episodes else 0, "step")
+        if self.episodes and self.time_unit == SECONDS:
+            last = np.append(self.first[1:], len(self)) - 1
+            lasted += f" in {float(self.time[last].sum()):,.6g} s"
+        earned = f", mean return {self.returns.mean():,.6g}" if self.episodes else ""
+        kinds = {"signal": self.signals, "actuator": self.actuators, "constraint": self.constraints}
+        held = ", ".join(_counted(len(one), name) for name, one in kinds.items() if one)
+        return f"Trajectory({played}{operated}: {_counted(self.episodes, 'episode')}, {lasted}{earned}; {held})"
 
     @property
     def episodes(self) -> int:

@@ -11,6 +11,7 @@ from velocirl.cli.named.environment_files import Chosen, choose
 from velocirl.cli.named.trust import add_trust
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.resume import environment_of
+from velocirl.engine import registry
 from velocirl.runs.directory import RunNotFoundError
 from velocirl.runs.finding import find_run
 from velocirl.runs.memory_files import read_checkpoint
@@ -19,6 +20,9 @@ from velocirl.runs.state_file import State
 from velocirl.tabular.agent import TabularAgent
 from velocirl.training.agent import Agent, algorithm_from, load
 from velocirl.training.saved import RECORDED
+from velocirl.vector.given import GIVEN
+
+UNNAMED = "recorded"  # the environment of data that names none
 
 load_algorithms()
 
@@ -66,6 +70,7 @@ def find_model(given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
         if shipped is None:
             raise
         return _of_file(shipped, say_shipped(shipped), given)
+    _require_plant(run.description.environment, run.name, given)
     chosen = environment_of(run, given)
     state, source = model_of(run, best="best" in given or (False if "latest" in given else None), memory=False)
     return state, chosen, source
@@ -93,8 +98,24 @@ def find_agent_of_data(given: Mapping[str, Any]) -> tuple[Agent, str] | None:
 def _of_file(path: Path, source: str, given: Mapping[str, Any]) -> tuple[State, Chosen, str]:
     state = read_checkpoint(path, memory=False)
     env, stated = given.get("env"), str(state.document.get("environment"))
+    _require_plant(stated, source, given)
+    if env is None and (stated.startswith(GIVEN) or (":" not in stated and stated not in registry.list_envs())):
+        raise ValueError(
+            f"{source} was trained in {stated}, an environment of a file or script: name the file that defines it,"
+            " --env FILE.py"
+        )
     chosen = choose(env) if env else choose(stated, named_by=str(path), trust="trust" in given)
     return state, chosen, source
+
+
+def _require_plant(environment: str, source: str, given: Mapping[str, Any]) -> None:
+    """Refuse to let a model act that learned from data without its plant, unless one is named."""
+    if environment.startswith(RECORDED) and "env" not in given:
+        plant = environment.removeprefix(RECORDED)
+        data = "data" if plant == UNNAMED else f"data of {plant}"
+        raise ValueError(
+            f"{source} learned from {data}, and has no environment to act in: name one, --env ENV or --env FILE.py"
+        )
 
 
 def find_table(given: Mapping[str, Any]) -> tuple[TabularAgent, str]:

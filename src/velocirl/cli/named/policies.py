@@ -12,12 +12,15 @@ from velocirl.training.source import Given
 from velocirl.trajectories.policies import Policy
 
 
-def find_policy(given: Mapping[str, Any]) -> tuple[Policy, Given | None, str]:
-    """Who acts, where (None: where it was trained), and how that is called: a controller, or the model of a run."""
+def find_policy(given: Mapping[str, Any], *, by_data: bool = False) -> tuple[Policy, Given | None, str]:
+    """Find a controller or the model of a run; return it, its environment (None: that of training), and its name.
+
+    `by_data`: it does not act, so that a model of data needs no environment.
+    """
     if "controller" in given:
         controller, chosen = find_controller(given)
         return controller, chosen.environment, given["controller"]
-    if (of_data := find_agent_of_data(given)) is not None:
+    if by_data and (of_data := find_agent_of_data(given)) is not None:
         return of_data[0], None, of_data[1]
     state, chosen, source = find_model(given)
     return Agent.from_state(state, chosen.environment, source), None, source
