@@ -14,8 +14,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "trust",
     ),
     NETWORK: (
-        "hidden", "activation", "layer_norm", "network", "critic", "critic_layer_norm", "shared", "initialiser",
-        "compile",
+        "hidden", "critic_hidden", "activation", "layer_norm", "network", "critic", "critic_layer_norm", "shared",
+        "initialiser", "compile",
     ),
     TABLE: ("storage", "dtype", "initial_value"),
     LEARNING: (

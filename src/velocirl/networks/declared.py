@@ -99,8 +99,12 @@ def native_network(
     *,
     together: bool,
     layer_norm: bool,
+    later: tuple[int, ...] | None = None,
 ) -> MLP:
-    """A multilayer perceptron that gives these groups of columns one after the other."""
+    """A multilayer perceptron that gives these groups of columns one after the other.
+
+    Groups after the first have hidden layers of the widths `later`, where these differ.
+    """
     column, dealt = 0, []
     for group in groups:
         segments = []
@@ -110,4 +114,6 @@ def native_network(
         dealt.append(tuple(segments))
     if together:
         dealt = [tuple(segment for segments in dealt for segment in segments)]
-    return MLP(inputs, tuple(Chain(hidden, segments) for segments in dealt), activation, initialiser, layer_norm)
+    widths = [hidden, *[hidden if later is None else later] * (len(dealt) - 1)]
+    chains = tuple(Chain(one, segments) for one, segments in zip(widths, dealt, strict=True))
+    return MLP(inputs, chains, activation, initialiser, layer_norm)

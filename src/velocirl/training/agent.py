@@ -122,7 +122,8 @@ class Agent(Changing, Estimating, metaclass=Documented):
         config = {**config, **self.source.frames}
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         preset |= self._settings_of_source()
-        config = own_settings(self.Config, config, preset, self.source.observation_space)
+        spaces = self.source.observation_space, self.source.action_space
+        config = own_settings(self.Config, config, preset, *spaces)
         self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
         self.given = frozenset(config)  # the settings that somebody gave: the others are defaults
         self.source.require_count(self.config.num_envs)

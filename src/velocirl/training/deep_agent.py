@@ -51,6 +51,7 @@ from velocirl.training.estimates import Estimates
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
 from velocirl.training.settings.device_choice import require_device
+from velocirl.training.settings.policies import Features, with_features
 from velocirl.training.settings.rank_devices import task_of_rank
 from velocirl.training.settings.scheduled import APART, scheduled_value, schedules_of
 from velocirl.training.source import Given
@@ -78,11 +79,12 @@ class DeepAgent(Agent):
     pictures = NATURE
 
     def __init__(self, env: Given, **config: Any) -> None:
+        config = with_features(config)
         self.modules = {
             name: config[name] for name in MODULES if not isinstance(config.get(name), (str, Mapping, type(None)))
         }
         for name, module in self.modules.items():
-            config[name] = OWN_MODULE + type(module).__qualname__
+            config[name] = OWN_MODULE + (module.label if isinstance(module, Features) else type(module).__qualname__)
         super().__init__(env, **config)
         if reads_costs(self.Scratch) and not self.constraints:
             raise ValueError(
@@ -146,6 +148,8 @@ class DeepAgent(Agent):
             described = ", ".join(f"{name}: {one}" for name, one in described.items())
         elif described is None:
             described = f"{'x'.join(map(str, config.hidden))} {config.activation}" if config.hidden else "linear"
+        if (critic := getattr(config, "critic_hidden", None)) is not None:
+            described += f", critic {'x'.join(map(str, critic)) or 'linear'}"
         described += norms_described(self)
         threads = f", {config.threads} threads" if config.device == "cpu" and (config.threads or 1) > 1 else ""
         return {

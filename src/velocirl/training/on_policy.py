@@ -25,7 +25,7 @@ from velocirl.scale.launching import launch_of
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, static
 from velocirl.training.settings.collecting import CollectorsConfig, check_collectors
-from velocirl.training.settings.config import DeepConfig, require, require_whole
+from velocirl.training.settings.config import DeepConfig, check_widths, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
 from velocirl.training.settings.scheduled import Range
@@ -66,6 +66,8 @@ class OnPolicyConfig(CollectorsConfig):
     """Lambda of GAE: 0 looks one step ahead, 1 to the end of the episode."""
     max_grad_norm: float = 0.5
     activation: str = "tanh"
+    critic_hidden: tuple[int, ...] | None = None
+    """Widths of the hidden layers of the value function, where they differ from `hidden`."""
     shared: bool = False
     """Use one network for both policy and value instead of two."""
     log_deviation: float = 0.0
@@ -85,6 +87,9 @@ class OnPolicyConfig(CollectorsConfig):
         require_whole(self, 1, 2**24, "horizon", "gradient_accumulation")
         require_whole(self, 1, 2**31, "minibatch_size")
         require_whole(self, 1, 10_000, "epochs")
+        if self.critic_hidden is not None:
+            check_widths(self, "critic_hidden")
+            require(not self.shared, "shared", True, "off with critic_hidden")
         require(0 <= self.gae_lambda <= 1, "gae_lambda", self.gae_lambda, "from 0 to 1")
         require(-5 <= self.log_deviation <= 2, "log_deviation", self.log_deviation, "from -5 to 2")
 

@@ -157,15 +157,9 @@ def test_counts_may_be_floats_without_a_fraction(kind, words, settings):
     build_config(kind.Config, own)
 
 
-IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))
-
-
 @pytest.mark.parametrize(
     ("kind", "words", "message"),
     [
-        (PPO, {"policy_kwargs": {"net_arch": [8], "activation_fn": object}},
-         r'policy_kwargs: write hidden=\(64, 64\) for net_arch, activation="relu" for activation_fn; network= is'),
-        (PPO, {"policy_kwargs": {"own": 1}}, r"policy_kwargs: write hidden=\(64, 64\), activation="),
         (PPO, {"learning_rate": lambda left: None}, "learning_rate: .* gives finite numbers, got None for 1.0"),
         (PPO, {"learning_rate": "linear", "learning_rate_schedule": "step"}, "leave learning_rate_schedule out"),
         (PPO, {"gamma": lambda left: left}, "gamma=.*: give a number; those that change in training are learning_rate"),
@@ -174,8 +168,7 @@ IMAGES = Dict(camera=Box(0, 255, (16, 16, 3), "uint8"), speed=Box(-1, 1, (1,)))
         (PPO, {"stats_window_size": 10}, "stats_window_size: .* means over 100 episodes"),
         (PPO, {"use_sde": True}, "use_sde: state-dependent exploration is not here"),
         (PPO, {"rollout_buffer_class": object}, "rollout_buffer_class: rollouts are kept in one way"),
-        (PPO, {"policy": "MultiInputPolicy", "space": IMAGES}, r'policy: networks for images are described: give netw'),
-        (PPO, {"policy": "MlpLstmPolicy"}, "policy: 'MlpLstmPolicy' is not known; leave it out"),
+        (PPO, {"policy": "MlpLnLstmPolicy"}, "policy: 'MlpLnLstmPolicy' is not known; leave it out"),
         (PPO, {"n_steps": 5, "horizon": 5}, "n_steps is horizon here: give one of them"),
         (DQN, {"train_freq": (2, "episode")}, "train_freq: updates follow steps and not episodes: give train_every="),
         (DQN, {"train_freq": None}, "train_freq cannot be None"),

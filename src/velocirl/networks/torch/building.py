@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from velocirl.networks.declared import Groups
@@ -21,7 +22,8 @@ except ImportError as missing:
 
 from velocirl.networks.torch.checks import check_module, nondeterministic_operations
 from velocirl.networks.torch.conversion import Chains
-from velocirl.networks.torch.modules import Ends, build_module
+from velocirl.networks.torch.extractors import build_on_features
+from velocirl.networks.torch.modules import Ends, Style, build_module
 from velocirl.networks.torch.network import TorchNetwork
 
 
@@ -107,6 +109,24 @@ def own_module(
         kind = type(module).__name__
         raise TypeError(f"{setting} must be a description such as 'mlp(64, 64)' or a torch.nn.Module, not {kind}")
     name = type(module).__qualname__
+    return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=True, compiled=compiled)
+
+
+def features_module(
+    kind: type[Any],
+    arguments: Mapping[str, Any],
+    space: Space[Any],
+    encoding: Encoding,
+    groups: Groups,
+    hidden: Sequence[Sequence[int]],
+    *,
+    compiled: bool,
+    extra: int,
+    **style: Any,
+) -> TorchBuilt:
+    """A user's class of features, then hidden layers of their own for each group of columns."""
+    module = build_on_features(kind, arguments, space, groups, hidden, extra=extra, style=Style(**style))
+    name = f"the network of {kind.__qualname__}"
     return TorchBuilt(module, encoding, groups, extra=extra, name=name, own=True, compiled=compiled)
 
 

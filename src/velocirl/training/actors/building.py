@@ -11,6 +11,7 @@ from velocirl.networks.encoding import Encoding
 from velocirl.networks.mlp import MLP
 from velocirl.networks.specs import Dense, parse_network
 from velocirl.training.settings.config import OWN_MODULE, is_own_module
+from velocirl.training.settings.policies import FEATURES, Features
 
 if TYPE_CHECKING:
     from velocirl.training.deep_agent import DeepAgent
@@ -26,7 +27,9 @@ def build_networks(agent: DeepAgent) -> dict[str, Any]:
     first: dict[str, Any] = {}  # by setting
     for name, network in trained(agent.networks).items():
         module, before = agent.modules.get(network.setting), first.get(network.setting)
-        if module is not None and before is not None:  # each learns apart, from the same beginning
+        if (
+            module is not None and before is not None and not isinstance(module, Features)
+        ):  # each learns apart, from the same beginning
             module = before.held.copied_module()
         built[name] = _build(agent, name, network, module)
         first.setdefault(network.setting, built[name])
@@ -39,7 +42,7 @@ def _build(agent: DeepAgent, name: str, network: Network, module: Any) -> Any:
     described = getattr(config, network.setting, None)
     if network.setting != "network" and described is None:  # as the one that acts
         described, module = config.network, agent.modules.get("network")
-        if module is not None:
+        if module is not None and not isinstance(module, Features):
             raise ValueError(
                 f"a network of your own needs {network.setting}s too: give {network.setting}, a description such as"
                 f" 'mlp(64, 64)' or a module whose forward({', '.join(network.reads)}) gives"
@@ -53,9 +56,20 @@ def _build(agent: DeepAgent, name: str, network: Network, module: Any) -> Any:
     widths = None if config.compile else widths
     together = network.together is not None and (described is not None or getattr(config, network.together))
     style = {"activation": config.activation, "initialiser": config.initialiser}
+    apart = getattr(config, "critic_hidden", None) if network.setting == "network" else None
+    if apart is not None and (own_stages or config.compile) and not is_own_module(described):
+        raise ValueError(
+            f"critic_hidden={apart} is for layers that are described by hidden: leave it out with network= and compile="
+        )
     if widths is not None:
         return native_network(
-            agent.encoding.inputs + extra, groups, widths, together=together, layer_norm=layer_norm, **style
+            agent.encoding.inputs + extra,
+            groups,
+            widths,
+            together=together,
+            layer_norm=layer_norm,
+            later=apart,
+            **style,
         )
     if own_stages and getattr(config, network.norm_setting, None):
         raise ValueError(
@@ -65,12 +79,23 @@ def _build(agent: DeepAgent, name: str, network: Network, module: Any) -> Any:
     from velocirl.networks.torch import building as torch_building  # needs torch
 
     more = {"extra": extra, "compiled": config.compile}
+    if isinstance(module, Features):
+        hidden = [config.hidden, *[config.hidden if apart is None else apart] * (len(groups) - 1)]
+        return torch_building.features_module(
+            module.kind, module.arguments, agent.source.observation_space, agent.encoding, groups, hidden,
+            generator=generator_of(agent, name), **more, **style,
+        )  # fmt: skip
     if module is not None:
         if getattr(module, "state_size", 0):
             _refuse_memory(agent, f"{type(module).__qualname__} has a state_size")
         return torch_building.own_module(module, agent.encoding, groups, setting=network.setting, **more)
     if is_own_module(described):
         kind = str(described).removeprefix(OWN_MODULE)
+        if kind.startswith(FEATURES):
+            raise ValueError(
+                f"this agent's features come from a class of your own, {kind.removeprefix(FEATURES)}, which no file"
+                f" holds: give policy_kwargs=dict(features_extractor_class={kind.removeprefix(FEATURES)}, ...)"
+            )
         raise ValueError(
             f"this agent's {network.setting} is a module of your own, {kind}, which no file holds: give"
             f" {network.setting}={kind}(...)"

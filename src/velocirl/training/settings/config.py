@@ -69,6 +69,13 @@ def require_whole(config: Any, low: int, high: int, *names: str) -> None:
         require(value is None or value <= high, name, value, f"at most {high:,}")
 
 
+def check_widths(config: Any, name: str) -> None:
+    """Refuse hidden layers of no width, and too many of them."""
+    widths = getattr(config, name)
+    require(all(width >= 1 for width in widths), name, widths, "widths of at least 1")
+    require(len(widths) <= MOST_LAYERS, name, widths, f"at most {MOST_LAYERS} widths")
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
@@ -165,8 +172,7 @@ class DeepConfig:
         require(0 <= self.gamma <= 1, "gamma", self.gamma, "from 0 to 1")
         for name in ("max_grad_norm", "max_grad_value"):
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "at least 0")
-        require(all(width >= 1 for width in self.hidden), "hidden", self.hidden, "widths of at least 1")
-        require(len(self.hidden) <= MOST_LAYERS, "hidden", self.hidden, f"at most {MOST_LAYERS} widths")
+        check_widths(self, "hidden")
         if self.seed is not None:
             require_seed(self.seed)
         if self.preprocess is not None:

@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, get_args, get_type_hints
 
-from gymnasium import Space, spaces
+from gymnasium import Space
 
 from velocirl.engine.counts import whole
 from velocirl.engine.naming import nearest, plain_name
 from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.initialisers import INITIALISERS
+from velocirl.training.settings.policies import (
+    ACTION_SPACE,
+    OBSERVATION_SPACE,
+    POLICY,
+    POLICY_KWARGS,
+    Known,
+    is_image,
+    policy_kwargs_settings,
+    policy_settings,
+)
 from velocirl.training.settings.scheduled import is_schedule, split_schedules, without_replaced
 
-OBSERVATION_SPACE = "observation_space"  # known beside the settings
-Known = Mapping[str, Any]  # the settings, as far as they are decided, and the observation space
 LEARN = {  # arguments of `learn`, and what they are here; None: what needs no saying
     "total_timesteps": "total_steps",
     "callback": "callbacks",
@@ -30,15 +38,6 @@ LEARN = {  # arguments of `learn`, and what they are here; None: what needs no s
     "log_interval": None,
     "tb_log_name": None,
     "reset_num_timesteps": None,  # see `Agent.learn`
-}
-# Arguments of policies, and what to write here.
-POLICY_KWARGS = {
-    "net_arch": "hidden=(64, 64)",
-    "activation_fn": 'activation="relu"',
-    "log_std_init": "log_deviation=0.0",
-    "ortho_init": 'initialiser="orthogonal"',
-    "optimizer_class": 'optimiser="adamw(weight_decay=0.01)"',
-    "features_extractor_class": 'network="nature", network="cnn(16, 32) mlp(128)" or a torch module',
 }
 
 
@@ -114,32 +113,6 @@ def _spelled(setting: str, names: Iterable[str]) -> Word:
     return Word((setting,), translate)
 
 
-def _policy(value: Any, known: Known) -> Mapping[str, Any]:
-    if value not in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
-        raise ValueError(f"{value!r} is not known; leave it out, and give a network of your own as network=")
-    if known.get("network") is not None:
-        return {}
-    if value == "MultiInputPolicy" and _has_images(known[OBSERVATION_SPACE]):
-        raise ValueError('networks for images are described: give network={"camera": "nature", "then": "mlp(64)"}')
-    return {"network": "nature", "activation": "relu"} if value == "CnnPolicy" else {}
-
-
-def _has_images(space: Space[Any]) -> bool:
-    return any(map(is_image, space.spaces.values() if isinstance(space, spaces.Dict) else [space]))
-
-
-def is_image(space: Space[Any]) -> bool:
-    """Return whether observations are bytes of three dimensions or more."""
-    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) >= 3
-
-
-def _policy_kwargs(value: Any, _: Known) -> Mapping[str, Any]:
-    if not value:
-        return {}
-    told = [f"{POLICY_KWARGS[name]} for {name}" for name in value if name in POLICY_KWARGS]
-    raise ValueError(f"write {', '.join(told or ['hidden=(64, 64)', 'activation='])}; network= is a torch network")
-
-
 def _device(value: Any, _: Known) -> Mapping[str, Any]:
     text = str(value) if type(value).__module__ == "torch" else value
     return {"device": text}
@@ -147,9 +120,9 @@ def _device(value: Any, _: Known) -> Mapping[str, Any]:
 
 # What the algorithms of Stable-Baselines3 have in common.
 COMMON: Mapping[str, Word] = {
-    "policy": Word((), _policy),
+    "policy": Word((), policy_settings),
     "n_envs": renamed("num_envs"),
-    "policy_kwargs": Word((), _policy_kwargs),
+    "policy_kwargs": Word((), policy_kwargs_settings),
     "activation": _spelled("activation", ACTIVATIONS),
     "initialiser": _spelled("initialiser", INITIALISERS),
     "device": Word(("device",), _device),
@@ -169,12 +142,18 @@ COMMON: Mapping[str, Word] = {
 
 
 def own_settings(
-    config: type[Any], given: Mapping[str, Any], preset: Mapping[str, Any], space: Space[Any]
+    config: type[Any],
+    given: Mapping[str, Any],
+    preset: Mapping[str, Any],
+    space: Space[Any],
+    action_space: Space[Any] | None = None,
 ) -> dict[str, Any]:
     """What was given, in the words of this configuration; those that nobody knows stay as they are."""
     words: Mapping[str, Word] = getattr(config, "words", {})
     own = {name: value for name, value in given.items() if name not in words}
-    known = ChainMap(own, dict(preset), {OBSERVATION_SPACE: space}, vars(config()))
+    beside = {name: given.get(name) for name in (POLICY, POLICY_KWARGS)}
+    beside |= {OBSERVATION_SPACE: space, ACTION_SPACE: action_space}
+    known = ChainMap(own, dict(preset), beside, vars(config()))
     for name, word in words.items():  # in the order of the table: some need those before them
         if name not in given:
             continue
