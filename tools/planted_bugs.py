@@ -224,8 +224,8 @@ BUGS = (
     Bug(
         "masks are broadcast",
         "training/actors/acting.py",
-        "if not self._head.masked or masks.shape != self.mask.shape:",
-        "if not self._head.masked:",
+        "    if not head.masked or masks.shape != shape:\n",
+        "    if not head.masked:\n",
         (f"{ACTOR}::test_other_masks_are_refused",),
     ),
     Bug(
@@ -412,9 +412,9 @@ BUGS = (
     ),
     Bug(
         "memory of the end when learning",
-        "learners/batch/collector.py",
-        "        self._here.copy(self.recorded.start_state, self._state)\n        for t in range(self._horizon):\n",
-        "        for t in range(self._horizon):\n            self._here.copy(self.recorded.start_state, self._state)\n",
+        "program/rollout.py",
+        '*when(recurrent, rows("forget", "t"))',
+        '*when(recurrent, rows("forget", "t"), once("keep_start_state"))',
         (f"{RECURRENT}::test_learning_sees_what_the_rollout_saw[lstm]",),
     ),
     Bug(
@@ -427,8 +427,8 @@ BUGS = (
     Bug(
         "value after the rollout is remembered",
         "learners/batch/collector.py",
-        "        self._forward(self._inputs, self._state, self._outputs, remember=False)\n",
-        "        self._forward(self._inputs, self._state, self._outputs, remember=True)\n",
+        "self._forward(self._inputs, self._state, self._outputs, remember=False)",
+        "self._forward(self._inputs, self._state, self._outputs, remember=True)",
         (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[lstm]",),
     ),
     Bug(

@@ -16,13 +16,15 @@ from velocirl.program.iteration import (
 )  # fmt: skip
 
 
-def rollout(*, masked: bool, normalizes: bool) -> Operations:
+def rollout(*, masked: bool, normalizes: bool, recurrent: bool = False) -> Operations:
     """Collect `horizon` steps of every environment, and the values that bootstrapping needs.
 
     After the last step, the policy's network also evaluates the current observations, and the final observations of
-    episodes that a time limit cut off.
+    episodes that a time limit cut off; a recurrent network keeps its state for the next rollout.
     """
     return (
+        *when(recurrent, once("keep_start_state")),
+        rows("begin_rollout"),
         loop(
             "t",
             "horizon",
@@ -31,24 +33,24 @@ def rollout(*, masked: bool, normalizes: bool) -> Operations:
                 phase(
                     "policy",
                     rows("see", "t"),
+                    rows("forward", "t"),
                     *when(normalizes, rows("add_moments", "t")),
                     *when(masked, rows("keep_mask", "t")),
-                    rows("forward"),
                     rows("check_output", "t"),
                     rows("act", "t"),
                     rows("command", "t"),
                 ),
                 phase("environment", Advance()),
-                phase("buffer", rows("settle", "t"), rows("cut", "t")),
+                phase("buffer", rows("settle", "t"), rows("cut", "t"), *when(recurrent, rows("forget", "t"))),
             ),
         ),
         phase(
             "last_values",
             rows("see", "horizon"),
+            rows("evaluate", "horizon"),
             *when(masked, rows("keep_mask", "horizon")),
-            rows("forward"),
             rows("value", "horizon"),
-            listed("find_cuts", rows("load_cut"), rows("forward"), rows("value_of_cut"), rows("keep_final_value")),
+            listed("find_cuts", rows("load_cut"), rows("evaluate"), rows("value_of_cut"), rows("keep_final_value")),
         ),
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.batch.lowering import Bound, Iteration, begun_early
 from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side, without_gaps
 from velocirl.engine import random
 from velocirl.engine.compiler.columns import Shared, Timed
@@ -39,6 +40,7 @@ from velocirl.learners.rows.recording import (
 )  # fmt: skip
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
+from velocirl.program.rollout import rollout as rollout_iteration
 
 WAITING = "waiting"  # before the names of the arrays of a rollout that was collected and not learnt from
 
@@ -166,23 +168,7 @@ class BatchCollector:
         """One rollout of all copies."""
         if self.host is not None:
             self.host.begin()  # by the thread that will step them
-        self._begin(0)
-        if self._filming is not None:
-            self._filming.see_first(0)
-        self._here.copy(self.recorded.start_state, self._state)
-        for t in range(self._horizon):
-            self._forward(self._inputs, self._state, self._outputs, remember=True)
-            if self.host is None:
-                self._step(t)
-            else:
-                self._decide(t)
-                self.host.step()
-                self._record(t)
-            if self._filming is not None:
-                self._filming.see_next(t)
-        self._forward(self._inputs, self._state, self._outputs, remember=False)
-        self._finish(self._horizon)
-        self._value_cuts()
+        self._rollout.run()
 
     def columns(self) -> Columns:
         """The rollout as rings have it, where it lies on the host."""
@@ -275,42 +261,42 @@ class BatchCollector:
         value = by_row(task.value.function, task.head if task.value.takes_head else None)
         scratch = here.records((places,), narrow_type(records.dtype))
         of_cut = {**known, task.acting: self._cut_outputs, "row": scratch, "mask": cuts.mask}
-        masks = [Work(by_row(keep_mask), (known["row"], known["mask"]))] if task.head.masked else []
-        masks_of_cuts = [Work(by_row(keep_mask), (scratch, cuts.mask))] if task.head.masked else []
         command, table = command_for(task.source.action_space)
-        before = [
-            *([Work(add_moments, (sight, rollout))] if task.encoding.normalises else []),
-            *masks,
-            Work(check_output, (self._outputs, log, here.zeros(1, dtype=np.int64))),
-            Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments)),
-            Work(by_row(command), (experience.action, known["row"], Shared(here.put(table)))),
-        ]
         record_step, more = settling(task.reporting, Endings(experience.final_state, recorded.reported))
-        ends = [Work(cut, (sight, rollout, cuts, log))] if places else []
-        looks = [Work(see_next, (sight, self._inputs, rollout, log))]
-        first = [Work(see, (sight, self._inputs, rollout, log))]
+        fleet = self.host is None
+        bound: dict[str, Bound] = {
+            "keep_start_state": [lambda: here.copy(recorded.start_state, self._state)],
+            "begin_rollout": [Work(begin_rollout, (rollout, cuts, log))],
+            "see": [Work(see, (sight, self._inputs, rollout, log))],
+            "see_next": [Work(see_next, (sight, self._inputs, rollout, log))],
+            "forward": [lambda _: self._forward(self._inputs, self._state, self._outputs, remember=True)],
+            "evaluate": [lambda _: self._forward(self._inputs, self._state, self._outputs, remember=False)],
+            "add_moments": [Work(add_moments, (sight, rollout))],
+            "keep_mask": [Work(by_row(keep_mask), (known["row"], known["mask"]))],
+            "check_output": [Work(check_output, (self._outputs, log, here.zeros(1, dtype=np.int64)))],
+            "act": [Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments))],
+            "command": [Work(by_row(command), (experience.action, known["row"], Shared(here.put(table))))],
+            "advance": here.stepping(self.fleet) if fleet else [lambda _: self.host.step()],
+            "settle": [Work(record_step, (experience.told, rollout, log, *more))],
+            "cut": [Work(cut, (sight, rollout, cuts, log))] if places else [],
+            "forget": [Work(forget, (rollout,))],
+            "value": [Work(value, tuple(known[name] for name in task.value.arguments))],
+            "find_cuts": [self._value_cuts],
+        }
         if film is not None:
             shown = Shown(experience.observation, experience.final, sight.table, self._inputs)
             self._filming = filming = Filming(task, here, film, shown, experience.final_mask, rollout, cuts)
-            first, ends, looks = filming.at_first, filming.at_the_end, filming.after_a_step
-        after = [
-            Work(record_step, (experience.told, rollout, log, *more)),
-            *ends,
-            *([Work(forget, (rollout,))] if self.network.state_size else []),
-            *looks,
-        ]
-        begin = [Work(begin_rollout, (rollout, cuts, log)), *first]
-        self._begin = here.launch(begin, copies)
-        if self.host is None:
-            self._step = here.launch([*before, *here.stepping(self.fleet), *after], copies)
-        else:
-            self._decide, self._record = here.launch(before, copies), here.launch(after, copies)
-        of_last = Work(value, tuple(known[name] for name in task.value.arguments))
-        self._finish = here.launch([*masks, of_last], copies)
+            bound |= {"see": filming.at_first, "see_next": filming.after_a_step, "cut": filming.at_the_end}
+        recurrent = bool(self.network.state_size)
+        collects = rollout_iteration(masked=task.head.masked, normalizes=task.encoding.normalises, recurrent=recurrent)
+        self._rollout = Iteration(
+            begun_early(collects, "see", "see_next"), bound, lambda works: here.launch(works, copies),
+            horizon=self._horizon,
+        )  # fmt: skip
         if places:
             values = side_by_side(scratch, task.values)
             works = [
-                *masks_of_cuts,
+                *([Work(by_row(keep_mask), (scratch, cuts.mask))] if task.head.masked else []),
                 Work(value, tuple(of_cut[name] for name in task.value.arguments)),
                 Work(keep_final, (cuts, values, rollout.finals)),
             ]
@@ -326,7 +312,7 @@ class BatchCollector:
         if network.state_size and remember:
             self._here.copy(state, after)
 
-    def _value_cuts(self) -> None:
+    def _value_cuts(self, moment: int) -> None:  # noqa: ARG002 - once for a rollout
         """Find what the last observations of episodes that were cut off are worth."""
         cuts, outputs = self._cuts, self._cut_outputs
         if len(outputs) == 0:

@@ -30,7 +30,7 @@ from velocirl.learners.rows.acting import check_output, keep_mask
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.experience import of_fleet
 from velocirl.learners.rows.host import HostExperience
-from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight, add_moments, cut, see
+from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight, add_moments, begin_rollout, cut, see
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
 from velocirl.program.rollout import rollout as rollout_iteration
@@ -176,8 +176,6 @@ class BlockCollector(BlockRecorded):
 
     def collect(self) -> None:
         """One rollout of all copies."""
-        self.log.fault[:], self.cuts.count[:] = 0, 0
-        self.reward_sums[:], self.observation_sums[:] = 0.0, 0.0
         if self.host is None:
             self._networks.team.run(self._driver, self._tuner, len(self._items) - 1, 0)
         else:
@@ -264,9 +262,12 @@ class BlockCollector(BlockRecorded):
         columns = tuple(known[name] for name in task.act.arguments)
         record_step, more = settling(task.reporting, Endings(experience.final_state, self.reported))
         on_cuts = side_by_side(scratch, task.values)
+        forward = bind(forward_unit(functions), plan, work, 1, name=task.acting)
         units = {
+            "begin_rollout": bind(index_loop(begin_rollout), rollout, cuts, log),
             "see": bind(index_loop(see), sight, inputs, rollout, log),
-            "forward": bind(forward_unit(functions), plan, work, 1, name=task.acting),
+            "forward": forward,
+            "evaluate": forward,
             "check_output": bind(index_loop(check_output), work.output, log, clock),
             "act": networks.bind_call(task.act, columns),
             "command": bind(row_loop(command), experience.action, known["row"], Shared(table)),

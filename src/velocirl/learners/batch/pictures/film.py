@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.batch.lowering import Bound
 from velocirl.buffers.frames import frame_of
 from velocirl.buffers.records import Frames
 from velocirl.engine.targets.launching import Work
@@ -44,11 +45,12 @@ class Filming:
         places = cuts.time.shape[0] * cuts.time.shape[1]
         strip = device.strip(task.frames.size)
         strips = task.frames.stack * strips_of(task.frames.size, strip)  # of an observation
-        self.at_first = [Work(begin_age, (rollout, film))]
-        self.at_the_end = [Work(cut_film, (final_mask, rollout, cuts))] if places else []
-        self.after_a_step = [Work(grow_older, (rollout, film))]
-        self.see_first = device.launch([Work(see_first, (shown, film, strip))], film.copies * strips)
-        self.see_next = device.launch([Work(see_next_frame, (shown, rollout, cuts, film, strip))], film.copies * strips)
+        count = film.copies * strips
+        see_frames = device.launch([Work(see_first, (shown, film, strip))], count)
+        see_next_frames = device.launch([Work(see_next_frame, (shown, rollout, cuts, film, strip))], count)
+        self.at_first: Bound = [Work(begin_age, (rollout, film)), see_frames]
+        self.after_a_step: Bound = [Work(grow_older, (rollout, film)), see_next_frames]
+        self.at_the_end: Bound = [Work(cut_film, (final_mask, rollout, cuts))] if places else []
         if places:
             table = task.encoding.table
             self._stacks = stacks = make_stacks(
