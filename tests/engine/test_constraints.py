@@ -293,7 +293,12 @@ def test_a_constraint_that_says_nothing_is_refused(given, said):
         ((Constraint("a", value="level", high="higest"),), "high= names 'higest': did you mean 'highest'?"),
         ((Constraint("a", value="level", low=3.0, high="highest"),), "low=3.0 lies above high=2.0"),
         ((LEVEL, LEVEL), "two constraints are named 'level'; rename one of them"),
-        ((Constraint("a", value="level", high=200.0, unit="cm"),), "is in 'cm', and the signal 'level' in 'm'"),
+        (
+            (Constraint("a", value="level", high=200.0, unit="cm"),),
+            "is in 'cm', and the state holds 'level' in 'm': convert its limits to 'm', then give unit='m'",
+        ),
+        ((Constraint("a", value="level", high=2000.0, unit="mm"),), "in 'm': divide its limits by 1,000, then give"),
+        ((Constraint("a", value="level", high=0.002, unit="km"),), "in 'm': multiply its limits by 1,000, then give"),
         (tuple(Constraint(f"a{k}", value="level", high=1.0) for k in range(32)), "has 32, and there may be 31"),
     ],
 )

@@ -73,6 +73,8 @@ def test_figures_of_a_trajectory_made_by_hand():
         "violation_rate/heat": [0.0, 1.0],
         "time_in_violation/heat": [0.0, 2.0],
         "worst_excursion/heat": [0.0, 10.0],
+        "closest_approach/level": [-1.0, 0.5],
+        "closest_approach/heat": [50.0, -10.0],
     }
     assert {name: values.tolist() for name, values in figures_of(by_hand().one(1)).items()} == {
         name: values[1:] for name, values in found.items()
@@ -85,6 +87,8 @@ def test_what_nobody_violated_costs_nothing():
     assert {name: values.tolist() for name, values in figures.items() if values.any()} == {
         "return": [1.0],
         "length": [1.0],
+        "closest_approach/level": [0.5],
+        "closest_approach/heat": [50.0],
     }
 
 

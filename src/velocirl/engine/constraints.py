@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from velocirl.engine.environment import Environment
     from velocirl.engine.records import Record
 
+PREFIXES = {"k": "1,000", "M": "1,000,000", "G": "1,000,000,000"}
 MOST = 31  # constraints: they are the bits of an int32
 VALUE = "(state, params)"  # what a function that gives the constrained value takes
 
@@ -121,8 +122,8 @@ def _check_fields(environment: Environment, constraint: Constraint) -> None:
         unit = environment.signals.get(constraint.value, constraint.unit)
         if constraint.unit and unit != constraint.unit:
             raise DefinitionError(
-                f"{place} is in {constraint.unit!r}, and the signal {constraint.value!r} in {unit!r}: give the limits"
-                " in the unit of the signal"
+                f"{place} is in {constraint.unit!r}, and the state holds {constraint.value!r} in {unit!r}:"
+                f" {_conversion(constraint.unit, unit)}, then give unit={unit!r}"
             )
     ends = []
     for end in ("low", "high"):
@@ -133,6 +134,18 @@ def _check_fields(environment: Environment, constraint: Constraint) -> None:
         ends.append(limit)
     if is_number(ends[0]) and is_number(ends[1]) and ends[0] > ends[1]:
         raise DefinitionError(f"{place}: low={ends[0]} lies above high={ends[1]}")
+
+
+def _conversion(unit: str, wanted: str) -> str:
+    """Return how numbers of a unit become those of another, where both differ by a prefix of a thousandfold alone."""
+    for name, factor in PREFIXES.items():
+        if unit == name + wanted:
+            return f"multiply its limits by {factor}"
+        if wanted == name + unit:
+            return f"divide its limits by {factor}"
+    if "m" in (unit.removesuffix(wanted), wanted.removesuffix(unit)):
+        return f"{'divide' if unit == 'm' + wanted else 'multiply'} its limits by 1,000"
+    return f"convert its limits to {wanted!r}"
 
 
 def _require_number(record: Record, name: str, place: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,9 +25,11 @@ def panel_cards(panels: Sequence[Panel]) -> Markup:
     return tag("div", *map(_card, panels), class_="cards panels")
 
 
-def line_legend(names: Sequence[str], *, limits: bool) -> Markup:
+def line_legend(names: Sequence[str], *, limits: bool, set_points: bool = False) -> Markup:
     """Which line is which."""
     keys = [tag("li", _key(f"curve thin line-{kind}"), " ", name) for kind, name in zip(KINDS, names, strict=False)]
+    if set_points:
+        keys.append(tag("li", _key("set-point"), " set point"))
     if limits:
         keys.append(tag("li", _key("limit"), " limit; the time beyond it is red"))
     return tag("ul", *keys, class_="legend")
@@ -62,7 +65,7 @@ def _figure(value: float) -> str:
 
 
 def _card(panel: Panel) -> Markup:
-    drawn = [*panel.lines, *panel.limits]
+    drawn = [*panel.lines, *panel.limits, *panel.set_points]
     times = [float(end) for one in drawn if len(one.time) for end in (one.time[0], one.time[-1])]
     heights = [float(end) for one in drawn if len(one.values) for end in (one.values.min(), one.values.max())]
     across = linear(times or [0.0], 0.0, ACROSS, zero=True)
@@ -73,11 +76,15 @@ def _card(panel: Panel) -> Markup:
         time, values = _held(one) if panel.held else (one.time, one.values)
         if len(time):
             parts.append(plane.line(time, values, f"curve thin line-{kind}", one.name, MOST_POINTS))
+    for kind, one in zip(KINDS, panel.set_points, strict=False):
+        class_ = f"set-point line-{kind}" if len(panel.set_points) > 1 else "set-point"
+        parts.append(plane.line(one.time, one.values, class_, one.name, MOST_POINTS))
     if panel.mark is not None:
         parts.append(plane.upright(panel.mark, "step-mark", "the step"))
     notes = [panel.unit if panel.unit != "1" else "", panel.kind if panel.kind == "actuator" else ""]
     title = tag("h4", panel.title, " ", tag("small", ", ".join(filter(None, notes))))
-    label = f"{panel.title} over time"
+    label = f"{panel.title} over time in {panel.time_unit}"
+    plane = replace(plane, across_unit=panel.time_unit)
     return tag("article", title, plane.drawn(label, parts), class_="card")
 
 

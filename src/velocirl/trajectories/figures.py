@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from velocirl.runs.curves.comparing import bootstrap, interquartile_mean
 from velocirl.runs.intervals import exact_share, mean_cost
 from velocirl.runs.seeds import mean_and_reach
+from velocirl.trajectories.control import CLOSEST, IAE, OVERSHOOT, SETTLING, TRAVEL, control_figures
 from velocirl.trajectories.trajectory import Array, Trajectory
 
 RETURN, LENGTH, COST, STOPS = "return", "length", "cost", "emergency_stops"
@@ -54,7 +55,7 @@ def figures_of(trajectory: Trajectory) -> Figures:
         found |= _costs(trajectory, trace.cost, f"/{name}")
         beyond = np.where(trace.cost > 0, trace.excursion, 0.0)
         found[f"{EXCURSION}/{name}"] = np.maximum.reduceat(beyond.astype(np.float64), trajectory.first)
-    return found
+    return found | control_figures(trajectory)
 
 
 def stopped(trajectory: Trajectory) -> NDArray[np.bool_]:
@@ -114,6 +115,21 @@ def worst(values: Sequence[float]) -> Estimate:
     return Estimate(found, found, found, tuple(values))
 
 
+def nearest(values: Sequence[float]) -> Estimate:
+    """Return the least of all seeds."""
+    found = min(values)
+    return Estimate(found, found, found, tuple(values))
+
+
+def median(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
+    """Return the median over all episodes of all seeds, infinite where half of them never get there."""
+    together = np.sort(np.concatenate(seeds))
+    found = float(together[len(together) // 2])
+    reached = int(np.isfinite(together).sum())
+    values = tuple(float(np.sort(one)[len(one) // 2]) for one in seeds)
+    return Estimate(found, found, found, values, count=reached, episodes=len(together))
+
+
 def share(seeds: Sequence[NDArray[np.float64]]) -> Estimate:
     """Return the share of episodes that have something, which is 0 or 1 in each episode of each seed."""
     together = np.concatenate(seeds)
@@ -154,7 +170,11 @@ def _together(kind: str, seeds: Sequence[NDArray[np.float64]]) -> Estimate:
         return spent(seeds)
     if kind == EXCURSION:
         return worst([float(one.max()) for one in seeds])
-    return mean(seeds) if kind == LENGTH else estimate(_means(seeds))
+    if kind == CLOSEST:
+        return nearest([float(one.min()) for one in seeds])
+    if kind == SETTLING:
+        return median(seeds)
+    return mean(seeds) if kind in (LENGTH, IAE, OVERSHOOT, TRAVEL) else estimate(_means(seeds))
 
 
 def normalised(values: Sequence[float], random: float, controller: float) -> Estimate | None:

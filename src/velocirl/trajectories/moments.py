@@ -14,6 +14,7 @@ from velocirl.engine.operating import seconds_by_row
 from velocirl.training.evaluation import Model
 from velocirl.trajectories.channels import Channels, channels_of
 from velocirl.trajectories.constraint_values import traces_of
+from velocirl.trajectories.control import set_points_of
 from velocirl.trajectories.trajectory import SECONDS, STEPS, Quantity, Trajectory
 from velocirl.vector.given_vector import as_array
 from velocirl.vector.native import FleetVectorEnv
@@ -90,6 +91,7 @@ class Recorder:
         episodes, steps = (np.concatenate([part[place] for part in self._parts]) for place in (0, 1))
         told = Moment(*(np.concatenate(column) for column in zip(*(part[2] for part in self._parts), strict=True)))
         time, unit = self._times(steps, told.params)
+        signals = _quantities(self._seen, told.observation)
         return Trajectory(
             environment=self._name,
             time=time,
@@ -97,7 +99,8 @@ class Recorder:
             reward=told.reward,
             terminated=told.terminated,
             truncated=told.truncated,
-            signals=_quantities(self._seen, told.observation),
+            signals=signals,
+            set_points=set_points_of(self._native, signals),
             actuators=_quantities(self._done, told.action),
             constraints={} if self._native is None else traces_of(self._native, told.state, told.params, told.costs),
             cost=None if np.isnan(told.cost).all() else np.where(np.isnan(told.cost), 0.0, told.cost),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from velocirl.trajectories.alarms import stretches
-from velocirl.trajectories.trajectory import Array, Quantity, Trajectory
+from velocirl.trajectories.trajectory import Array, Quantity, Trajectory, readable_time
 
 MOST_LINES = 6  # of a panel: more cannot be told apart
 
@@ -32,6 +32,7 @@ class Panel:
     time_unit: str
     lines: tuple[Trace, ...]
     limits: tuple[Trace, ...] = ()  # those of the longest trajectory
+    set_points: tuple[Trace, ...] = ()  # one for each line, or a single one where they are the same
     violated: tuple[tuple[float, float], ...] = ()  # from when to when, in any of them
     mark: float | None = None  # a time at which something was done
 
@@ -65,6 +66,7 @@ def by_episode(trajectory: Trajectory) -> dict[str, Trajectory]:
 
 def panels_of(trajectories: Mapping[str, Trajectory]) -> list[Panel]:
     """Panels of single episodes, by the name of each: constraints that no signal measures come first, then signals."""
+    trajectories = _in_readable_time(trajectories)
     first = next(iter(trajectories.values()))
     limits: dict[str | None, list[str]] = {}
     for name, one in first.constraints.items():
@@ -87,7 +89,23 @@ def _panel(kind: str, name: str, trajectories: Mapping[str, Trajectory], constra
         for begin, end in stretches(one.constraints[constraint].cost > 0)
     ]
     unit = _quantity(first, kind, name).unit
-    return Panel(kind, name, unit, first.time_unit, tuple(lines), tuple(limits), tuple(_merged(violated)))
+    targets = _set_points(name, trajectories, longest) if kind == "signal" else ()
+    return Panel(kind, name, unit, first.time_unit, tuple(lines), tuple(limits), targets, tuple(_merged(violated)))
+
+
+def _set_points(name: str, trajectories: Mapping[str, Trajectory], longest: Trajectory) -> tuple[Trace, ...]:
+    """Return the set point of a signal in each trajectory, or that of the longest one where it is the same in all."""
+    held = [(one.time, one.set_points[name].values) for one in trajectories.values() if name in one.set_points]
+    if len({float(value) for _, values in held for value in np.unique(values)}) == 1:
+        held = [(longest.time, longest.set_points[name].values)]
+    return tuple(_finite(f"set point of {name}", time, values) for time, values in held)
+
+
+def _in_readable_time(trajectories: Mapping[str, Trajectory]) -> dict[str, Trajectory]:
+    """Return trajectories whose time is in seconds, minutes, hours or days, as the longest of them asks for."""
+    longest = max(float(one.time.max(initial=0.0)) for one in trajectories.values())
+    unit, seconds = readable_time(longest, next(iter(trajectories.values())).time_unit)
+    return {name: replace(one, time=one.time / seconds, time_unit=unit) for name, one in trajectories.items()}
 
 
 def _quantity(trajectory: Trajectory, kind: str, name: str) -> Quantity:

@@ -32,7 +32,7 @@ def as_png(trajectory: Trajectory) -> bytes:
     figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows + LEGEND), dpi=110, layout="constrained")
     for place, panel in enumerate(panels):
         _draw(figure.add_subplot(rows, columns, place + 1), panel)
-    _entitle(figure, trajectory, list(episodes), any(panel.limits for panel in panels))
+    _entitle(figure, trajectory, list(episodes), panels)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", facecolor="white")
     return picture.getvalue()
@@ -53,6 +53,9 @@ def _draw(axes: Any, panel: Panel) -> None:
         style = "steps-pre" if panel.held else "default"
         alone = "o" if len(line.time) == 1 else None
         axes.plot(line.time, line.values, color=COLORS[place], linewidth=1.3, drawstyle=style, marker=alone)
+    for place, target in enumerate(panel.set_points):
+        color = COLORS[place] if len(panel.set_points) > 1 else INK
+        axes.plot(target.time, target.values, color=color, linewidth=1.4, linestyle=(0, (2, 1.5)), zorder=3)
     unit = f" [{panel.unit}]" if panel.unit not in ("", "1") else ""
     kind = ", actuator" if panel.kind == "actuator" else ""
     axes.set_title(f"{panel.title}{unit}{kind}", loc="left", color=INK, fontsize=10, parse_math=False)
@@ -65,13 +68,16 @@ def _draw(axes: Any, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: say_tick(value, max(map(abs, axes.yaxis.get_view_interval()))))
 
 
-def _entitle(figure: Any, trajectory: Trajectory, names: Sequence[str], limited: bool) -> None:
+def _entitle(figure: Any, trajectory: Trajectory, names: Sequence[str], panels: Sequence[Panel]) -> None:
     """Say what it is of, and which line is which."""
     from matplotlib.lines import Line2D
 
     keys = [Line2D([], [], color=color, linewidth=1.8) for color, _ in zip(COLORS, names, strict=False)]
     named = list(names)
-    if limited:
+    if any(panel.set_points for panel in panels):
+        keys.append(Line2D([], [], color=INK, linewidth=1.4, linestyle=(0, (2, 1.5))))
+        named.append("set point")
+    if any(panel.limits for panel in panels):
         keys.append(Line2D([], [], color=RED, linewidth=1.2, linestyle="--"))
         named.append("limit")
     figure.suptitle(

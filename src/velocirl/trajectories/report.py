@@ -8,6 +8,7 @@ from velocirl.engine.disk.writing import strict_json, write_shared
 from velocirl.monitor.markup import Markup, joined, pill, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section
+from velocirl.trajectories.control import MEANING as CONTROL_MEANING
 from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards, with_unit
 from velocirl.trajectories.figures import COST, EXACT, EXCURSION, GAP, MEANING, RATE, RETURN, SCORE, STOPS, TIME
 from velocirl.trajectories.panels import panels_of
@@ -16,12 +17,15 @@ from velocirl.trajectories.safety import CONTROLLER, RANDOM, SafetyEvaluation
 from velocirl.trajectories.saving import path_with
 from velocirl.trajectories.telling import (
     COLUMNS,
+    CONTROL_COLUMNS,
     CRITICAL,
     constraint_rows,
+    control_rows,
     figure_rows,
     headline,
     methods,
     say_estimate,
+    travel_rows,
 )
 
 ENDINGS = [".json", ".html"]
@@ -94,8 +98,10 @@ def _figures(evaluation: SafetyEvaluation) -> Markup:
         parts += [tag("h3", scenario), table(["", *judged], rows, numeric=set(range(1, len(judged) + 1)))]
         if evaluation.units:
             parts += [tag("h4", "By constraint", class_="apart"), _constraint_table(evaluation, scenario)]
-    told = (RETURN, SCORE, GAP, COST, RATE, TIME, EXCURSION, STOPS)
-    meaning = [joined(tag("dt", name.replace("_", " ")), tag("dd", MEANING[name])) for name in told]
+        parts += _control_tables(evaluation, scenario)
+    told = {name: MEANING[name] for name in (RETURN, SCORE, GAP, COST, RATE, TIME, EXCURSION, STOPS)}
+    told |= CONTROL_MEANING
+    meaning = [joined(tag("dt", name.replace("_", " ")), tag("dd", text)) for name, text in told.items()]
     return section(
         "figures",
         "Figures",
@@ -103,6 +109,22 @@ def _figures(evaluation: SafetyEvaluation) -> Markup:
         *parts,
         tag("details", tag("summary", "What they mean"), tag("dl", *meaning)),
     )
+
+
+def _control_tables(evaluation: SafetyEvaluation, scenario: str) -> list[Markup]:
+    """Set points held and actuator travel, for each policy but random actions."""
+    others = [name for name in evaluation.scenarios[scenario] if name != RANDOM]
+    held = [[*row[:2], name, *row[2:]] for name in others for row in control_rows(evaluation, scenario, name)]
+    travel, parts = travel_rows(evaluation, scenario), []
+    if held:
+        headings = [*CONTROL_COLUMNS[:2], "policy", *CONTROL_COLUMNS[2:]]
+        shown = table(headings, held, numeric=set(range(3, len(headings))))
+        parts += [tag("h4", "Set points", class_="apart"), shown]
+    if travel:
+        judged = evaluation.scenarios[scenario]
+        shown = table(["", *judged], travel, numeric=set(range(1, len(judged) + 1)))
+        parts += [tag("h4", "Actuator travel in an episode", class_="apart"), shown]
+    return parts
 
 
 def _constraint_table(evaluation: SafetyEvaluation, scenario: str) -> Markup:
@@ -127,13 +149,13 @@ def _trajectories(evaluation: SafetyEvaluation) -> Markup:
         own = judged[evaluation.policy]
         shown = {name: one.trajectory.one(own.worst) for name, one in judged.items() if name != RANDOM}
         panels = panels_of(shown)
-        legend = line_legend(list(shown), limits=any(panel.limits for panel in panels))
+        limits, targets = (any(getattr(panel, kind) for panel in panels) for kind in ("limits", "set_points"))
+        legend = line_legend(list(shown), limits=limits, set_points=targets)
         where = tag("p", f"Seed {own.trajectory.seed}, episode {own.worst + 1}.", class_="trend-note")
         parts += [tag("h3", scenario), where, legend, panel_cards(panels)]
-    unit = next(iter(evaluation.scenarios.values()))[evaluation.policy].trajectory.time_words
     lead = (
         f"The worst episode of {evaluation.policy} of all seeds: one with an emergency stop, else the one with the"
-        f" highest cost. Time is in {unit}."
+        " highest cost. Dotted set points are those of the environment's own controller."
     )
     return section("trajectories", "Trajectories against limits", lead, *parts)
 

@@ -15,7 +15,7 @@ from velocirl.training.evaluation import Model
 from velocirl.training.source import Source
 from velocirl.trajectories.panels import Panel, panels_of
 from velocirl.trajectories.rollout import played
-from velocirl.trajectories.trajectory import Array, Trajectory
+from velocirl.trajectories.trajectory import Array, Trajectory, readable_time
 
 SETPOINT = "setpoint"  # what the name of a parameter has in it that is one
 STEP = 0.1  # of the range of an actuator, or of a setpoint's value
@@ -102,7 +102,9 @@ class _Player:
         panels = panels_of(trajectories)
         shown = [one for one in panels if one.kind == "actuator" and one.name == actuator]
         shown += [one for one in panels if one.kind == "signal" and one.name in names]
-        return [replace(one, mark=float(first.time[min(self._at, len(first) - 1)])) for one in shown]
+        longest = max(float(one.time.max(initial=0.0)) for one in trajectories.values())
+        _, seconds = readable_time(longest, first.time_unit)
+        return [replace(one, mark=float(first.time[min(self._at, len(first) - 1)]) / seconds) for one in shown]
 
 
 class _Stepping:

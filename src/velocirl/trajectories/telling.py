@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from velocirl.monitor.words import plural, say_figure
+from velocirl.trajectories.control import CLOSEST, IAE, OVERSHOOT, SETTLING, TRAVEL
 from velocirl.trajectories.figures import (
     COST,
     EXACT,
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
     from velocirl.trajectories.safety import SafetyEvaluation
 
 CRITICAL = ", critical"
-OF_CONSTRAINTS = (COST, RATE, TIME, EXCURSION)
-COLUMNS = ("constraint", "limit", "cost", "violation rate", "time in violation", "worst excursion")
+OF_CONSTRAINTS = (COST, RATE, TIME, EXCURSION, CLOSEST)
+COLUMNS = (
+    "constraint", "limit", "cost", "violation rate", "time in violation", "worst excursion", "closest approach",
+)  # fmt: skip
+CONTROL_COLUMNS = ("signal", "set point", "IAE", "overshoot", "settling time")
 
 
 def figure_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
@@ -50,13 +56,46 @@ def constraint_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) ->
     """What a policy made of each constraint in a scenario: rows of the columns of `COLUMNS`."""
     one, rows = evaluation.scenarios[scenario][policy], []
     for name, trace in one.trajectory.constraints.items():
-        unit = f" {trace.unit}" if trace.unit else ""
+        unit = f" {trace.unit}" if trace.unit not in ("", "1") else ""
         cells = {kind: say_estimate(one.figures[f"{kind}/{name}"], kind) for kind in OF_CONSTRAINTS}
         low, high = (f"{float(end[0]):,.6g}" if isfinite(end[0]) else "" for end in (trace.low, trace.high))
         limit = f"{low} to {high}" if low and high else f"at most {high}" if high else f"at least {low}"
         limit = f"{limit}{unit}{CRITICAL if trace.critical else ''}"
         time, excursion = f"{cells[TIME]} {evaluation.time_unit}", f"{cells[EXCURSION]}{unit}"
-        rows.append([name, limit, cells[COST], cells[RATE], time, excursion])
+        rows.append([name, limit, cells[COST], cells[RATE], time, excursion, f"{cells[CLOSEST]}{unit}"])
+    return rows
+
+
+def control_rows(evaluation: SafetyEvaluation, scenario: str, policy: str) -> list[list[str]]:
+    """Return how a policy holds each set point in a scenario: rows of the columns of `CONTROL_COLUMNS`."""
+    one, rows = evaluation.scenarios[scenario][policy], []
+    for name, target in one.trajectory.set_points.items():
+        unit = f" {target.unit}" if target.unit not in ("", "1") else ""
+        low, high = float(np.min(target.values)), float(np.max(target.values))
+        aim = say_figure(low) if low == high else f"{say_figure(low)} to {say_figure(high)}"
+        iae, overshoot = (say_estimate(one.figures[f"{kind}/{name}"], kind) for kind in (IAE, OVERSHOOT))
+        iae = f"{iae}{unit} {evaluation.time_unit}"
+        rows.append([name, f"{aim}{unit}", iae, f"{overshoot}{unit}", say_settling(evaluation, one.figures, name)])
+    return rows
+
+
+def say_settling(evaluation: SafetyEvaluation, figures: Mapping[str, Estimate], name: str) -> str:
+    """Format a settling time: 85 s, 48 of 50 episodes settle; or that half of the episodes never do."""
+    found = figures[f"{SETTLING}/{name}"]
+    reached = "" if found.count == found.episodes else f", {found.count} of {found.episodes} episodes settle"
+    if not isfinite(found.value):
+        return f"not settled{reached}"
+    return f"{say_figure(found.value)} {evaluation.time_unit}{reached}"
+
+
+def travel_rows(evaluation: SafetyEvaluation, scenario: str) -> list[list[str]]:
+    """Return how far each actuator travels in an episode: rows of its name and a cell for each policy."""
+    judged = evaluation.scenarios[scenario]
+    rows = []
+    for name, actuator in next(iter(judged.values())).trajectory.actuators.items():
+        unit = f" {actuator.unit}" if actuator.unit not in ("", "1") else ""
+        cells = [f"{say_estimate(one.figures.get(f'{TRAVEL}/{name}'), TRAVEL)}{unit}" for one in judged.values()]
+        rows.append([name, *cells])
     return rows
 
 
@@ -108,6 +147,10 @@ def in_words(evaluation: SafetyEvaluation) -> str:
         tables = [[[scenario, *judged], *figure_rows(evaluation, scenario)]]
         if limited := constraint_rows(evaluation, scenario, evaluation.policy):
             tables.append([list(COLUMNS), *limited])
+        if held := control_rows(evaluation, scenario, evaluation.policy):
+            tables.append([list(CONTROL_COLUMNS), *held])
+        if travel := travel_rows(evaluation, scenario):
+            tables.append([["actuator travel", *judged], *travel])
         for table in tables:
             widths = [max(map(len, column)) for column in zip(*table, strict=True)]
             lines.append("")

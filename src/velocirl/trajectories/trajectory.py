@@ -12,6 +12,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 SECONDS, STEPS = "s", "steps"  # units of time
+LONGER = (("d", 86400.0, 3.0), ("h", 3600.0, 3.0), ("min", 60.0, 10.0))  # unit, seconds, from how many of it on
+
+
+def readable_time(longest: float, unit: str) -> tuple[str, float]:
+    """Return the unit in which people read so long a time, and how many of the given unit it has."""
+    if unit == SECONDS:
+        for name, seconds, least in LONGER:
+            if longest >= least * seconds:
+                return name, seconds
+    return unit, 1.0
 
 
 class Quantity(NamedTuple):
@@ -39,6 +49,12 @@ class ConstraintTrace:
         beyond = np.maximum(np.maximum(self.low - self.values, self.values - self.high), 0.0)
         return np.where(np.isnan(self.values), np.inf, beyond)
 
+    @property
+    def distance(self) -> Array:
+        """Distance from the nearer limit, in its unit: negative beyond it or where it is not a number."""
+        inside = np.minimum(self.values - self.low, self.high - self.values)
+        return np.where(np.isnan(self.values), -np.inf, inside)
+
     def at(self, chosen: Array) -> ConstraintTrace:
         """That of some rows."""
         parts = {name: getattr(self, name)[chosen] for name in ("values", "low", "high", "cost")}
@@ -55,7 +71,7 @@ class Column(NamedTuple):
     @property
     def heading(self) -> str:
         """Its name with its unit, where it has one."""
-        return f"{self.name} [{self.unit}]" if self.unit else self.name
+        return f"{self.name} [{self.unit}]" if self.unit not in ("", "1") else self.name
 
 
 def _counted(count: int, word: str) -> str:
@@ -80,6 +96,7 @@ class Trajectory:
     actuators: Mapping[str, Quantity]
     constraints: Mapping[str, ConstraintTrace] = field(default_factory=dict)
     cost: Array | None = None  # (rows,) all costs of a step, where the environment tells any
+    set_points: Mapping[str, Quantity] = field(default_factory=dict)  # of signals that have one, by their names
     time_unit: str = STEPS
     scenario: str | None = None
     seed: int | None = None
@@ -104,11 +121,6 @@ class Trajectory:
     def episodes(self) -> int:
         """Number of episodes."""
         return len(self.first)
-
-    @property
-    def time_words(self) -> str:
-        """The unit of time, written out."""
-        return "seconds" if self.time_unit == SECONDS else self.time_unit
 
     @property
     def first(self) -> Array:
@@ -142,6 +154,7 @@ class Trajectory:
             signals={name: Quantity(one.values[chosen], one.unit) for name, one in self.signals.items()},
             actuators={name: Quantity(one.values[chosen], one.unit) for name, one in self.actuators.items()},
             constraints={name: one.at(chosen) for name, one in self.constraints.items()},
+            set_points={name: Quantity(one.values[chosen], one.unit) for name, one in self.set_points.items()},
             cost=None if self.cost is None else self.cost[chosen],
         )
 

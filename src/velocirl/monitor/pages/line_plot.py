@@ -31,6 +31,7 @@ class Plane:
     right: float = 99.0
     levels: int = 6  # about how many figures there are on each axis
     marks: int = 6
+    across_unit: str = ""  # that the last figure below has
 
     def drawn(self, label: str, parts: Sequence[Markup]) -> Markup:
         """A chart of parts that were made for this plane."""
@@ -86,10 +87,13 @@ class Plane:
     def _marks(self) -> list[Markup]:
         """Figures below."""
         parts = []
-        for tick in self.across.ticks(self.marks):
+        ticks = list(self.across.ticks(self.marks))
+        for tick in ticks:
             at = self.left + (self.right - self.left) * self.across(tick) / ACROSS
             anchor = "end" if at > 96.0 else "middle"
             words = say_tick(tick, self.across.high)
+            if self.across_unit and tick == ticks[-1]:
+                words = f"{words} {self.across_unit}"
             text = tag("text", words, x=percent(at), y=self.height + 18.0, text_anchor=anchor)
             parts += [vertical(at, self.height, self.height + 4.0, "grid"), text]
         return parts
