@@ -143,8 +143,10 @@ def _conversion(unit: str, wanted: str) -> str:
             return f"multiply its limits by {factor}"
         if wanted == name + unit:
             return f"divide its limits by {factor}"
-    if "m" in (unit.removesuffix(wanted), wanted.removesuffix(unit)):
-        return f"{'divide' if unit == 'm' + wanted else 'multiply'} its limits by 1,000"
+    if unit == f"m{wanted}":
+        return "divide its limits by 1,000"
+    if wanted == f"m{unit}":
+        return "multiply its limits by 1,000"
     return f"convert its limits to {wanted!r}"
 
 
