@@ -45,6 +45,12 @@ def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
     return {**_learning(), **_acting(task), **_networks(task), **named("fleet", fleet), **kind}
 
 
+def learned_specs(specs: Specs) -> Specs:
+    """Those of networks, optimizers and counts of updates: all that belongs to no copy, rollout, memory or stream."""
+    apart = (*BY_COPY, "memory.", "pending.", "waiting.", TRAINED, DRAWS, GROUP)
+    return {name: one for name, one in specs.items() if not name.startswith(apart)}
+
+
 def as_own(array: NDArray[Any]) -> ArraySpec:
     """An array as the agent has one."""
     return ArraySpec(array.dtype, array.shape)

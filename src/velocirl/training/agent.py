@@ -35,6 +35,7 @@ from velocirl.runs.state_file import State, write_state
 from velocirl.training.callbacks import Step, as_callbacks
 from velocirl.training.data_source import DataSource
 from velocirl.training.describing import as_html, as_line, as_lines
+from velocirl.training.elsewhere import begins_elsewhere, settings_elsewhere
 from velocirl.training.estimates import Estimating
 from velocirl.training.names import attribute_of, change_setting, is_setting
 from velocirl.training.pickling import reduced
@@ -530,6 +531,8 @@ class Agent(Changing, Estimating, metaclass=Documented):
             if not document.environment.startswith(GYMNASIUM):
                 later = {name: changes.pop(name) for name in ("params", "scenario") if name in changes}
             config = changed(kind.Config, document.config, changes)
+            if env is not None and document.spaces is None:
+                config |= settings_elsewhere(document.environment, document.config, env, changes)
             if "device" in document.config.keys() - changes.keys():
                 config["device"] = here_or_any(document.config["device"])
             if "buffer_file" in document.config.keys() - changes.keys():
@@ -555,12 +558,14 @@ class Agent(Changing, Estimating, metaclass=Documented):
         if self._learner is not None:
             raise ValueError(f"{self.label} is prepared for training already: create a new agent")
         document = msgspec.convert(state.document, Document)
-        saved = {key: getattr(document, key) for key in self.source.signature()}
-        if saved != self.source.signature():
-            raise ValueError(f"{name} was trained with {saved}; {self.source.id} has {self.source.signature()}")
-        check_arrays(state.arrays, {**self.recent.specs(), **self.specs(state.arrays)}, allow_nan=allow_nan)
-        if self.source.native is not None and "fleet.state" in state.arrays:
-            try_copies(self.source.native, within("fleet", state.arrays))
+        arrays, specs = state.arrays, {**self.recent.specs(), **self.specs(state.arrays)}
+        if begins_elsewhere(self, document, arrays, name):
+            names = self.names_of_learned(arrays)
+            arrays = {one: array for one, array in arrays.items() if one in names}
+            specs = {one: spec for one, spec in specs.items() if one in names}
+        check_arrays(arrays, specs, allow_nan=allow_nan)
+        if self.source.native is not None and "fleet.state" in arrays:
+            try_copies(self.source.native, within("fleet", arrays))
         goal = None if document.goal is None else Goal(*document.goal)
         if goal is not None and goal.start > document.steps:
             raise ValueError(f"its goal was set at step {goal.start}, and it has taken {document.steps}")
@@ -570,8 +575,13 @@ class Agent(Changing, Estimating, metaclass=Documented):
             document.ranks,
             goal,
         )
-        self.recent.load(state.arrays)
-        self.load_arrays(state.arrays)
+        if "recent.returns" in arrays:  # else they are of another environment
+            self.recent.load(arrays)
+        self.load_arrays(arrays)
+
+    def names_of_learned(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:  # noqa: ARG002 - of those that have more
+        """Return the names of the arrays that belong to what was learned, and to no episode or copy."""
+        return set(self.specs({}))
 
     def time_metrics(self, steps: int) -> Row:
         """The metrics that are the same for all algorithms, of an iteration after which so many steps were taken."""

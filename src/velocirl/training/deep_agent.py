@@ -29,7 +29,7 @@ from velocirl.learners.learner import Learner, Report
 from velocirl.learners.normalising import RunningMoments
 from velocirl.learners.program import Call, Resolver
 from velocirl.learners.rehearsal import rehearse
-from velocirl.learners.saved import TRAINED, as_own, normaliser, training_specs
+from velocirl.learners.saved import TRAINED, as_own, learned_specs, normaliser, training_specs
 from velocirl.learners.seeding import seed_or_drawn
 from velocirl.learners.several import Several, flat_names
 from velocirl.learners.task import Task
@@ -47,6 +47,7 @@ from velocirl.training.actors.batching import batched
 from velocirl.training.actors.building import build_networks, generator_of, norms_described
 from velocirl.training.actors.estimates import DeepEstimates
 from velocirl.training.agent import Agent, Row
+from velocirl.training.elsewhere import tell_of_beginning
 from velocirl.training.estimates import Estimates
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
@@ -105,6 +106,7 @@ class DeepAgent(Agent):
         self._acting = random.streams(self.seeds.acting, 1)  # of actions outside of training
         self._throughput = Throughput()
         self._read_by_functions: NDArray[Any] = np.zeros(1)  # the settings of the learner's task, once there is one
+        self._learned: dict[str, NDArray[Any]] = {}  # what was learned in another environment, until there is a learner
         self._in_force: dict[int, Row] = {}  # scheduled settings of iterations not yet reported, by their last step
         rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
 
@@ -329,6 +331,11 @@ class DeepAgent(Agent):
             )
         self._read_by_functions = task.settings
         self._learner = self.make_learner(task)
+        if self._learned:
+            tell_of_beginning(self)
+            self._learner.take()
+            self._learner.load_state({**self._learner.state(), **self._learned})
+            self._learned = {}
         if self._waiting is not None:
             self._learner.take()
             self._learner.load_state(self._waiting if company is None else company.own_part(self._waiting))
@@ -450,6 +457,8 @@ class DeepAgent(Agent):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Parameters, normalisers, random streams, and all that the learner has."""
+        if self._learned:  # only a learner has what else there is of them
+            self.prepare()
         policy = self.policy_arrays()  # first: it brings the agent's own arrays up to date
         arrays = {**policy, **{name: array.copy() for name, array in self.own_arrays().items()}}
         if self._waiting is not None:  # loaded and not trained since
@@ -472,6 +481,13 @@ class DeepAgent(Agent):
             array[:] = arrays[name]
         if TRAINED in arrays:
             self._waiting = dict(arrays)
+        else:
+            others = {*self.specs({}), *self.recent.specs()}
+            self._learned = {name: array for name, array in arrays.items() if name not in others}
+
+    def names_of_learned(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
+        """Return the names of all networks, optimizers and counts, of those that have learned."""
+        return super().names_of_learned(arrays) | set(learned_specs(self.specs(arrays)))
 
     def policy_arrays(self) -> dict[str, NDArray[Any]]:
         """Parameters, what else the network keeps, and the normaliser of observations."""

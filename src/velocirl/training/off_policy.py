@@ -280,12 +280,14 @@ class OffPolicyAgent(TransitionAgent):
         """Make the copies of the environment and compile everything, once; remember what is given to begin with."""
         if self._learner is None and self.company is not None and not self.company.begun:
             self.company.begin()  # from which a rank knows whether there is something to go on from
-        waiting, made = self._waiting, self._learner is None
+        waiting, made, elsewhere = self._waiting, self._learner is None, bool(self._learned)
         super().prepare()
         if not made:
             return
         if waiting is not None:  # a saved memory, or none
             self._remembered = (int(waiting[COUNTS][TOTAL]) if COUNTS in waiting else 0) - self.steps
+        elif elsewhere:  # with an empty memory
+            self._remembered = -self.steps
         elif self.config.prefill is not None:
             learner: Any = self.learner  # all that learn from memory do
             self._remembered = learner.prefill(self._recorded())

@@ -345,6 +345,13 @@ class Source:
             envs.close()
 
 
+def is_compiled(given: Given) -> bool:
+    """Return whether an environment as somebody gives it is a compiled one."""
+    if isinstance(given, str):
+        return not given.startswith(GYMNASIUM)
+    return isinstance(given, Environment) or _compiled(given) is not None
+
+
 def _step_seconds(envs: VectorEnv) -> float:
     """How long a step takes, about."""
     taken = []
