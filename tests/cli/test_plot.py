@@ -100,7 +100,7 @@ def test_any_figure_by_its_name_the_end_of_it_or_what_displays_call_it(make, ref
 def test_the_picture_has_every_line_and_the_band_of_the_seeds(make, group, tmp_path, capsys):
     image = pytest.importorskip("matplotlib.image")
     path = tmp_path / "curves.png"
-    assert lines_of(capsys, make("a $x$"), group, "--png", str(path))[-1] == f"png   {path}"
+    assert lines_of(capsys, make("a $x$"), group, "--out", str(path))[-1] == f"png   {path}"
     picture = np.round(255 * image.imread(path)[..., :3])
     for color in PALETTE[:2]:
         wanted = [int(color[n : n + 2], 16) for n in (1, 3, 5)]
@@ -127,7 +127,7 @@ class Page(HTMLParser):
 
 def test_the_page_needs_nothing_else_and_shows_names_as_text(make, group, tmp_path, capsys):
     path = tmp_path / "curves.html"
-    lines_of(capsys, make("<b>one", evaluated=True), group, "--html", str(path))
+    lines_of(capsys, make("<b>one", evaluated=True), group, "--out", str(path))
     page = Page()
     page.feed(path.read_text())
     assert page.fetched == ["data:,"]
@@ -142,7 +142,7 @@ def test_the_page_needs_nothing_else_and_shows_names_as_text(make, group, tmp_pa
 
 def test_json_and_csv_have_the_points(make, group, tmp_path, capsys):
     table = tmp_path / "points.csv"
-    main(["plot", make(evaluated=True), group, "--json", "--csv", str(table)])
+    main(["plot", make(evaluated=True), group, "--json", "--out", str(table)])
     found = json.loads(capsys.readouterr().out)
     one, several = found["lines"]
     assert (found["metric"], found["x"], one["name"], several["seeds"]) == (RETURN, "steps", "one", 5)
@@ -168,7 +168,9 @@ def test_runs_of_one_algorithm_are_put_together(make, capsys):
         (["nowhere"], "there is no run 'nowhere'"),
         (["--x", "place"], "--x: cannot be 'place'"),
         (["--smooth", "0"], "--smooth must be at least 1, got 0"),
-        (["--png", "/nowhere/at/all.png"], "there is no directory"),
+        (["--out", "/nowhere/at/all.png"], "there is no directory"),
+        (["--out", "curves.gif"], "curves.gif must end in .png (a picture), .html (a page) or .csv (a table)"),
+        (["--png", "curves.png"], "there is no option --png: here there is --out FILE.png"),
         ([], "there are no runs yet"),
     ],
 )
@@ -182,4 +184,4 @@ def test_what_cannot_be_plotted_is_said(make, refused, capsys, monkeypatch):
     main(["plot", whole, empty])
     assert capsys.readouterr().err == "warning: empty has no figure of 'rollout/ep_rew_mean': left out\n"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert '--png needs matplotlib: pip install "velocirl[plots]"' in refused("plot", whole, "--png", "x.png")
+    assert 'a .png needs matplotlib: pip install "velocirl[plots]"' in refused("plot", whole, "--out", "x.png")

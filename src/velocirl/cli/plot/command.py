@@ -11,15 +11,16 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from velocirl.bench.files import require_writable, write_whole
+from velocirl.bench.files import require_writable
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.cli.plot.words import end_of
+from velocirl.engine.disk.writing import write_shared
 from velocirl.engine.naming import nearest
 from velocirl.monitor.watcher import FIGURES
 from velocirl.monitor.words import printable
 from velocirl.runs.curves.characters import SIGNS, Line, plot_lines
 from velocirl.runs.curves.comparing import Curve, Plot, PlotLine, Subject, find_subjects, known_metrics, plot_of
-from velocirl.runs.curves.curve import draw_plot, legend
+from velocirl.runs.curves.curve import legend, plot_png
 from velocirl.runs.metrics import RETURN
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 WIDEST, HEIGHT = 110, 20  # of the plot in a terminal
 COLORS = ("bright_blue", "yellow", "green", "magenta", "red", "cyan", "bright_white", "bright_black")
 MOST_LINES = 24
-FILES = ("png", "html", "csv")
+FILES = (".png", ".html", ".csv")
 
 
 def plot(arguments: Sequence[str]) -> None:
@@ -38,12 +39,9 @@ def plot(arguments: Sequence[str]) -> None:
     subjects = find_subjects(given.get("runs") or [None], together="group" in given)
     if len(subjects) > MOST_LINES:
         raise ValueError(f"{len(subjects)} lines are more than anybody can tell apart: choose {MOST_LINES} at most")
-    metric = choose_metric(given.get("metric", RETURN), subjects)
-    plotted = plot_of(subjects, metric, given.get("x", "steps"), given.get("smooth", 1))
-    if not plotted.lines:
-        raise ValueError(f"{', '.join(one.name for one in subjects)}: no run has a figure of {metric!r} yet")
-    _mention(subjects, plotted)
-    _write(given, plotted)
+    plotted = plotted_of(subjects, given.get("metric", RETURN), given.get("x", "steps"), given.get("smooth", 1))
+    for path in given.get("out", ()):
+        write_plot(plotted, path)
     if "json" in given:
         print(json.dumps(as_json(plotted), allow_nan=False))
         return
@@ -51,9 +49,18 @@ def plot(arguments: Sequence[str]) -> None:
 
     console = make_console()
     show(console, plotted)
-    for option in FILES:
-        if option in given:
-            console.print(f"{option:<5} {given[option].resolve()}", style="dim", markup=False, soft_wrap=True)
+    for path in given.get("out", ()):
+        console.print(f"{path.suffix[1:]:<5} {path.resolve()}", style="dim", markup=False, soft_wrap=True)
+
+
+def plotted_of(subjects: Sequence[Subject], word: str, by: Any, smooth: int) -> Plot:
+    """Return the plot of runs and groups; says which of them have no part in it."""
+    metric = choose_metric(word, subjects)
+    plotted = plot_of(subjects, metric, by, smooth)
+    if not plotted.lines:
+        raise ValueError(f"{', '.join(one.name for one in subjects)}: no run has a figure of {metric!r} yet")
+    _mention(subjects, plotted)
+    return plotted
 
 
 def choose_metric(word: str, subjects: Sequence[Subject]) -> str:
@@ -154,26 +161,35 @@ def _mention(subjects: Sequence[Subject], plotted: Plot) -> None:
             print(printable(f"warning: {one.name}: seed {', '.join(failed)} failed: left out"), file=sys.stderr)
 
 
-def _write(given: dict[str, Any], plotted: Plot) -> None:
-    if "png" in given:
-        draw_plot(plotted, given["png"])
-    if "csv" in given:
-        write_whole(given["csv"], as_csv(plotted))
-    if "html" in given:
+def write_plot(plotted: Plot, path: Path) -> None:
+    """Write a plot to a file, as its ending says: a picture, a page or a table."""
+    ending = path.suffix.lower()
+    if ending == ".png":
+        write_shared(path, [plot_png(plotted) or b""])
+    elif ending == ".csv":
+        write_shared(path, [as_csv(plotted).encode()])
+    else:
         from velocirl.cli.plot.page import plot_page
 
-        write_whole(given["html"], plot_page(plotted))
+        write_shared(path, [plot_page(plotted).encode()])
+
+
+def require_plot_file(path: Path) -> None:
+    """Refuse a file that could not be written or drawn."""
+    ending = path.suffix.lower()
+    if ending not in FILES:
+        raise ValueError(f"{path} must end in .png (a picture), .html (a page) or .csv (a table)")
+    require_writable(path)
+    if ending == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError('a .png needs matplotlib: pip install "velocirl[plots]"')
 
 
 def _check(given: dict[str, Any]) -> None:
     """Refuse what could not be written or drawn, before anything is read."""
     if given.get("smooth", 1) < 1:
         raise ValueError(f"--smooth must be at least 1, got {given['smooth']}")
-    for option in FILES:
-        if option in given:
-            require_writable(given[option])
-    if "png" in given and importlib.util.find_spec("matplotlib") is None:
-        raise ValueError('--png needs matplotlib: pip install "velocirl[plots]"')
+    for path in given.get("out", ()):
+        require_plot_file(path)
 
 
 def _parser() -> Parser:
@@ -200,8 +216,13 @@ def _parser() -> Parser:
     parser.add_argument(
         "--group", action="store_true", help="Put runs of the same algorithm and environment together, as seeds of one"
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="Draw it as a picture too")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="Write it as a page for a browser too")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="Write its points to a table too")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="Write it to a file too: .png (a picture), .html (a page for a browser) or .csv (its points); may repeat",
+    )
+    parser.elsewhere = {f"--{one[1:]}": f"--out FILE{one}" for one in FILES}
     parser.add_argument("--json", action="store_true", help="Print its points as JSON instead")
     return parser

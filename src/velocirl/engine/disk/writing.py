@@ -37,7 +37,7 @@ def write_whole(path: str | Path | ConfinedPath, parts: Iterable[bytes | memoryv
         file.writelines(parts)
 
 
-def write_shared(path: str | Path, parts: Iterable[bytes | memoryview]) -> None:
+def write_shared(path: str | Path | ConfinedPath, parts: Iterable[bytes | memoryview]) -> None:
     """Write a picture, table or page that a person asked for: as `write_whole`, with the mode that the umask leaves."""
     with written_whole(path, mode=SHARED) as file:
         file.writelines(parts)

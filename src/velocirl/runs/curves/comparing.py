@@ -69,6 +69,11 @@ class Plot:
     metric: str
     by: By
 
+    def _repr_png_(self) -> bytes | None:
+        from velocirl.runs.curves.curve import plot_png  # which knows this module
+
+        return plot_png(self)
+
     @property
     def title(self) -> str:
         """What all lines have in common."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from velocirl.engine.disk.confined import ConfinedPath
-from velocirl.engine.disk.writing import write_shared, write_whole
+from velocirl.engine.disk.writing import write_whole
 from velocirl.runs.curves.characters import NOTHING, say_tick
 from velocirl.runs.metrics import DEVIATION, EVALUATION, RETURN, STEP, Row
 
@@ -36,7 +36,7 @@ def draw_curve(rows: Sequence[Row], path: str | Path | ConfinedPath, title: str)
         axes.fill_between(evaluated, bottom, top, color=ORANGE, alpha=0.2, linewidth=0)
         axes.plot(evaluated, means, color=ORANGE, linewidth=1.2, marker="o", markersize=4, label="evaluation ± std")
         axes.legend(frameon=False, labelcolor=INK)
-    _finish(axes, path, title, empty=not steps and not evaluated)
+    write_whole(path, [_finish(axes, title, empty=not steps and not evaluated)])
     return True
 
 
@@ -56,15 +56,15 @@ def draw_seeds(
             axes.fill_between(mean.steps, mean.low, mean.high, color=BLUE, alpha=0.2, linewidth=0, label="95% interval")
         axes.plot(mean.steps, mean.mean, color=BLUE, linewidth=1.8, label=label)
         axes.legend(frameon=False, labelcolor=INK)
-    _finish(axes, path, title, empty=not any(steps for steps, _ in lines))
+    write_whole(path, [_finish(axes, title, empty=not any(steps for steps, _ in lines))])
     return True
 
 
-def draw_plot(plot: Plot, path: str | Path) -> bool:
-    """Draw several runs in one picture, seeds within their interval, with a legend; False without matplotlib."""
+def plot_png(plot: Plot) -> bytes | None:
+    """Draw several runs in one picture, seeds within their interval, with a legend; None without matplotlib."""
     axes = _new_axes()
     if axes is None:
-        return False
+        return None
     for place, (subject, curve, evaluation) in enumerate(plot.lines):
         color, name = PALETTE[place % len(PALETTE)], legend(subject, curve)
         if curve.low is not None:
@@ -78,8 +78,7 @@ def draw_plot(plot: Plot, path: str | Path) -> bool:
     key = axes.legend(frameon=False, labelcolor=INK, fontsize=9)
     for text in key.get_texts():
         text.set_parse_math(False)  # a name is a name
-    _finish(axes, path, plot.title, empty=False, x_label=plot.x_label, y_label=plot.y_label)
-    return True
+    return _finish(axes, plot.title, empty=False, x_label=plot.x_label, y_label=plot.y_label)
 
 
 def legend(subject: Subject, curve: Curve) -> str:
@@ -99,14 +98,13 @@ def _new_axes() -> Any:
 
 def _finish(
     axes: Any,
-    path: str | Path | ConfinedPath,
     title: str,
     *,
     empty: bool,
     x_label: str = "environment steps",
     y_label: str = "mean episode return",
-) -> None:
-    """Give a picture its title, axes and grid, and write it."""
+) -> bytes:
+    """Give a picture its title, axes and grid; returns it as a PNG."""
     if empty:
         axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", color=FAINT)
         axes.set(xticks=[], yticks=[])
@@ -122,9 +120,7 @@ def _finish(
         axis.set_major_formatter(lambda value, _, axis=axis: say_tick(value, max(map(abs, axis.get_view_interval()))))
     picture = io.BytesIO()
     axes.figure.savefig(picture, format="png", facecolor="white")
-    # A run's own picture is private, as all of its files; another one is for whoever asked for it.
-    write = write_whole if isinstance(path, ConfinedPath) else write_shared
-    write(path, [picture.getbuffer()])
+    return picture.getvalue()
 
 
 def _columns(rows: Iterable[Row], name: str, *more: str) -> list[list[Any]]:
