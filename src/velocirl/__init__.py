@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from velocirl.buffers.data.dataset import Dataset
     from velocirl.buffers.data.episodes import Episode
     from velocirl.buffers.data.info import DatasetInfo
+    from velocirl.cli.functions import plot, plot_table, train_seeds
     from velocirl.datasets.levels import create_dataset
     from velocirl.datasets.record import record_dataset
     from velocirl.deployment.exporting import export
@@ -52,6 +53,7 @@ _FOR_TRAINING = {
     "velocirl.buffers.data.dataset": ("Dataset",),
     "velocirl.buffers.data.episodes": ("Episode",),
     "velocirl.buffers.data.info": ("DatasetInfo",),
+    "velocirl.cli.functions": ("plot", "plot_table", "train_seeds"),
     "velocirl.datasets.levels": ("create_dataset",),
     "velocirl.datasets.record": ("record_dataset",),
     "velocirl.deployment.exporting": ("export",),
@@ -124,6 +126,8 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "lookup",
     "make",
     "make_vec",
+    "plot",
+    "plot_table",
     "policy_iteration",
     "random",
     "read_metrics",
@@ -131,6 +135,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "record_dataset",
     "record_video",
     "rollout",
+    "train_seeds",
     "uint8",
     "uniform",
     "value_iteration",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from velocirl.cli.named.models import add_model, find_table
 from velocirl.cli.parsing import Parser, whole_number
@@ -14,6 +14,9 @@ from velocirl.cli.table import states as table_states
 from velocirl.cli.table.grid import Grid, find_grid
 from velocirl.cli.table.picture import make_picture, show_picture, write_picture
 from velocirl.tabular.agent import TabularAgent
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 TOP = 20
 
@@ -26,7 +29,7 @@ def table(arguments: Sequence[str]) -> None:
     if "state" in given and "top" in given:
         raise ValueError("choose --state or --top")
     agent, source = find_table(given)
-    shown = _choose(agent, given)
+    shown = choose_shown(agent, given)
     if "png" in given:
         _write_png(agent, shown, given["png"])
     if "json" in given:
@@ -35,9 +38,14 @@ def table(arguments: Sequence[str]) -> None:
     from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
 
     console = make_console()
-    console.print(f"{source}: {_title(agent)}", style="dim", markup=False, soft_wrap=True)
+    console.print(f"{source}: {title_of(agent)}", style="dim", markup=False, soft_wrap=True)
+    print_shown(console, agent, shown)
+
+
+def print_shown(console: Console, agent: TabularAgent, shown: Shown) -> None:
+    """Print a map, positions or states."""
     if shown.grid is not None:
-        show_picture(console, _picture(agent, shown.grid))
+        show_picture(console, picture_of(agent, shown.grid))
     elif len(shown.boards) > 1:
         table_board.show_openings(console, agent)
     elif shown.boards:
@@ -54,7 +62,7 @@ class Shown(NamedTuple):
     states: Sequence[int] = ()
 
 
-def _choose(agent: TabularAgent, given: dict[str, Any]) -> Shown:
+def choose_shown(agent: TabularAgent, given: dict[str, Any]) -> Shown:
     board, state = agent.source.id == table_board.GAME, given.get("state")
     if board and "top" not in given:
         return Shown(boards=table_board.openings() if state is None else [table_board.read_board(state)])
@@ -69,7 +77,7 @@ def _choose(agent: TabularAgent, given: dict[str, Any]) -> Shown:
     return Shown(states=found)
 
 
-def _picture(agent: TabularAgent, grid: Grid) -> Any:
+def picture_of(agent: TabularAgent, grid: Grid) -> Any:
     return make_picture(grid, agent.table.look_up(grid.states.ravel()).mean(axis=1), agent.table.initial)
 
 
@@ -77,10 +85,10 @@ def _write_png(agent: TabularAgent, shown: Shown, path: Path) -> None:
     if shown.grid is None:
         reason = "without --state and --top" if find_grid(agent.source) is not None else "of grid worlds"
         raise ValueError(f"--png draws maps {reason}")
-    write_picture(path, _picture(agent, shown.grid), _title(agent))
+    write_picture(path, picture_of(agent, shown.grid), title_of(agent))
 
 
-def _title(agent: TabularAgent) -> str:
+def title_of(agent: TabularAgent) -> str:
     return f"{agent.source.id}, {agent.name}, {agent.steps:,} steps"
 
 

@@ -55,9 +55,17 @@ def show_picture(console: Console, picture: Picture) -> None:
 
 
 def write_picture(path: Path, picture: Picture, title: str) -> None:
-    """The same as a PNG, with matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
+    """Write it as a PNG, with matplotlib."""
+    png = picture_png(picture, title)
+    if png is None:
         raise ValueError('--png needs matplotlib: pip install "velocirl[plots]"')
+    write_shared(path, [png])
+
+
+def picture_png(picture: Picture, title: str) -> bytes | None:
+    """Draw it as a PNG; None without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
     from matplotlib.figure import Figure
 
     rows, columns = picture.grid.states.shape
@@ -81,7 +89,7 @@ def write_picture(path: Path, picture: Picture, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
     picture_bytes = io.BytesIO()
     axes.figure.savefig(picture_bytes, format="png", facecolor="white")
-    write_shared(path, [picture_bytes.getbuffer()])
+    return picture_bytes.getvalue()
 
 
 def _line(picture: Picture, row: int, columns: int, line: int, width: int, plain: bool) -> Text:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 FAILED = 1  # exit code
 
 
-def train_seeds(request: Request) -> None:
-    """Train agents of one configuration and many seeds in a new group."""
+def train_seeds(request: Request) -> Group:
+    """Train agents of one configuration and many seeds in a new group, which it returns."""
     assert request.seeds is not None  # noqa: S101 - asked for
     chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
     # One thread each, unless it was said: many agents fill the cores better than many threads of one.
@@ -53,8 +53,7 @@ def train_seeds(request: Request) -> None:
     first = config.get("seed") or 0
     seeds = range(first, first + request.seeds)
     if request.run_dir is not None and request.exist == "resume" and is_taken(request.run_dir.expanduser()):
-        _resume_as_asked(request, chosen, agent, seeds)
-        return
+        return _resume_as_asked(request, chosen, agent, seeds)
     told = (lambda *_: None) if request.quiet else partial(tell_next, spelled=COMMAND)
     place = None if request.run_dir is None else place_run(request.run_dir, request.exist, told)
     group = create_group(place, chosen.id, agent.name, seeds, config, plan)
@@ -65,9 +64,10 @@ def train_seeds(request: Request) -> None:
             _train_in_one_batch(request, group, chosen, processes)
         else:
             conduct_seeds(group, processes, as_json=request.json, quiet=request.quiet)
+    return group
 
 
-def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequence[int]) -> None:
+def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequence[int]) -> Group:
     """Continue the group in the directory of a request, if it is of the same training."""
     assert request.run_dir is not None  # noqa: S101 - asked for
     path = request.run_dir.expanduser()
@@ -88,6 +88,7 @@ def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequ
     more = total if total is not None and total > known.plan.total_steps else None
     shown = {"as_json": request.json, "quiet": request.quiet}
     resume_seeds(group, total_steps=more, env=None, trust=request.trust, **shown)
+    return group
 
 
 def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: list[SeedProcess]) -> None:

@@ -1,0 +1,158 @@
+"""Commands as functions: `train_seeds`, `plot` and `plot_table` do in Python what their commands do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from velocirl.cli.plot.command import plotted_of, require_plot_file, show, write_plot
+from velocirl.cli.settings import Request
+from velocirl.cli.table.command import choose_shown, picture_of, print_shown, title_of
+from velocirl.cli.table.picture import Picture, picture_png, write_picture
+from velocirl.cli.train import seeds as training
+from velocirl.engine.counts import require_count
+from velocirl.engine.environment import Environment
+from velocirl.monitor.attention import in_notebook
+from velocirl.runs.curves.comparing import By, Plot, find_subjects
+from velocirl.runs.directory import Run
+from velocirl.runs.groups import Group
+from velocirl.runs.metrics import RETURN
+from velocirl.runs.placement import NEXT, Exist
+from velocirl.tabular.agent import TabularAgent
+from velocirl.training.agent import Agent, algorithm_from
+from velocirl.training.agent import load as load_agent
+from velocirl.training.presenting import wanted
+
+
+def train_seeds(
+    algorithm: str | type[Agent],
+    environment: str,
+    seeds: int = 8,
+    total_steps: int | None = None,
+    *,
+    run_dir: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    evaluate_every: int | None = None,
+    target_return: float | None = None,
+    exist: Exist = NEXT,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Group:
+    """Train agents of one configuration and many seeds over the cores of this machine, as `velocirl train --seeds`.
+
+    Each seed is a process, so that scripts need `if __name__ == "__main__":` and environments are named as on the
+    command line: an id, `gym:ID` or `my_env.py[:ID]`. `settings` are those of the algorithm; `seed` is the first one.
+
+    Returns:
+        The group: `group.summary()` has the mean return with its interval, `velocirl.plot(group)` draws it, and
+        `velocirl.load(f"{group.path}/seed-0")` is one of its agents.
+
+    Raises:
+        RuntimeError: Seeds failed; the others are trained, and `velocirl resume` goes on with the group.
+    """
+    if not isinstance(environment, str):
+        name = environment.id if isinstance(environment, Environment) else type(environment).__name__
+        raise ValueError(
+            f"train_seeds starts a process for each seed, which {name} does not reach as an object: name it by its id,"
+            " or by its file as 'my_env.py:Mine-v0'"
+        )
+    kind = algorithm_from(algorithm) if isinstance(algorithm, str) else algorithm
+    counts = {"total_steps": total_steps, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every}
+    request = Request(
+        environment=environment,
+        algorithm=kind,
+        values=settings,
+        **{name: None if count is None else require_count(name, count) for name, count in counts.items()},
+        target_return=target_return,
+        run_dir=None if run_dir is None else Path(run_dir),
+        seeds=require_count("seeds", seeds),
+        json=False,
+        quiet=not wanted(progress),
+        named_by=None,
+        trust=False,
+        exist=exist,
+    )
+    try:
+        return training.train_seeds(request)
+    except SystemExit as error:  # as the command ends
+        raise RuntimeError("seeds failed: velocirl runs lists the group, velocirl resume continues it") from error
+
+
+def plot(
+    *runs: str | Path | Run | Group,
+    metric: str = RETURN,
+    x: By = "steps",
+    smooth: int = 1,
+    group: bool = False,
+    out: str | Path | Sequence[str | Path] = (),
+) -> Plot:
+    """Plot the learning curves of runs and groups of seeds side by side, as `velocirl plot`; without any, the newest.
+
+    `metric` is a figure of metrics.jsonl or the end of its name (`"loss"`), `x` is "steps" or "time", `smooth` the
+    points of a moving mean; with `group`, runs of one algorithm and environment are seeds of one. `out` names files:
+    .png, .html or .csv.
+
+    Returns:
+        The plot, which a notebook shows as a picture. A terminal shows it at once.
+    """
+    paths = [Path(out)] if isinstance(out, (str, Path)) else [Path(one) for one in out]
+    for path in paths:
+        require_plot_file(path)
+    named = [str(one.path if isinstance(one, (Run, Group)) else one) for one in runs]
+    plotted = plotted_of(find_subjects(named or [None], together=group), metric, x, require_count("smooth", smooth))
+    for path in paths:
+        write_plot(plotted, path)
+    if not paths and not in_notebook():
+        show(_console(), plotted)
+    return plotted
+
+
+class TablePicture:
+    """Map of what a table learnt, which a notebook shows as a picture."""
+
+    def __init__(self, picture: Picture, title: str) -> None:
+        self.picture, self.title = picture, title
+
+    def __repr__(self) -> str:
+        rows, columns = self.picture.grid.states.shape
+        return f"<map of {self.title}, {rows} x {columns}>"
+
+    def _repr_png_(self) -> bytes | None:
+        return picture_png(self.picture, self.title)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a PNG."""
+        write_picture(Path(path), self.picture, self.title)
+        return Path(path)
+
+
+def plot_table(agent: TabularAgent | str | Path, out: str | Path | None = None) -> TablePicture | None:
+    """Show what a tabular agent learnt, as `velocirl table`: values and best actions on the map of a grid world.
+
+    `agent` is an agent, a run or a file; `out` names a .png. Of other environments, states or positions are printed.
+
+    Returns:
+        The map, which a notebook shows as a picture; None where there is none.
+    """
+    found = agent if isinstance(agent, Agent) else load_agent(agent)
+    if not isinstance(found, TabularAgent):
+        raise ValueError(f"{found.label} has no table: plot_table is for QLearning, SARSA and their relatives")
+    shown = choose_shown(found, {})
+    if shown.grid is None:
+        if out is not None:
+            raise ValueError(f"{found.source.id} is no grid world, which alone has a map: leave out out=")
+        print_shown(_console(), found, shown)
+        return None
+    picture = TablePicture(picture_of(found, shown.grid), title_of(found))
+    if out is not None:
+        picture.save(out)
+    elif not in_notebook():
+        print_shown(_console(), found, shown)
+    return picture
+
+
+def _console() -> Any:
+    from velocirl.monitor.console import make_console  # what draws is imported where there is somebody to look
+
+    return make_console()
