@@ -1,10 +1,14 @@
 """What an agent says of itself, before, while and after it has learnt."""
 
+import dataclasses
+import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 
-from velocirl import DQN, PPO, QLearning
+import velocirl
+from velocirl import DQN, PPO, Evaluation, QLearning, TabularModel, value_iteration
 from velocirl.training.agent import Goal
 
 SMALL = {
@@ -66,3 +70,36 @@ def test_html_is_the_same_and_all_of_it_text():
 )
 def test_tables_and_other_networks_are_named(make, said):
     assert said in str(make())
+
+
+def test_an_evaluation_a_trajectory_and_a_plan_are_shown_in_few_words():
+    evaluation = Evaluation(np.array([9.0, 12.0]), np.array([9, 1200]), 1)
+    assert repr(evaluation) == "<Evaluation: 10.50 +- 1.50 over 2 episodes of 604.5 steps, 1 of them cut after 1,200>"
+    shown = text_of(evaluation)
+    assert shown == (
+        "Evaluation return 10.50 ± 1.50 range 9 to 12 episodes 2, 1 of them cut steps 604.5 each, 9 to 1,200"
+    )
+    recorded = velocirl.rollout(lambda seen: [1.0], "Pendulum-v1", episodes=2, seed=0)
+    assert len(repr(recorded)) < 160
+    assert "Pendulum-v1: 2 episodes, 400 steps" in repr(recorded)
+    assert "environment Pendulum-v1 policy" in text_of(recorded)
+    assert "seed 0 length 2 episodes, 400 steps return -" in text_of(recorded)
+    assert "signals" in text_of(recorded)
+    model = TabularModel.from_arrays(np.ones((1, 2, 1)), np.array([[1.0, 2.0]]))
+    assert repr(model) == "<TabularModel: 1 state x 2 actions, 2 outcomes>"
+    plan = value_iteration(model, 0.5)
+    assert repr(plan).startswith("<Plan: 1 state x 2 actions, values 4 to 4, ")
+    assert "size 1 state x 2 actions values 4 to 4 iterations" in text_of(plan)
+    for one in (evaluation, recorded, plan):
+        assert len(one._repr_html_()) < 3000
+
+
+def test_names_of_anybody_are_text_in_a_display():
+    recorded = velocirl.rollout(lambda seen: [1.0], "Pendulum-v1", episodes=1, seed=0)
+    hostile = dataclasses.replace(recorded, policy="<script>alert(1)</script>")
+    assert "<script" not in hostile._repr_html_()
+
+
+def text_of(one):
+    """What a display shows, without its elements."""
+    return " ".join(re.sub(r"<[^>]+>", " ", one._repr_html_()).split())

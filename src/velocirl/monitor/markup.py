@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 
 # Neither allowed in HTML nor of use to anybody: control characters, halves of pairs, and what reverses a text's order.
 UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
@@ -63,6 +64,17 @@ def table(headings: list[str], rows: list[list[str]], *, numeric: set[int] | Non
 
     head, body = tag("thead", row("th", headings)), tag("tbody", *(row("td", cells) for cells in rows))
     return tag("div", tag("table", head, body, class_=class_ or None), class_="scroll")
+
+
+def facts_table(title: str, facts: Mapping[str, str]) -> str:
+    """Show facts by name as a small table, as a notebook displays an object."""
+    plain, left = "border: 0; background: none", "text-align: left; padding: 0 1.2em 0 0"
+    rows = [
+        tag("tr", tag("td", name, style=f"{plain}; {left}; opacity: .7"), tag("td", fact, style=f"{plain}; {left}"))
+        for name, fact in facts.items()
+    ]
+    shown = tag("table", tag("tbody", *rows), style=f"{plain}; margin: .2em 0")
+    return str(tag("div", tag("b", title), shown))
 
 
 def pill(text: str, kind: str) -> Markup:

@@ -46,12 +46,6 @@ def as_lines(agent: Agent) -> str:
 
 def as_html(agent: Agent) -> str:
     """As a small table; whatever comes from an environment or a file is text there."""
-    from velocirl.monitor.markup import tag  # needed where a notebook shows an agent
+    from velocirl.monitor.markup import facts_table  # needed where a notebook shows an agent
 
-    plain, left = "border: 0; background: none", "text-align: left; padding: 0 1.2em 0 0"
-    rows = [
-        tag("tr", tag("td", name, style=f"{plain}; {left}; opacity: .7"), tag("td", fact, style=f"{plain}; {left}"))
-        for name, fact in facts_of(agent).items()
-    ]
-    table = tag("table", tag("tbody", *rows), style=f"{plain}; margin: .2em 0")
-    return str(tag("div", tag("b", type(agent).__name__), table))
+    return facts_table(type(agent).__name__, facts_of(agent))

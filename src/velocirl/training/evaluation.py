@@ -80,6 +80,21 @@ class Evaluation:
         """The standard deviation of the returns."""
         return float(self.returns.std())
 
+    def __repr__(self) -> str:
+        return f"<Evaluation: {self}>"
+
+    def _repr_html_(self) -> str:
+        from velocirl.monitor.markup import facts_table  # needed where a notebook shows it
+
+        lengths, cut = self.lengths, f", {self.cut} of them cut" if self.cut else ""
+        facts = {
+            "return": f"{self.mean_return:,.2f} ± {self.std_return:,.2f}",
+            "range": f"{self.returns.min():,.6g} to {self.returns.max():,.6g}",
+            "episodes": f"{len(self.returns):,}{cut}",
+            "steps": f"{lengths.mean():,.1f} each, {lengths.min():,} to {lengths.max():,}",
+        }
+        return facts_table("Evaluation", facts)
+
     def __str__(self) -> str:
         return (
             f"{self.mean_return:.2f} +- {self.std_return:.2f} over {plural(len(self.returns), 'episode')}"

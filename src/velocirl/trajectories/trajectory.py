@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.monitor.words import plural
+
+SHOWN = 5  # returns, signals and actuators of a display
 Array = NDArray[Any]
 SECONDS, STEPS = "s", "steps"  # units of time
 LONGER = (("d", 86400.0, 3.0), ("h", 3600.0, 3.0), ("min", 60.0, 10.0))  # unit, seconds, from how many of it on
@@ -29,6 +32,12 @@ class Quantity(NamedTuple):
 
     values: Array  # (rows,)
     unit: str = ""
+
+
+def _named(quantities: Mapping[str, Quantity]) -> str:
+    """The names of quantities with their units, the first few of them."""
+    words = [f"{name} [{one.unit}]" if one.unit else name for name, one in quantities.items()]
+    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
 
 
 @dataclass(frozen=True)
@@ -74,10 +83,6 @@ class Column(NamedTuple):
         return f"{self.name} [{self.unit}]" if self.unit not in ("", "1") else self.name
 
 
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 @dataclass(frozen=True, repr=False)
 class Trajectory:
     """Episodes one after the other, a row for each moment.
@@ -108,14 +113,36 @@ class Trajectory:
     def __repr__(self) -> str:
         played = f"{self.policy or 'episodes'} in {self.environment}"
         operated = "" if self.scenario is None else f", {self.scenario}"
-        lasted = _counted(int(self.lengths.sum()) if self.episodes else 0, "step")
+        lasted = plural(int(self.lengths.sum()) if self.episodes else 0, "step")
         if self.episodes and self.time_unit == SECONDS:
             last = np.append(self.first[1:], len(self)) - 1
             lasted += f" in {float(self.time[last].sum()):,.6g} s"
         earned = f", mean return {self.returns.mean():,.6g}" if self.episodes else ""
         kinds = {"signal": self.signals, "actuator": self.actuators, "constraint": self.constraints}
-        held = ", ".join(_counted(len(one), name) for name, one in kinds.items() if one)
-        return f"Trajectory({played}{operated}: {_counted(self.episodes, 'episode')}, {lasted}{earned}; {held})"
+        held = ", ".join(plural(len(one), name) for name, one in kinds.items() if one)
+        return f"Trajectory({played}{operated}: {plural(self.episodes, 'episode')}, {lasted}{earned}; {held})"
+
+    def _repr_html_(self) -> str:
+        from velocirl.monitor.markup import facts_table  # needed where a notebook shows it
+
+        return facts_table("Trajectory", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """What it holds, in a few words each; what there is not is left out."""
+        returns = self.returns
+        limits = [f"{name} violated in {plural(int(one.cost.sum()), 'step')}" for name, one in self.constraints.items()]
+        facts = {
+            "environment": self.environment,
+            "policy": self.policy,
+            "scenario": self.scenario or "",
+            "seed": "" if self.seed is None else str(self.seed),
+            "length": f"{plural(self.episodes, 'episode')}, {plural(int(self.lengths.sum()), 'step')}",
+            "return": ", ".join(f"{one:,.6g}" for one in returns[:SHOWN]) + (", …" if len(returns) > SHOWN else ""),
+            "signals": _named(self.signals),
+            "actuators": _named(self.actuators),
+            "constraints": ", ".join(limits),
+        }
+        return {name: fact for name, fact in facts.items() if fact}
 
     @property
     def episodes(self) -> int:

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from velocirl.monitor.words import plural
 from velocirl.tabular.planning.faults import ModelError, check_outcomes, check_start
 from velocirl.tabular.planning.reading import Actions, Columns, read_arrays, read_lists
 from velocirl.vector.making import GYMNASIUM, make
@@ -54,6 +55,10 @@ class TabularModel:
         if self.start is not None:
             self._keep(start=np.float64)
             check_start(self.start, self.states)
+
+    def __repr__(self) -> str:
+        size = f"{plural(self.states, 'state')} x {plural(self.actions, 'action')}"
+        return f"<TabularModel: {size}, {plural(len(self.rewards), 'outcome')}>"
 
     def _keep(self, **types: type) -> None:
         """Own copies, so that what has been checked stays as it is."""

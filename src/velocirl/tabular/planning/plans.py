@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.monitor.markup import facts_table
+from velocirl.monitor.words import plural
 from velocirl.tabular.planning.backups import Backup
 from velocirl.tabular.planning.endings import ending_actions
 from velocirl.tabular.planning.horizons import undiscounted_horizon
@@ -26,6 +28,22 @@ class Plan:
     policy: NDArray[np.intp]  # (states,): the best action; of equally good ones the first, or one that ends the episode
     iterations: int  # sweeps of value iteration, or policies that policy iteration looked at
     error_bound: float
+
+    def __repr__(self) -> str:
+        size, values, iterations, error = self._facts().values()
+        return f"<Plan: {size}, values {values}, {iterations} iterations, error {error}>"
+
+    def _repr_html_(self) -> str:
+        return facts_table("Plan", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        states, actions = self.action_values.shape
+        return {
+            "size": f"{plural(states, 'state')} x {plural(actions, 'action')}",
+            "values": f"{self.values.min():.6g} to {self.values.max():.6g}",
+            "iterations": f"{self.iterations:,}",
+            "error": f"at most {self.error_bound:.2g}" if np.isfinite(self.error_bound) else "of no known bound",
+        }
 
 
 def made_plan(
