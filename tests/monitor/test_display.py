@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from watched_agent import advance, agent_at
 
+from velocirl.monitor import display as display_module
 from velocirl.monitor import watcher as module
 from velocirl.monitor.display import Display
 from velocirl.monitor.resource_use import ResourceUse
@@ -253,6 +254,21 @@ def test_it_is_said_that_it_compiles_and_how_long_that_took(monkeypatch):
     display.start(agent)
     display.end()
     assert shown(console).count("compiled for") == 1  # what is only loaded is not worth a line
+
+
+def test_elsewhere_it_is_said_in_a_line_that_it_compiles_once_that_takes_long(monkeypatch):
+    monkeypatch.setattr(display_module, "LINE_EVERY", 0.01)
+    console, agent = Console(file=io.StringIO(), width=200), agent_at()
+    display = Display(console)
+    display.prepare(agent)
+    wait_for(console, "compiling for this processor, once ...")
+    display.start(agent)
+    display.end()
+    monkeypatch.setattr(display_module, "LINE_EVERY", 60.0)
+    display.prepare(agent)
+    display.start(agent)
+    display.end()
+    assert shown(console).count("compiling") == 1
 
 
 def test_what_is_over_soon_is_not_shown_and_what_takes_longer_is(monkeypatch):

@@ -3,13 +3,16 @@
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 
 import pytest
 from ranks import MPIRUN, SETTINGS, needs_mpi
 
+from velocirl.monitor.console import make_console
 from velocirl.monitor.terminal import in_terminal
+from velocirl.training.presenting import wanted
 
 RANK = """
 import sys
@@ -39,6 +42,41 @@ def test_a_pseudo_terminal_is_a_terminal(monkeypatch):
     with os.fdopen(first), os.fdopen(second, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         assert in_terminal()
+
+
+KERNELS = [{"JPY_PARENT_PID": "1"}, {"TERM": "xterm-color", "PAGER": "cat", "GIT_PAGER": "cat"}]
+TRAIN = """
+from velocirl.cli.main import main
+main(["train", "Bandit-v0", "--device", "python", "--total-steps", "64", "--num-envs", "2", "--horizon", "16"])
+"""
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_command_of_a_notebook_has_no_terminal_though_it_has_a_pseudo_terminal(kernel, monkeypatch):
+    first, second = pty.openpty()
+    for name, value in {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", **kernel}.items():
+        monkeypatch.setenv(name, value)
+    with os.fdopen(first), os.fdopen(second, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert not in_terminal()
+        assert not make_console().is_terminal
+        assert make_console().color_system is None
+        assert wanted(None)  # somebody looks
+
+
+def test_training_from_a_notebook_command_shows_plain_lines(tmp_path):
+    first, second = pty.openpty()
+    environment = {**os.environ, "VELOCIRL_HOME": str(tmp_path), "JPY_PARENT_PID": "1", "FORCE_COLOR": "1"}
+    environment["TERM"] = "xterm-color"
+    try:
+        ended = subprocess.Popen([sys.executable, "-c", TRAIN], stdout=second, stderr=second, env=environment)
+        assert ended.wait() == 0
+    finally:
+        os.close(second)
+    with os.fdopen(first, "rb", buffering=0) as stream:
+        text = stream.read(100_000).decode()
+    assert "\x1b" not in text
+    assert re.search(r"\n +64 steps 100%  .*return", text)
 
 
 @needs_mpi

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.segment import Segment
 
-from velocirl.monitor.terminal import is_terminal
+from velocirl.monitor.terminal import is_terminal, started_by_notebook
 from velocirl.monitor.words import printable
 
 PIPE_WIDTH = 200  # what another program reads is not wrapped at the width of a terminal that is not there
@@ -76,8 +76,12 @@ class LastingStream:
 def make_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr; NO_COLOR is obeyed, and without a terminal lines are plain."""
     stream: Any = LastingStream(sys.stderr if stderr else sys.stdout)
-    console = ShowingConsole(file=stream, highlight=False)
-    return console if console.is_terminal else ShowingConsole(file=stream, highlight=False, width=PIPE_WIDTH)
+    # FORCE_COLOR, which notebooks set, would make rich take their pseudo-terminal for one that obeys control codes.
+    force = False if started_by_notebook() else None
+    console = ShowingConsole(file=stream, highlight=False, force_terminal=force)
+    if console.is_terminal:
+        return console
+    return ShowingConsole(file=stream, highlight=False, width=PIPE_WIDTH, force_terminal=False)
 
 
 def shows_pictures(console: Console) -> bool:

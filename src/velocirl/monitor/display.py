@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -46,6 +48,7 @@ class Display(Watcher):
         self._indent = indent
         self._live: Live | None = None
         self._status: Status | None = None
+        self._soon: threading.Timer | None = None
 
     @property
     def every(self) -> float:
@@ -60,11 +63,21 @@ class Display(Watcher):
 
     def say_compiling(self) -> None:
         """Show that something goes on."""
+        if not self._console.is_terminal:  # a line stays, so that it waits until compiling is what takes long
+            line = f"{self._indent}{COMPILING} ..."
+            self._soon = threading.Timer(LINE_EVERY, partial(self._console.print, line, style="dim"))
+            self._soon.daemon = True
+            self._soon.start()
+            return
         self._status = self._console.status(f"{self._indent}{COMPILING}")
         self._status.start()
 
     def say_compiled(self, seconds: float | None) -> None:
         """Say how long it took; the next time it is only loaded."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon.join()
+            self._soon = None
         if self._status is not None:
             self._status.stop()
             self._status = None

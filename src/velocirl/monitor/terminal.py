@@ -15,10 +15,19 @@ from typing import Any
 RANK = "OMPI_COMM_WORLD_RANK"  # Open MPI sets it; other launchers give ranks pipes, or the terminal itself
 
 
+# What ipykernel sets for the commands that a notebook starts as `!velocirl train`, which have a pseudo-terminal.
+KERNEL, KERNEL_SETS = "JPY_PARENT_PID", {"TERM": "xterm-color", "PAGER": "cat", "GIT_PAGER": "cat"}
+
+
+def started_by_notebook() -> bool:
+    """Return whether a notebook started this command: it shows lines, and would show what moves as control codes."""
+    return KERNEL in os.environ or all(os.environ.get(name) == value for name, value in KERNEL_SETS.items())
+
+
 def is_terminal(stream: Any) -> bool:
     """Return whether `stream` writes to a terminal; for a rank of Open MPI, whether the launcher does."""
     try:
-        if not stream.isatty():
+        if not stream.isatty() or started_by_notebook():
             return False
         if RANK not in os.environ:
             return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from velocirl.monitor.attention import attention, in_notebook, is_free
-from velocirl.monitor.terminal import in_terminal
+from velocirl.monitor.terminal import in_terminal, started_by_notebook
 from velocirl.runs.callback import Callback
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def presented(
 
 def wanted(progress: bool | None) -> bool:
     """Whether training is shown: where somebody looks, unless it was said otherwise."""
-    return is_free() and (in_notebook() or in_terminal()) if progress is None else progress
+    seen = in_notebook() or in_terminal() or started_by_notebook()
+    return is_free() and seen if progress is None else progress
 
 
 def make_display(recording: Recording | None) -> Watcher:
