@@ -16,6 +16,7 @@ def agent_at(steps=0, total=100_000, **metrics):
         name="ppo",
         counted="steps",
         device_reason="",
+        network_reason="",
         config=SimpleNamespace(seed=7),
         recent=SimpleNamespace(returns=deque(maxlen=100)),
     )

@@ -92,7 +92,7 @@ def _main(arguments: Sequence[str] | None) -> None:
         raise
     except (NumericalError, RecordingError) as error:
         _end(_complain(error, FAILED))
-    except (ValueError, OSError, DefinitionError, RunBusyError) as error:
+    except (ValueError, OSError, ImportError, DefinitionError, RunBusyError) as error:
         _end(_complain(error, WRONG_USE))
 
 

@@ -120,6 +120,8 @@ class Display(Watcher):
     def _say_device(self, agent: Agent) -> None:
         if agent.device_reason:
             self._console.print(f"on {agent.device_reason}", style="dim", markup=False)
+        if agent.network_reason:
+            self._console.print(agent.network_reason, style="dim", markup=False, soft_wrap=True)
 
     def _line(self, agent: Agent) -> str:
         goal, metrics = agent.goal, agent.metrics

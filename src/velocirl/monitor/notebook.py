@@ -68,7 +68,7 @@ class NotebookDisplay(Watcher):
         what = tag("div", tag("b", agent.source.id), f" {agent.name}, seed {agent.config.seed}")
         bar = tag("progress", value=number(1000.0 * share), max="1000", style="width: 14em; vertical-align: middle")
         words = tag("div", bar, f" {share:.0%}{GAP}{said.replace(WIDE, GAP)}")
-        faint = [agent.device_reason and f"on {agent.device_reason}", self._compiled]
+        faint = [agent.device_reason and f"on {agent.device_reason}", agent.network_reason, self._compiled]
         lines = [GAP.join(self.phases(agent)), GAP.join(self.machine(agent)), *self.advice(agent), *filter(None, faint)]
         figures = tag("div", self._figures(agent), curve(self.steps, self.returns), style="display: flex; gap: 2em")
         parts = [what, words, figures, *(tag("div", line, style=FAINT) for line in lines)]

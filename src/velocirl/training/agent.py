@@ -102,6 +102,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
     generic_defaults: ClassVar[Mapping[str, Any]] = {}
     python_steps: ClassVar[Mapping[str, Any]] = {}  # on top of them where an environment steps in Python, slowly,
     pictures: ClassVar[Mapping[str, Any]] = {}  # and on top of all where its pictures are preprocessed
+    network_reason: str = ""  # why it has its network, where nobody chose one for images
     counted: ClassVar[str] = "steps"  # what `steps` and `total_steps` count, in a word
     seeds: Seeds  # of its parts
     best_is_best: ClassVar[bool] = True  # whether the model with the best returns of training is what a run is after

@@ -52,6 +52,7 @@ from velocirl.training.estimates import Estimates
 from velocirl.training.ranks import Company, company_of
 from velocirl.training.settings.config import MODULES, OWN_MODULE
 from velocirl.training.settings.device_choice import require_device
+from velocirl.training.settings.images import described, image_network
 from velocirl.training.settings.policies import Features, with_features
 from velocirl.training.settings.rank_devices import task_of_rank
 from velocirl.training.settings.scheduled import APART, scheduled_value, schedules_of
@@ -113,7 +114,15 @@ class DeepAgent(Agent):
     def _build(self) -> None:
         """Build the networks, and decide by their size what the configuration leaves open."""
         self._open = self.config  # as it was before that
-        self.built = build_networks(self)
+        try:
+            self.built = build_networks(self)
+        except ImportError as error:
+            if not self.network_reason:
+                raise
+            raise ImportError(
+                f'{self.network_reason.partition("; ")[0]}, which needs torch: pip install "velocirl[torch]", or give'
+                " hidden=(64, 64) for a native network"
+            ) from error
         self.policy: Any = self._make_policy()
         self.config, self.device_reason = self.resolve()
         self._actor: Any = None
@@ -145,28 +154,44 @@ class DeepAgent(Agent):
 
     def parts(self) -> dict[str, str]:
         """The network and the device."""
-        config, described = self.config, self.config.network
-        if isinstance(described, Mapping):
-            described = ", ".join(f"{name}: {one}" for name, one in described.items())
-        elif described is None:
-            described = f"{'x'.join(map(str, config.hidden))} {config.activation}" if config.hidden else "linear"
+        config, shown = self.config, self.config.network
+        if isinstance(shown, Mapping):
+            shown = ", ".join(f"{name}: {one}" for name, one in shown.items())
+        elif shown is None:
+            shown = f"{'x'.join(map(str, config.hidden))} {config.activation}" if config.hidden else "linear"
         if (critic := getattr(config, "critic_hidden", None)) is not None:
-            described += f", critic {'x'.join(map(str, critic)) or 'linear'}"
-        described += norms_described(self)
+            shown += f", critic {'x'.join(map(str, critic)) or 'linear'}"
+        shown += norms_described(self)
         threads = f", {config.threads} threads" if config.device == "cpu" and (config.threads or 1) > 1 else ""
         return {
-            "network": f"{described}, {self.num_parameters:,} parameters",
+            "network": f"{shown}{' for images' if self.network_reason else ''}, {self.num_parameters:,} parameters",
             "device": f"{config.device}{threads}",
         }
 
     def fitted(self, settings: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Layers that somebody asked for take the place of the usual network, and a network that of the usual norms."""
         replaced = {"network"} if "hidden" in given and "network" not in given else set[str]()
-        if given.get("network") is not None:
+        images = self._for_images(settings, given)
+        settings = {**settings, **images}
+        if given.get("network") is not None or images:
             replaced |= {"layer_norm", "critic_layer_norm"}
         if given.get("critic") is not None:
             replaced.add("critic_layer_norm")
         return {name: value for name, value in settings.items() if name not in replaced}
+
+    def _for_images(self, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings by which images are read, where nobody chose a network, a preset or an interpreter's device."""
+        chosen = given.keys() & {"network", "hidden", "critic_hidden"} or settings.get("network") is not None
+        if chosen or not self.is_generic or settings.get("device") == "python":
+            return {}
+        network = image_network(self.source.observation_space)
+        if network is None:
+            return {}
+        self.network_reason = described(network, self.source.observation_space)
+        settings = {"network": network, "activation": "relu"}
+        if isinstance(network, str) and hasattr(self.Config, "normalise_observations"):
+            settings["normalise_observations"] = False  # bytes have a known scale
+        return settings
 
     def numbers(self) -> dict[str, Any]:
         """Numbers that functions read as settings, and where numbers begin, beside those of the configuration.

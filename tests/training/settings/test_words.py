@@ -94,6 +94,9 @@ def test_these_are_the_arguments_that_there_are(kind):
         (PPO, {"policy": "MultiInputPolicy", "space": Dict(a=Box(-1, 1, (2,)), b=Discrete(2))}, {}),
         (PPO, {"policy": "CnnPolicy", "network": "cnn(8)"}, {"network": "cnn(8)"}),
         (PPO, {"policy": "CnnPolicy"}, {"network": "nature", "activation": "relu"}),
+        (PPO, {"policy": "CnnPolicy", "space": Box(0, 255, (10, 10, 3), "uint8")},
+         {"network": "minatar", "activation": "relu"}),
+        (PPO, {"policy": "MlpPolicy", "space": Box(0, 255, (10, 10, 3), "uint8")}, {"network": None}),
     ],
 )  # fmt: skip
 def test_a_name_becomes_the_setting_that_says_the_same(kind, words, settings):

@@ -109,7 +109,8 @@ class DeepConfig:
     """Clip every entry of the gradient to this; 0 turns clipping off."""
     network: str | dict[str, str] | None = None
     """Description of a torch network, such as cnn(32x8s4, 64x4s2) mlp(128, norm=layer), or the name of one that is
-    known: nature, minatar. Without it, the native network of `hidden` is used."""
+    known: nature, minatar. Without it, images are read by one of these, and all else by the native network of
+    `hidden`."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers."""
     activation: str = "relu"

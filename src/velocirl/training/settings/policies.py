@@ -8,12 +8,12 @@ from math import log
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 
 from velocirl.engine.naming import nearest, plain_name
 from velocirl.networks.activations import ACTIVATIONS
-from velocirl.networks.observations import leaves_of
 from velocirl.networks.specs import NAMED, THEN
+from velocirl.training.settings.images import has_images, networks_of_images
 
 # Known beside the settings.
 OBSERVATION_SPACE, ACTION_SPACE, POLICY, POLICY_KWARGS = "observation_space", "action_space", "policy", "policy_kwargs"
@@ -21,8 +21,6 @@ Known = Mapping[str, Any]  # the settings, as far as they are decided, and these
 Settings = Mapping[str, Any]
 KINDS = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy", "MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy")
 THEIRS = ("stable_baselines3.", "sb3_contrib.")  # modules whose policies are known
-NATURE_SIDE = 36  # pixels that the first kernels of `nature` need
-SMALL_IMAGE = "cnn(16, 32, stride=2) mlp(128)"  # of an image that is smaller
 LSTM_SIZE = 256  # as there
 # Optimizers of torch and their arguments, by the names that they have here.
 OPTIMISERS = {"Adam": "adam", "AdamW": "adamw", "SGD": "sgd", "RMSprop": "rmsprop", "RMSpropTFLike": "rmsprop"}
@@ -73,11 +71,6 @@ def with_features(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, POLICY_KWARGS: own, "network": Features(kind, dict(arguments))}
 
 
-def is_image(space: Space[Any]) -> bool:
-    """Return whether observations are bytes of three dimensions or more."""
-    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) >= 3
-
-
 def policy_settings(value: Any, known: Known) -> Settings:
     """The network that a policy stands for, by the observations that there are."""
     name = policy_name(value)
@@ -90,14 +83,16 @@ def policy_settings(value: Any, known: Known) -> Settings:
     if recurrent:
         size, layers = arguments.get("lstm_hidden_size", LSTM_SIZE), arguments.get("n_lstm_layers", 1)
         dense.append(f"lstm({size}{f', layers={layers}' if layers > 1 else ''})")
-    images = {leaf.name: image_network(leaf.shape) for leaf in leaves_of(space) if is_image(leaf.space)}
+    images = networks_of_images(space)
     if name.startswith("Cnn"):
         described = images.get("", "nature")
         described = " ".join([described, *dense[len(dense) - recurrent :]])
         return {"network": described, "activation": "relu"}
     if name.startswith("MultiInput") and images:
         return {"network": {**images, **({THEN: " ".join(dense)} if dense else {})}, "activation": "relu"}
-    return {"network": " ".join(dense)} if recurrent else {}
+    if recurrent:
+        return {"network": " ".join(dense)}
+    return {"network": None} if images else {}  # native layers, as asked for
 
 
 def policy_name(value: Any) -> str:
@@ -111,11 +106,6 @@ def policy_name(value: Any) -> str:
     if value not in KINDS:
         raise ValueError(f"{value!r} is not known; leave it out, and give a network of your own as network=")
     return value
-
-
-def image_network(shape: tuple[int, ...]) -> str:
-    """The convolutional network for an image of a shape."""
-    return "nature" if sorted(shape)[-2] >= NATURE_SIDE else SMALL_IMAGE
 
 
 def policy_kwargs_settings(value: Any, known: Known) -> Settings:
@@ -169,8 +159,7 @@ def _convolves(known: Known) -> bool:
     if known.get(POLICY) is None or str(known.get("network")).startswith("module "):
         return False
     name = policy_name(known[POLICY])
-    images = any(is_image(leaf.space) for leaf in leaves_of(known[OBSERVATION_SPACE]))
-    return name.startswith("Cnn") or (name.startswith("MultiInput") and images)
+    return name.startswith("Cnn") or (name.startswith("MultiInput") and has_images(known[OBSERVATION_SPACE]))
 
 
 def _both(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -19,13 +19,13 @@ from velocirl.engine.counts import whole
 from velocirl.engine.naming import nearest, plain_name
 from velocirl.networks.activations import ACTIVATIONS
 from velocirl.networks.initialisers import INITIALISERS
+from velocirl.training.settings.images import is_image
 from velocirl.training.settings.policies import (
     ACTION_SPACE,
     OBSERVATION_SPACE,
     POLICY,
     POLICY_KWARGS,
     Known,
-    is_image,
     policy_kwargs_settings,
     policy_settings,
 )
