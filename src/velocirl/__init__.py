@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from velocirl.training.agent import load
     from velocirl.training.callbacks import Checkpoint, EarlyStopping, Evaluate, StopOnReward
     from velocirl.training.evaluation import Evaluation, evaluate, evaluate_policy
+    from velocirl.training.video import Video
     from velocirl.trajectories.rollout import rollout
     from velocirl.trajectories.safety import SafetyEvaluation, evaluate_safety
     from velocirl.trajectories.trajectory import Trajectory
@@ -69,6 +70,7 @@ _FOR_TRAINING = {
     "velocirl.trajectories.safety": ("SafetyEvaluation", "evaluate_safety"),
     "velocirl.trajectories.trajectory": ("Trajectory",),
     "velocirl.training.agent": ("load",),
+    "velocirl.training.video": ("Video",),
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate", "evaluate_policy"),
     "velocirl.training.actors.playing": ("record_video",),
@@ -101,6 +103,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "TabularModel",
     "Trajectory",
     "Tuple",
+    "Video",
     "adapters",
     "between",
     "bool_",

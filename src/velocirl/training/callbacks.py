@@ -70,7 +70,7 @@ def as_callbacks(given: Step | Callback | Iterable[Any] | None) -> list[Callback
     return callbacks
 
 
-class _Every:
+class Every:
     """Says when so many steps have passed since the last time."""
 
     def __init__(self, steps: int) -> None:
@@ -78,9 +78,11 @@ class _Every:
         self._next = 0
 
     def start(self, now: int) -> None:
+        """Count from so many steps."""
         self._next = now - now % self.steps + self.steps
 
     def due(self, now: int) -> bool:
+        """Return whether it is time, and count on."""
         if now < self._next:
             return False
         self._next = now - now % self.steps + self.steps
@@ -107,7 +109,7 @@ class Evaluate(Callback):
         exist: Exist = NEXT,
     ) -> None:
         require_exist(exist, directory, "directory")
-        self._every = _Every(every)
+        self._every = Every(every)
         self.every = self._every.steps
         self._episodes = require_count("episodes", episodes)
         self._env, self._seed, self._deterministic = env, seed, deterministic
@@ -170,7 +172,7 @@ class Checkpoint(Callback):
         self.directory = Path(directory)
         self.checkpoints = Checkpoints(directory, keep)
         self._exist: Exist = exist
-        self._every = _Every(every)
+        self._every = Every(every)
         self._saved = -1
 
     def prepare(self, agent: Agent) -> None:

@@ -35,10 +35,11 @@ from velocirl.vector.host.interface import HostInterface, copy_seeds, find_sourc
 from velocirl.vector.making import GYMNASIUM, make, make_host, make_vec
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.native_copies import NativeCopies
+from velocirl.vector.offscreen import choose_backend
 from velocirl.vector.preprocessing.ale import ALEVectorEnv, is_game
 from velocirl.vector.preprocessing.making import refuse_preprocessing
 from velocirl.vector.preprocessing.switches import Preprocess, switches_from, text_of, whole_games
-from velocirl.vector.preprocessing.wrappers import Atari
+from velocirl.vector.preprocessing.wrappers import Atari, preprocessed
 from velocirl.vector.vec_env import Normalized, is_vec_env, opened, without_monitor
 
 WORKERS_TAKE = 200e-6  # seconds of a step of all copies until worker processes know of it, and have been heard
@@ -240,10 +241,24 @@ class Source:
         """One copy to be looked at."""
         chosen = self.given if self.native is None else self.native
         if not isinstance(chosen, (str, Environment)):
-            raise ValueError(
-                f"{self.id} was given as an object: give its id to load, so that it can be made to be seen"
-            )
+            return self._shown_object(render_mode)
         return make(chosen, render_mode=render_mode, preprocess=self._whole, **self.params_for(1))
+
+    def _shown_object(self, render_mode: str | None) -> gymnasium.Env:
+        """One copy of an environment that was given as an object, or of what makes it."""
+        makers: Any = self.makers
+        maker = makers[0] if isinstance(makers, (list, tuple)) and makers else makers
+        if not callable(maker):
+            raise ValueError(f"{self.id} cannot be copied: give its id, or a function that makes one, to see it")
+        env: Any = maker()
+        if env.render_mode != render_mode:
+            env.close()
+            raise ValueError(
+                f"{self.id} has render_mode={env.render_mode!r}: make it with render_mode={render_mode!r}, as in"
+                f" gymnasium.make(id, render_mode={render_mode!r})"
+            )
+        choose_backend(env, render_mode, self.id)
+        return env if self._whole is None else preprocessed(env, switches=self._whole)
 
     def signature(self) -> dict[str, str]:
         """What must be the same where a saved agent is loaded."""

@@ -18,6 +18,7 @@ from velocirl.vector.gymnasium_ids import explained, find_spec, import_for
 from velocirl.vector.host.copies import Source
 from velocirl.vector.host.interface import HostInterface, find_source
 from velocirl.vector.native import FleetVectorEnv
+from velocirl.vector.offscreen import choose_backend
 from velocirl.vector.preprocessing.making import make_in_ale, preparation, refuse_preprocessing, steps_in_ale
 from velocirl.vector.preprocessing.switches import Preprocess, switches_from
 from velocirl.vector.single import SingleEnv
@@ -52,9 +53,12 @@ def make(
         arguments = {"max_episode_steps": max_episode_steps, **rendering, **frames, **params}
         with explained(name):
             if preprocess is None:
-                return gymnasium.make(import_for(name), **arguments)
-            arguments, prepare = preparation(spec := find_spec(name), arguments, switches_from(preprocess))
-            return prepare(gymnasium.make(spec, **arguments))
+                made = gymnasium.make(import_for(name), **arguments)
+            else:
+                arguments, prepare = preparation(spec := find_spec(name), arguments, switches_from(preprocess))
+                made = prepare(gymnasium.make(spec, **arguments))
+        choose_backend(made, render_mode, environment)
+        return made
     found = with_frames(registry.find(environment), **frames)
     refuse_preprocessing(found, preprocess)
     for name in params:
