@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from velocirl.engine.environment import Environment
 from velocirl.monitor.words import plural
 from velocirl.tabular.planning.faults import ModelError, check_outcomes, check_start
 from velocirl.tabular.planning.reading import Actions, Columns, read_arrays, read_lists
@@ -130,6 +131,19 @@ class TabularModel:
                 "builds a model from a function that gives the outcomes of a state"
             )
         return cls.from_outcomes(inner.P, start=getattr(inner, "initial_state_distrib", None))
+
+    @classmethod
+    def from_environment(
+        cls, environment: str | Environment, params: Mapping[str, Any] | None = None, *, max_states: int = 100_000
+    ) -> TabularModel:
+        """Find the model of a compiled environment, an object or an id, by running its functions in plain Python.
+
+        Observations and actions are Discrete, and an observation tells the state. Draws have finitely many outcomes, as
+        those of `random.integer`, whose probabilities are exact to 2^-32. The time limit is left out.
+        """
+        from velocirl.tabular.planning.drawn_outcomes import model_of  # which builds such models
+
+        return model_of(environment, None if params is None else dict(params), max_states)
 
     @classmethod
     def _of(
