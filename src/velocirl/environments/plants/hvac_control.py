@@ -351,8 +351,8 @@ environment = Environment(
         "outdoor_share": "1",
     },
     constraints=(
-        Constraint("comfort", value=outside_comfort, high=0.0, unit="K"),
-        Constraint("air_quality", value=stalest, high=1000.0, unit="ppm"),
+        Constraint("comfort", value=outside_comfort, high=0.0, unit="K", penalty=1.0),
+        Constraint("air_quality", value=stalest, high=1000.0, unit="ppm", penalty=1.0),
         Constraint("frost", value="mixed_temperature", low=277.0, unit="K", penalty=20.0, critical=True),
     ),
     scenarios={
@@ -376,7 +376,7 @@ environment = Environment(
     ),
     presets={
         "ppo": {
-            "total_steps": 1_000_000,
+            "total_steps": 2_000_000,
             "gamma": 0.98,
             "learning_rate": 1e-3,
             "entropy_coefficient": 0.0,

@@ -371,11 +371,11 @@ environment = Environment(
     actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
     constraints=(
         Constraint("frequency", value="frequency", low=49.0, high=51.0, unit="Hz", penalty=10.0, critical=True),
-        Constraint("frequency_band", value="frequency", low=49.8, high=50.2, unit="Hz", penalty=0.1),
-        Constraint("line_loading", value=loading, high=1.0, unit="1", penalty=0.02),
-        Constraint("undervoltage", value=lowest_voltage, low=0.95, unit="p.u.", penalty=0.02),
-        Constraint("overvoltage", value=highest_voltage, high=1.05, unit="p.u.", penalty=0.02),
-        Constraint("battery_charge", value="charge", low=2.5, high=22.5, unit="MWh", penalty=0.02),
+        Constraint("frequency_band", value="frequency", low=49.8, high=50.2, unit="Hz", penalty=1.0),
+        Constraint("line_loading", value=loading, high=1.0, unit="1", penalty=1.0),
+        Constraint("undervoltage", value=lowest_voltage, low=0.95, unit="p.u.", penalty=1.0),
+        Constraint("overvoltage", value=highest_voltage, high=1.05, unit="p.u.", penalty=1.0),
+        Constraint("battery_charge", value="charge", low=2.5, high=22.5, unit="MWh", penalty=1.0),
     ),
     scenarios={
         "nominal": {},
@@ -396,5 +396,8 @@ environment = Environment(
         },
     },
     controller=CONTROLLER,
-    presets={"ppo": LEARNING, "ppo-lagrangian": {**LEARNING, "proportional_gain": 0.1, "derivative_gain": 0.1}},
+    presets={
+        "ppo": {**LEARNING, "total_steps": 1_500_000, "learning_rate": 1e-3},
+        "ppo-lagrangian": {**LEARNING, "proportional_gain": 0.1, "derivative_gain": 0.1},
+    },
 )

@@ -339,9 +339,9 @@ environment = Environment(
     signals={name: unit for name, (unit, *_) in SIGNALS.items()},
     actuators={**{f"power_{k}": "W" for k in (1, 2, 3, 4)}, "speed": "m/s", "cooling_flow": "1"},
     constraints=(
-        Constraint("soak", value=off_target, high=25.0, unit="K"),
-        Constraint("exit", value=exit_temperature, high=780.0, unit="K"),
-        Constraint("tubes", value=hottest_tube, high=1250.0, unit="K"),
+        Constraint("soak", value=off_target, high=25.0, unit="K", penalty=0.3),
+        Constraint("exit", value=exit_temperature, high=780.0, unit="K", penalty=0.3),
+        Constraint("tubes", value=hottest_tube, high=1250.0, unit="K", penalty=0.3),
         Constraint("strip_break", value=hottest_strip, high=1140.0, unit="K", penalty=20.0, critical=True),
     ),
     scenarios={
@@ -366,7 +366,7 @@ environment = Environment(
     ),
     presets={
         "ppo": {
-            "total_steps": 1_000_000,
+            "total_steps": 2_000_000,
             "gamma": 0.98,
             "learning_rate": 1e-3,
             "entropy_coefficient": 0.0,

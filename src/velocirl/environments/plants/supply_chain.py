@@ -305,9 +305,9 @@ environment = Environment(
     actuators={name: actuator[0] for name, actuator in ACTUATORS.items()},
     constraints=(
         Constraint("owed", value=owed, high=80.0, unit="pallets", penalty=10.0, critical=True),
-        Constraint("service", value="service", low=0.9, unit="1", penalty=0.1),
-        Constraint("warehouse_space", value=warehouse_stock, high="warehouse_space", unit="pallets", penalty=0.1),
-        Constraint("store_space", value=fullest_store, high="store_space", unit="pallets", penalty=0.1),
+        Constraint("service", value="service", low=0.9, unit="1", penalty=1.0),
+        Constraint("warehouse_space", value=warehouse_stock, high="warehouse_space", unit="pallets", penalty=1.0),
+        Constraint("store_space", value=fullest_store, high="store_space", unit="pallets", penalty=1.0),
     ),
     scenarios={
         "nominal": {},

@@ -370,10 +370,10 @@ environment = Environment(
     signals={name: unit for name, (unit, *_) in SIGNALS.items()},
     actuators={"alum_dose": "g/m3", "caustic_dose": "mol/m3", "flow": "m3/s", "wash_share": "1"},
     constraints=(
-        Constraint("ph", value="ph", low=6.5, high=8.5, unit="1"),
-        Constraint("turbidity", value="well_turbidity", high=0.3, unit="NTU"),
-        Constraint("level", value="level", low=LEVELS[0], high=LEVELS[1], unit="m"),
-        Constraint("head_loss", value="head_loss", high=2e4, unit="Pa"),
+        Constraint("ph", value="ph", low=6.5, high=8.5, unit="1", penalty=1.0),
+        Constraint("turbidity", value="well_turbidity", high=0.3, unit="NTU", penalty=1.0),
+        Constraint("level", value="level", low=LEVELS[0], high=LEVELS[1], unit="m", penalty=1.0),
+        Constraint("head_loss", value="head_loss", high=2e4, unit="Pa", penalty=1.0),
         Constraint("supply", value="level", low=0.3, unit="m", penalty=20.0, critical=True),
         Constraint("contamination", value="well_turbidity", high=1.0, unit="NTU", penalty=20.0, critical=True),
     ),
@@ -397,8 +397,10 @@ environment = Environment(
     ),
     presets={
         "ppo": {
-            "total_steps": 1_000_000,
+            "total_steps": 2_000_000,
             "gamma": 0.98,
+            "learning_rate": 1e-3,
+            "entropy_coefficient": 0.0,
             "normalise_observations": True,
             "normalise_rewards": True,
         },
