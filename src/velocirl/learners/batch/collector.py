@@ -15,29 +15,19 @@ from numpy.typing import NDArray
 from velocirl.backends.batch.lowering import Bound, Iteration, begun_early
 from velocirl.buffers.records import narrow, narrow_type, rollout_type, side_by_side, without_gaps
 from velocirl.engine import random
-from velocirl.engine.compiler.columns import Shared, Timed
+from velocirl.engine.compiler.columns import Shared
 from velocirl.engine.disk.allowance import claim
 from velocirl.engine.disk.saved import named, within
 from velocirl.engine.targets.launching import Work, by_row
 from velocirl.learners.batch.pictures.film import Filming, make_film
 from velocirl.learners.collectors.columns import Columns, columns_of
-from velocirl.learners.counting.reporting import Endings, settling
-from velocirl.learners.rows.acting import check_output, keep_mask
+from velocirl.learners.rows.acting import keep_mask
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.experience import Experience
 from velocirl.learners.rows.frames import Shown
+from velocirl.learners.rows.functions import Acting, Recording, as_work, rollout_functions, value_function
 from velocirl.learners.rows.host import HostExperience
-from velocirl.learners.rows.recording import (
-    Cuts,
-    Log,
-    Rollout,
-    Sight,
-    add_moments,
-    begin_rollout,
-    cut,
-    forget,
-    see,
-)  # fmt: skip
+from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight, see
 from velocirl.learners.seeding import Seeds
 from velocirl.learners.task import Task
 from velocirl.program.rollout import rollout as rollout_iteration
@@ -249,38 +239,22 @@ class BatchCollector:
             observation_sums=recorded.observation_sums,
             state=self._state,
         )
-        known = {
-            task.acting: self._outputs,
-            "row": Timed(rollout.rows),
-            "mask": experience.mask,
-            "rng": self._rng,
-            "settings": Shared(here.shown(task.settings)),
-        }
-        assert task.value is not None  # noqa: S101 - rollouts have one
-        head = task.head if task.act.takes_head else None
-        value = by_row(task.value.function, task.head if task.value.takes_head else None)
-        scratch = here.records((places,), narrow_type(records.dtype))
-        of_cut = {**known, task.acting: self._cut_outputs, "row": scratch, "mask": cuts.mask}
-        command, table = command_for(task.source.action_space)
-        record_step, more = settling(task.reporting, Endings(experience.final_state, recorded.reported))
+        _, table = command_for(task.source.action_space)
+        clock, settings = here.zeros(1, dtype=np.int64), here.shown(task.settings)
+        acting = Acting(
+            self._inputs, self._outputs, self._outputs, experience.mask, self._rng, settings, clock, here.put(table)
+        )  # fmt: skip
+        recording = Recording(sight, rollout, cuts, log, recorded.reported)
+        functions = rollout_functions(task, experience, acting, recording)
         fleet = self.host is None
-        bound: dict[str, Bound] = {
+        bound: dict[str, Bound] = {name: [as_work(one)] for name, one in functions.items()}
+        bound |= {
             "keep_start_state": [lambda: here.copy(recorded.start_state, self._state)],
-            "begin_rollout": [Work(begin_rollout, (rollout, cuts, log))],
-            "see": [Work(see, (sight, self._inputs, rollout, log))],
-            "see_next": [Work(see_next, (sight, self._inputs, rollout, log))],
+            "see_next": [Work(see_next, functions["see"].arguments)],
             "forward": [lambda _: self._forward(self._inputs, self._state, self._outputs, remember=True)],
             "evaluate": [lambda _: self._forward(self._inputs, self._state, self._outputs, remember=False)],
-            "add_moments": [Work(add_moments, (sight, rollout))],
-            "keep_mask": [Work(by_row(keep_mask), (known["row"], known["mask"]))],
-            "check_output": [Work(check_output, (self._outputs, log, here.zeros(1, dtype=np.int64)))],
-            "act": [Work(by_row(task.act.function, head), tuple(known[name] for name in task.act.arguments))],
-            "command": [Work(by_row(command), (experience.action, known["row"], Shared(here.put(table))))],
             "advance": here.stepping(self.fleet) if fleet else [lambda _: self.host.step()],
-            "settle": [Work(record_step, (experience.told, rollout, log, *more))],
-            "cut": [Work(cut, (sight, rollout, cuts, log))] if places else [],
-            "forget": [Work(forget, (rollout,))],
-            "value": [Work(value, tuple(known[name] for name in task.value.arguments))],
+            "cut": bound["cut"] if places else [],
             "find_cuts": [self._value_cuts],
         }
         if film is not None:
@@ -294,10 +268,13 @@ class BatchCollector:
             horizon=self._horizon,
         )  # fmt: skip
         if places:
+            scratch = here.records((places,), narrow_type(records.dtype))
+            of_cut = {task.acting: self._cut_outputs, "row": scratch, "mask": cuts.mask}
+            of_cut |= {"rng": self._rng, "settings": Shared(settings)}
             values = side_by_side(scratch, task.values)
             works = [
                 *([Work(by_row(keep_mask), (scratch, cuts.mask))] if task.head.masked else []),
-                Work(value, tuple(of_cut[name] for name in task.value.arguments)),
+                as_work(value_function(task, of_cut)),
                 Work(keep_final, (cuts, values, rollout.finals)),
             ]
             self._value = here.launch(works, places)

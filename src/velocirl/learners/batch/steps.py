@@ -10,19 +10,17 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow
 from velocirl.engine import random
-from velocirl.engine.compiler.columns import Ringed, Shared
 from velocirl.engine.disk.saved import named, within
-from velocirl.engine.targets.launching import Work, by_row
+from velocirl.engine.targets.launching import Work
 from velocirl.learners.batch.collected_steps import CollectedSteps
 from velocirl.learners.batch.ring import BatchRing
-from velocirl.learners.counting.reporting import Endings, remembering
 from velocirl.learners.pace import Pace, exploration_at
-from velocirl.learners.rows.acting import check_output, random_action
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.experience import Experience
-from velocirl.learners.rows.frames import Steps, remember_frame
+from velocirl.learners.rows.frames import Steps
+from velocirl.learners.rows.functions import Acting, Storing, as_work, step_functions
 from velocirl.learners.rows.host import HostExperience
-from velocirl.learners.rows.recording import Log, Ring, Sight, look, look_ahead, note, note_mask, remember
+from velocirl.learners.rows.recording import Log, Ring, Sight
 from velocirl.learners.task import Task
 
 
@@ -50,34 +48,21 @@ class Stepping:
         sight = Sight(experience.observation, *final, device.put(task.encoding.table), still, still)
         rows = narrow(records)
         common = counts, self.noise, experience.mask, clock
+        ring = Steps(rows, *common)
         if task.frames is None:
             ring = Ring(rows, records["observation"], records["next_observation"], *common)
-            record = remember
-            self.look = [Work(look, (sight, self.inputs, ring, self.log))]
-            self.look_ahead = [Work(look_ahead, (sight, self.inputs, ring, self.log))]
-            self.note = [Work(note, (self.inputs, ring))]
-        else:  # what is seen is the ring's to keep, for the network too
-            ring, record = Steps(rows, *common), remember_frame
-            self.look = self.note = [Work(note_mask, (ring,))]
-            self.look_ahead = []
-        known = {
-            task.acting: self.outputs,
-            "row": Ringed(rows, counts),
-            "mask": experience.mask,
-            "rng": self.rng,
-            "exploration": Shared(exploration),
-            "noise": self.noise,
-            "settings": Shared(device.shown(task.settings)),
-        }
-        columns = tuple(known[name] for name in task.act.arguments)
-        command, table = command_for(task.source.action_space)
-        self.check = Work(check_output, (self.outputs, self.log, clock))
-        self.act = Work(by_row(task.act.function, head if task.act.takes_head else None), columns)
-        self.draw = Work(by_row(random_action, head), (known["row"], known["mask"], known["rng"]))
-        self.command = Work(by_row(command), (experience.action, known["row"], Shared(device.put(table))))
+        _, table = command_for(task.source.action_space)
+        acting = Acting(
+            self.inputs, self.outputs, self.outputs, experience.mask, self.rng, device.shown(task.settings), clock,
+            device.put(table),
+        )  # fmt: skip
         sums = self.sums if task.decisions else None
-        record_step, more = remembering(task.reporting, Endings(experience.final_state, self.reported), record, sums)
-        self.remember = Work(record_step, (sight, experience.told, ring, self.log, *more))
+        storing = Storing(sight, ring, self.log, self.reported, exploration, sums)
+        self.works = {name: as_work(one) for name, one in step_functions(task, experience, acting, storing).items()}
+
+    def named(self, *names: str) -> list[Work]:
+        """Return the work of operations by their names, of those that there are."""
+        return [self.works[name] for name in names if name in self.works]
 
 
 class FleetSteps:
@@ -99,13 +84,13 @@ class FleetSteps:
         self.log, self.reported, self.sums = parts.log, parts.reported, parts.sums
         self._inputs = parts.inputs
         if ring.frames is None:
-            look = device.launch(parts.look_ahead, self._copies)
+            look = device.launch(parts.named("look_ahead"), self._copies)
             self._look: Callable[[], None] = lambda: look(0)
         else:
             ring.bind_frames(experience.observation, experience.final, on_host=False)
             self._inputs, self._look = ring.frames.inputs, ring.frames.begin
-        self._warm_up = self._around_a_step([*parts.note, parts.draw, parts.command])
-        self._step = self._around_a_step([*parts.note, parts.check, parts.act, parts.command])
+        self._warm_up = self._around_a_step(parts.named("note", "random_action", "command"))
+        self._step = self._around_a_step(parts.named("note", "check_output", "act", "command"))
 
     def _make_copies(self, task: Task) -> Experience:
         source, device, first = task.source, self.device, task.part.first
@@ -116,7 +101,7 @@ class FleetSteps:
         return device.experience(self.fleet)
 
     def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
-        after = [self._parts.remember, *self._parts.look_ahead]
+        after = self._parts.named("store", "look_ahead")
         return self.device.launch([*before, *self.device.stepping(self.fleet), *after], self._copies)
 
     def begin(self) -> None:
@@ -186,7 +171,7 @@ class TensorSteps(FleetSteps):
 
     def _around_a_step(self, before: list[Work]) -> Callable[[int], None]:
         decide = self.device.launch(before, self._copies)
-        remember = self.device.launch([self._parts.remember, *self._parts.look_ahead], self._copies)
+        remember = self.device.launch(self._parts.named("store", "look_ahead"), self._copies)
 
         def step(place: int) -> None:
             decide(place)
@@ -219,13 +204,13 @@ class HostSteps:
         )  # fmt: skip
         self.log, self.reported, self.sums, launch = parts.log, parts.reported, parts.sums, host.launch
         self._read, self._send_inputs = device.mirror(parts.inputs)
-        self._look = launch(parts.look, copies)
+        self._look = launch(parts.named("look"), copies)
         if ring.frames is not None:
             ring.bind_frames(self.host.arrays.observation, self.host.arrays.final, on_host=True)
             self._read = ring.frames.inputs
-        self._draw = launch([parts.draw, parts.command], copies)
-        self._act = launch([parts.check, parts.act, parts.command], copies)
-        self._remember = launch([parts.remember], copies)
+        self._draw = launch(parts.named("random_action", "command"), copies)
+        self._act = launch(parts.named("check_output", "act", "command"), copies)
+        self._remember = launch(parts.named("store"), copies)
 
     def begin(self) -> None:
         """Before the first step of an iteration."""

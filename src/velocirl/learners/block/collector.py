@@ -15,24 +15,23 @@ from numpy.typing import NDArray
 from velocirl.backends.cpu.lowering import Iteration
 from velocirl.buffers.records import aligned_records, narrow, rollout_type, side_by_side
 from velocirl.engine import random
-from velocirl.engine.compiler.columns import Local, Shared, Timed, read_only
+from velocirl.engine.compiler.columns import Local, Shared, read_only
 from velocirl.engine.compiler.counters import allocate
 from velocirl.engine.compiler.units import BoundUnit
 from velocirl.engine.disk.saved import named, within
-from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.team import MAX_ITEMS
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
 from velocirl.learners.collectors.columns import Columns, columns_of
 from velocirl.learners.counting.phases import PLACES_OF_TIME
-from velocirl.learners.counting.reporting import Endings, settling
 from velocirl.learners.reducing import Share, part_of
-from velocirl.learners.rows.acting import check_output, keep_mask
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.experience import of_fleet
+from velocirl.learners.rows.functions import Acting, Recording, of_index, rollout_functions, value_function
 from velocirl.learners.rows.host import HostExperience
-from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight, add_moments, begin_rollout, cut, see
+from velocirl.learners.rows.recording import Cuts, Log, Rollout, Sight
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
+from velocirl.program.iteration import Operations, Rows, walk
 from velocirl.program.rollout import rollout as rollout_iteration
 from velocirl.vector.native import FleetVectorEnv
 
@@ -225,7 +224,7 @@ class BlockCollector(BlockRecorded):
         items = self._items = items_of(len(blocks)) if fleet else np.array([0, len(blocks)])
         self._iterations = [
             Iteration(
-                collects, self._units(networks, sight, experience), PLACES_OF_TIME, counters, blocks, items,
+                collects, self._units(networks, sight, experience, collects), PLACES_OF_TIME, counters, blocks, items,
                 horizon=self.horizon,
             )
             for counters in (self.counters if fleet else self.counters[:1])
@@ -235,7 +234,9 @@ class BlockCollector(BlockRecorded):
             starts = [one.start for one in self._iterations]
             self._driver = networks.team.region(self._tuner, starts, by_worker=True)
 
-    def _units(self, networks: BlockNetworks, sight: Sight, experience: Any) -> dict[str, BoundUnit]:
+    def _units(
+        self, networks: BlockNetworks, sight: Sight, experience: Any, collects: Operations
+    ) -> dict[str, BoundUnit]:
         task, rollout, cuts, log = self.task, self.rollout, self.cuts, self.log
         work = networks.own_work(task.acting)
         if self._packed is not None:
@@ -245,44 +246,29 @@ class BlockCollector(BlockRecorded):
         waiting = np.zeros(max(ROWS * cuts.time.shape[1], 1), np.int64)
         scratch = np.zeros(ROWS, self.records.dtype)
         bind, functions, plan = networks.bind, networks.functions(task.acting), networks.network(task.acting).plan
-        known = {
-            task.acting: Local(read_only(work.output)),
-            "row": Timed(rollout.rows),
-            "mask": read_only(experience.mask),
-            "rng": self._rng,
-            "settings": Shared(task.settings),
-        }
-        command, table = command_for(task.source.action_space)
-        assert task.value is not None  # noqa: S101 - rollouts have one
-        value_head = task.head if task.value.takes_head else None
-        value = row_loop(task.value.function, value_head)
+        _, table = command_for(task.source.action_space)
+        acting = Acting(
+            inputs, work.output, Local(read_only(work.output)), read_only(experience.mask), self._rng, task.settings,
+            np.zeros(1, np.int64), table,
+        )  # fmt: skip
+        recording = Recording(sight, rollout, cuts, log, self.reported)
+        bound = rollout_functions(task, experience, acting, recording)
         scratch_rows, masks = narrow(scratch), np.zeros((ROWS, self.cuts.mask.shape[1]), np.int8)
-        on_scratch = {**known, "row": Local(scratch_rows), "mask": Local(read_only(masks))}
-        clock = np.zeros(1, np.int64)
-        columns = tuple(known[name] for name in task.act.arguments)
-        record_step, more = settling(task.reporting, Endings(experience.final_state, self.reported))
-        on_cuts = side_by_side(scratch, task.values)
-        forward = bind(forward_unit(functions), plan, work, 1, name=task.acting)
-        units = {
-            "begin_rollout": bind(index_loop(begin_rollout), rollout, cuts, log),
-            "see": bind(index_loop(see), sight, inputs, rollout, log),
-            "forward": forward,
-            "evaluate": forward,
-            "check_output": bind(index_loop(check_output), work.output, log, clock),
-            "act": networks.bind_call(task.act, columns),
-            "command": bind(row_loop(command), experience.action, known["row"], Shared(table)),
-            "settle": bind(index_loop(record_step), experience.told, rollout, log, *more),
-            "cut": bind(index_loop(cut), sight, rollout, cuts, log),
-            "value": bind(value, *(known[name] for name in task.value.arguments)),
-            "find_cuts": bind(find_cuts, cuts, waiting),
-            "load_cut": bind(index_loop(load_cut), cuts, waiting, inputs, scratch_rows, masks),
-            "value_of_cut": bind(value, *(on_scratch[name] for name in task.value.arguments)),
-            "keep_final_value": bind(index_loop(keep_final_value), cuts, waiting, on_cuts, rollout.finals),
+        on_cut = {
+            task.acting: acting.column, "row": Local(scratch_rows), "mask": Local(read_only(masks)),
+            "rng": self._rng, "settings": Shared(task.settings),
+        }  # fmt: skip
+        on_cut_values = side_by_side(scratch, task.values)
+        bound |= {
+            "load_cut": of_index(load_cut, cuts, waiting, inputs, scratch_rows, masks),
+            "value_of_cut": value_function(task, on_cut),
+            "keep_final_value": of_index(keep_final_value, cuts, waiting, on_cut_values, rollout.finals),
         }
-        if task.head.masked:
-            units["keep_mask"] = bind(row_loop(keep_mask), known["row"], known["mask"])
-        if task.encoding.normalises:
-            units["add_moments"] = bind(index_loop(add_moments), sight, rollout)
+        used = {one.name for one in walk(collects) if isinstance(one, Rows)}
+        units: dict[str, BoundUnit] = {name: networks.bind_rows(one) for name, one in bound.items() if name in used}
+        forward = bind(forward_unit(functions), plan, work, 1, name=task.acting)
+        units |= {"forward": forward, "evaluate": forward, "find_cuts": bind(find_cuts, cuts, waiting)}
+        units["act"] = networks.bind_call(task.act, bound["act"].arguments)
         if self.host is None:
             target: Any = self.envs.target
             units["advance"] = target.advance_unit

@@ -14,7 +14,7 @@ from velocirl.engine.compiler.frames import Frame
 from velocirl.engine.compiler.lanes import in_lanes, lane_loop
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
-from velocirl.engine.targets.indexing import row_loop
+from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.engine.targets.team import Team
 from velocirl.learners.block.driver import (
     LEARNING,
@@ -26,6 +26,7 @@ from velocirl.learners.block.driver import (
     reduce_unit,
 )  # fmt: skip
 from velocirl.learners.program import Call
+from velocirl.learners.rows.functions import RowFunction
 from velocirl.learners.several import numbers_type
 from velocirl.learners.task import Task
 from velocirl.networks.activations import activation_from
@@ -215,6 +216,11 @@ class BlockNetworks:
         """A unit of the learner; one that goes through a network has its passes at hand."""
         translator = self.translator if name is None else self._passes[_kind(self.network(name))][1]
         return bind_unit(function, arguments, translator, disjoint=disjoint)
+
+    def bind_rows(self, one: RowFunction) -> BoundUnit:
+        """Bind a row function as a unit that goes through a range of rows."""
+        run = row_loop(one.function, one.head) if one.by_row else index_loop(one.function)
+        return self.bind(run, *one.arguments)
 
     def bind_call(self, call: Call, columns: Sequence[Any], fixed: Sequence[str] = ()) -> BoundUnit:
         """The unit of an algorithm's function of rows: in lanes, where its rows are narrow enough for them."""

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.buffers.records import narrow
-from velocirl.engine.compiler.columns import Local, Ringed, Shared
+from velocirl.engine.compiler.columns import Local
 from velocirl.engine.compiler.units import BoundUnit
-from velocirl.engine.targets.indexing import index_loop, row_loop
 from velocirl.learners.block.networks import BlockNetworks, forward_unit
-from velocirl.learners.counting.reporting import Endings, remembering
-from velocirl.learners.rows.acting import check_output, random_action
 from velocirl.learners.rows.commands import command_for
 from velocirl.learners.rows.experience import Experience
-from velocirl.learners.rows.recording import Log, Ring, Sight, look
+from velocirl.learners.rows.functions import Acting, Storing, step_functions
+from velocirl.learners.rows.recording import Log, Ring, Sight
 from velocirl.learners.task import Task
 from velocirl.networks.mlp import ROWS
+from velocirl.program.iteration import Rows, walk
+from velocirl.program.replay import step
 
 
 class Course(NamedTuple):
@@ -52,27 +52,12 @@ def step_units(task: Task, networks: BlockNetworks, experience: Experience, cour
         mask=experience.mask,
         clock=course.clock,
     )
-    known = {
-        task.acting: Local(work.output),
-        "row": Ringed(stored, course.counts),
-        "mask": experience.mask,
-        "rng": course.rng,
-        "exploration": Shared(course.exploration),
-        "noise": course.noise,
-        "settings": Shared(task.settings),
-    }
-    columns = tuple(known[name] for name in task.act.arguments)
-    command, table = command_for(task.source.action_space)
-    plan = networks.network(task.acting).plan
-    bind, functions = networks.bind, networks.functions(task.acting)
-    record_step, more = remembering(task.reporting, Endings(experience.final_state, course.reported), sums=course.sums)
-    random_columns = known["row"], known["mask"], known["rng"]
-    return {
-        "look": bind(index_loop(look), sight, inputs, ring, course.log),
-        "random_action": bind(row_loop(random_action, task.head), *random_columns),
-        "forward": bind(forward_unit(functions), plan, work, 1, name=task.acting),
-        "check_output": bind(index_loop(check_output), work.output, course.log, course.clock),
-        "act": bind(row_loop(task.act.function, task.head if task.act.takes_head else None), *columns),
-        "command": bind(row_loop(command), experience.action, known["row"], Shared(table)),
-        "store": bind(index_loop(record_step), sight, experience.told, ring, course.log, *more),
-    }
+    _, table = command_for(task.source.action_space)
+    column = Local(work.output)
+    acting = Acting(inputs, work.output, column, experience.mask, course.rng, task.settings, course.clock, table)
+    storing = Storing(sight, ring, course.log, course.reported, course.exploration, course.sums)
+    used = {one.name for one in walk(step()) if isinstance(one, Rows)}
+    bound = step_functions(task, experience, acting, storing)
+    units = {name: networks.bind_rows(one) for name, one in bound.items() if name in used}
+    plan, functions = networks.network(task.acting).plan, networks.functions(task.acting)
+    return {**units, "forward": networks.bind(forward_unit(functions), plan, work, 1, name=task.acting)}
