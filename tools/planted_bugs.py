@@ -210,8 +210,8 @@ BUGS = (
     Bug(
         "schedule begins anew on resume",
         "training/agent.py",
-        "            agent.goal = None if document.goal is None else Goal(*document.goal)\n",
-        "            agent.goal = Goal(agent.steps, document.goal[1] - agent.steps)\n",
+        "        goal = None if document.goal is None else Goal(*document.goal)\n",
+        "        goal = Goal(document.steps, document.goal[1] - document.steps)\n",
         (RESUME,),
     ),
     Bug(
@@ -383,10 +383,10 @@ BUGS = (
         (f"{CALLBACKS}::test_an_error_is_told_and_goes_on_its_way",),
     ),
     Bug(
-        "short episodes count more in an evaluation",
+        "last episodes of an evaluation not played",
         "training/evaluation.py",
-        "np.flatnonzero(ended & (wanted > 0))",
-        "np.flatnonzero(ended)",
+        "    wanted[: episodes % envs.num_envs] += 1\n",
+        "",
         (f"{EVALUATION}::test_every_copy_plays_the_same_number_of_episodes",),
     ),
     Bug(
