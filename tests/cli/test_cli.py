@@ -28,7 +28,7 @@ def test_help_names_the_commands_that_there_are(capsys):
     main(["--help"])
     named = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     names = ["train", "resume", "monitor", "evaluate", "table", "play", "record", "dataset", "export", "card"]
-    names += ["runs", "plot", "envs", "compile", "cache", "demo", "doctor", "bench", "tune", "profile"]
+    names += ["runs", "plot", "envs", "check", "compile", "cache", "demo", "doctor", "bench", "tune", "profile"]
     assert named == names == list(COMMANDS)
 
 

@@ -33,6 +33,7 @@ COMMANDS = {  # each a function of that name in a file of that name, or in a fol
     "runs": "list your runs",
     "plot": "plot the learning curves of runs, side by side",
     "envs": "list the environments that run compiled",
+    "check": "list everything that is wrong with an environment",
     "compile": "compile ahead of time what training in an environment needs",
     "cache": "show or clear what has been compiled",
     "demo": "watch an agent learn to balance a pole in less than a minute",
@@ -90,10 +91,14 @@ def _main(arguments: Sequence[str] | None) -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         raise
-    except (NumericalError, RecordingError) as error:
-        _end(_complain(error, FAILED))
-    except (ValueError, OSError, ImportError, DefinitionError, RunBusyError) as error:
-        _end(_complain(error, WRONG_USE))
+    except Exception as error:
+        if (trace := _raised_by_environment(error)) is not None and not debugging():
+            _end(_show_trace(trace))
+        if isinstance(error, (NumericalError, RecordingError)):
+            _end(_complain(error, FAILED))
+        if isinstance(error, (ValueError, OSError, ImportError, DefinitionError, RunBusyError)):
+            _end(_complain(error, WRONG_USE))
+        raise
 
 
 def _run(arguments: list[str]) -> None:
@@ -132,6 +137,29 @@ def _complain(error: Exception, code: int) -> int:
     line = f"error: {message}{more}"
     make_console(stderr=True).print(line, style="red", markup=False, soft_wrap=True)
     return code
+
+
+def _raised_by_environment(error: Exception) -> str | None:
+    """Format what an environment that steps in Python raised, from its own first line on; None for other errors."""
+    from velocirl.vector.host.interface import RAISED_BY
+    from velocirl.vector.host.worker_handle import WorkerError
+
+    if isinstance(error, WorkerError) and error.alive:
+        return f"error: {error}"
+    if not any(note.startswith(RAISED_BY) for note in getattr(error, "__notes__", ())):
+        return None
+    from velocirl.vector.host.contract import own_traceback
+
+    return own_traceback(error)
+
+
+def _show_trace(trace: str) -> int:
+    from velocirl.monitor.words import printable
+    from velocirl.scale.launching import let_first_speak
+
+    let_first_speak()
+    print("\n".join(map(printable, trace.splitlines())), file=sys.stderr)
+    return FAILED
 
 
 def _end(code: int) -> NoReturn:

@@ -15,6 +15,8 @@ from velocirl.engine.counts import require_count
 from velocirl.engine.warning import warn_caller
 from velocirl.monitor.words import plural
 from velocirl.training.source import Given, Source
+from velocirl.vector.autoreset import NextStep
+from velocirl.vector.checked_env import CheckedVectorEnv
 from velocirl.vector.given_vector import GivenVectorEnv, mode_of
 from velocirl.vector.host.copies import read_row
 from velocirl.vector.host.interface import HostInterface
@@ -139,7 +141,10 @@ def evaluate(
         if scenario is not None:
             raise ValueError(f"a VectorEnv is made already: make it with make_vec(..., scenario={scenario!r})")
         acting = bound(model, env)
-        env = GivenVectorEnv(env) if mode_of(env) == AutoresetMode.DISABLED else env
+        if mode_of(env) == AutoresetMode.DISABLED:
+            env = GivenVectorEnv(env)
+        elif not isinstance(env, (FleetVectorEnv, HostInterface, NextStep)):
+            env = CheckedVectorEnv(env)
         return _play(acting, env, episodes, seed, deterministic, max_steps)
     if env is None:
         source = getattr(model, "source", None)

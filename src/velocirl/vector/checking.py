@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +21,10 @@ from velocirl.engine.fleets.sampling import sampler
 from velocirl.engine.framing import whole_frame
 from velocirl.engine.records import with_attributes
 from velocirl.engine.warning import warn_caller
+from velocirl.vector.checked_env import check_gymnasium
+from velocirl.vector.given import name_of, native_of
+from velocirl.vector.gymnasium_ids import explained, import_for
+from velocirl.vector.making import GYMNASIUM
 from velocirl.vector.native import FleetVectorEnv
 
 OUTCOMES = ("reward", "terminated", "truncated", "costs")
@@ -30,14 +35,29 @@ ENDLESS, ENDLESS_COPIES = 10_000, 8  # random steps without an end, of so many c
 TOLERANCE = 1e-4  # relative to the larger of the value and one; single steps agree to about 1e-6
 
 
-def check_env(environment: str | Environment, *, quiet: bool = False) -> None:
-    """Run an environment in plain Python and compiled, and raise one DefinitionError that lists all problems.
+def check_env(
+    environment: str | Environment | gymnasium.Env | Callable[[], gymnasium.Env], *, quiet: bool = False
+) -> None:
+    """Run an environment with random actions, and raise one DefinitionError that lists all problems.
 
-    Checked: exceptions and wrong returns, observations and rewards in range, fields that reset leaves as they were,
-    observe or legal changing the state, plain Python against compiled results step by step, and determinism. Where
-    nothing is wrong, what was checked is printed, unless `quiet`, and None is returned.
+    An environment is an id, `gym:ID`, a velocirl `Environment`, a Gymnasium environment (which is stepped) or a
+    function that makes one. Checked: exceptions and wrong returns, observations and rewards in range, and determinism;
+    of a velocirl environment also fields that reset leaves as they were, observe or legal changing the state, and plain
+    Python against compiled results step by step. Where nothing is wrong, what was checked is printed, unless `quiet`.
+    A warning tells of episodes that do not end where there is no time limit.
     """
-    found = registry.find(environment)
+    if (other := _of_gymnasium(environment)) is not None:
+        made, name = other
+        try:
+            report = check_gymnasium(made, name)
+        finally:
+            if made is not environment:
+                made.close()
+        if not quiet:
+            print(report)
+        return
+    native = native_of(environment) if isinstance(environment, gymnasium.Env) else None
+    found = registry.find(environment) if native is None else native[0].environment  # pyright: ignore[reportArgumentType]
     with np.errstate(all="ignore"):
         faults = list(dict.fromkeys(_faults(found)))
     if faults:
@@ -46,6 +66,24 @@ def check_env(environment: str | Environment, *, quiet: bool = False) -> None:
     _warn_of_endless(found)
     if not quiet:
         print(_checked(found))
+
+
+def _of_gymnasium(environment: Any) -> tuple[gymnasium.Env, str] | None:
+    """Make the Gymnasium environment to be checked, and name it; None for a velocirl environment."""
+    if isinstance(environment, str):
+        if not environment.startswith(GYMNASIUM):
+            return None
+        name = environment.removeprefix(GYMNASIUM)
+        with explained(name):
+            return gymnasium.make(import_for(name), disable_env_checker=True), environment
+    if isinstance(environment, gymnasium.Env):
+        return None if native_of(environment) else (environment, name_of(environment))
+    if isinstance(environment, Environment) or not callable(environment):
+        return None
+    made = environment()
+    if not isinstance(made, gymnasium.Env):
+        raise TypeError(f"{name_of(environment)} returned {made!r}: let it return a gymnasium.Env")
+    return made, name_of(made)
 
 
 def _warn_of_endless(environment: Environment) -> None:

@@ -12,11 +12,12 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from velocirl.engine.warning import warn_caller
+from velocirl.vector.checked_env import CheckedEnv
 from velocirl.vector.single import SingleEnv
 
 GIVEN = "given:"  # how the name of an environment begins that no id can find again
 # What Gymnasium wraps around each environment that it makes; a compiled fleet does the same by itself.
-STANDARD = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
+STANDARD = (PassiveEnvChecker, CheckedEnv, OrderEnforcing, TimeLimit)
 OF_VECTORS = ("num_envs", "vectorization_mode")  # what make_vec notes beside an environment's own arguments
 Making = Callable[..., gymnasium.Env]
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from velocirl.vector.checked_env import CheckedVectorEnv
 from velocirl.vector.host.copies import Arrays, Description, Nested, Records, map_arrays, write_row
 from velocirl.vector.host.interface import HostInterface, Seeds, time_limit_of
 
@@ -34,7 +35,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
     def __init__(self, envs: VectorEnv, *, seed: int | None = None) -> None:
         self._mode = mode_of(envs)  # first: one that cannot be used is not touched
         super().__init__(None, envs.num_envs, seed, AutoresetMode.SAME_STEP, copy=False, infos=False)
-        self._envs = envs
+        self._envs, self._acting = envs, CheckedVectorEnv(envs)
         self.tensors_on: str | None = None  # the kind of device where its observations are tensors, once it was reset
         description = Description(envs.single_observation_space, envs.single_action_space, {}, envs.render_mode)
         self._adopt(description)
@@ -114,7 +115,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
     def _step_copies(self) -> tuple[Records, NDArray[Any] | None]:
         arrays = self._arrays
         actions = map_arrays(np.copy, arrays.actions)  # an environment may keep what it was given
-        observations, rewards, terminated, truncated, infos = self._envs.step(actions)
+        observations, rewards, terminated, truncated, infos = self._acting.step(actions)
         arrays.rewards[:] = as_array(rewards)
         arrays.terminated[:], arrays.truncated[:] = as_array(terminated), as_array(truncated)
         ended = arrays.terminated | arrays.truncated
@@ -142,7 +143,7 @@ class GivenVectorEnv(HostInterface, VectorEnv):
         given = dict(options or {})
         if not chosen.all():
             given["reset_mask"] = chosen.copy()
-        envs: Any = self._envs
+        envs: Any = self._acting
         observations, infos = envs.reset(seed=seed, options=given or None)
         self.tensors_on = observations.device.type if hasattr(observations, "detach") else None
         if not chosen.all() and not same_rows(self._arrays.observations, observations, ~chosen):

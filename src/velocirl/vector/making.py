@@ -14,6 +14,7 @@ from velocirl.engine.environment import Environment
 from velocirl.engine.framing import with_frames
 from velocirl.engine.operating import params_in
 from velocirl.vector.autoreset import with_autoreset
+from velocirl.vector.checked_env import CheckedEnv
 from velocirl.vector.gymnasium_ids import explained, find_spec, import_for
 from velocirl.vector.host.copies import Source
 from velocirl.vector.host.interface import HostInterface, find_source
@@ -50,10 +51,11 @@ def make(
         _refuse_scenario(environment, scenario)
         rendering = {} if render_mode is None else {"render_mode": render_mode}  # not every environment has it
         name = environment.removeprefix(GYMNASIUM)
-        arguments = {"max_episode_steps": max_episode_steps, **rendering, **frames, **params}
+        checker = {"disable_env_checker": True}  # CheckedEnv checks, and names the line
+        arguments = {"max_episode_steps": max_episode_steps, **checker, **rendering, **frames, **params}
         with explained(name):
             if preprocess is None:
-                made = gymnasium.make(import_for(name), **arguments)
+                made = CheckedEnv(gymnasium.make(import_for(name), **arguments))
             else:
                 arguments, prepare = preparation(spec := find_spec(name), arguments, switches_from(preprocess))
                 made = prepare(gymnasium.make(spec, **arguments))

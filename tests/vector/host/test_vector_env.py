@@ -7,6 +7,7 @@ from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from velocirl import DefinitionError
 from velocirl.vector.host.interface import copy_seeds
 from velocirl.vector.host.vector_env import HostVectorEnv
 
@@ -402,7 +403,7 @@ class WrongShape(Counter):
 
 def test_an_observation_of_another_shape_is_not_broadcast():
     vector = HostVectorEnv(WrongShape, 1)
-    with pytest.raises(ValueError, match=r"observation of shape \(1,\)"):
+    with pytest.raises(DefinitionError, match=r"observation of shape \(1,\); its space has the shape \(2,\)"):
         vector.reset()
     vector.close()
 

@@ -110,7 +110,7 @@ class Crew:
 
     def _replace(self, number: int, error: WorkerError) -> None:
         begun = self._ready[number] or self._starts[number] > 1  # else it never worked, and never will
-        if self._left == 0 or not begun:
+        if self._left == 0 or error.sentence or not begun:
             self._fail(number, error)
         self._left -= 1
         self.restarts += 1
@@ -127,7 +127,7 @@ class Crew:
         report = self._report(number, error)
         self._workers[number].kill()  # it may hang: only the others are worth waiting for
         self.close()
-        raise WorkerError(report) from None
+        raise error.reported(report) from None
 
     def _report(self, number: int, error: WorkerError) -> str:
         copies = self._rings[number].copies

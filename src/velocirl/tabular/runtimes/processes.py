@@ -204,4 +204,5 @@ class ProcessLearner:
         who = f"worker {number}, which has {copies},"
         self._workers[number].kill()  # it may hang: only the others are worth waiting for
         self.close()
-        raise WorkerError(f"{self._name}: {who} {'raised:' + chr(10) if error.alive else ''}{error}") from None
+        report = f"{self._name}: {who} {'raised:' + chr(10) if error.alive else ''}{error}"
+        raise error.reported(report) from None

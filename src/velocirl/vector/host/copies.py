@@ -1,6 +1,6 @@
 """Copies of one Gymnasium environment stepped into given arrays, in this process and in worker processes alike.
 
-Imports nothing of velocirl: a worker process loads this file by itself, so that it starts without numba.
+Imports nothing of velocirl but `contract`: a worker process loads these two files alone, and starts without numba.
 """
 
 import math
@@ -14,6 +14,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import create_empty_array
+
+from .contract import ContractError, FirstSteps, Recorder, explained, problems_of, worst
 
 Nested = Any  # an array, or dicts and tuples of arrays nested like the space they hold
 Making = Callable[..., gymnasium.Env]
@@ -32,9 +34,8 @@ def make_environments(
     try:
         for copy in copies:
             if isinstance(source, EnvSpec):
-                # Gymnasium's checker watches the first copy only: one report is enough, and it costs time in each step.
-                checker = {"disable_env_checker": True} if copy > 0 else {}
-                environment = gymnasium.make(source, **{**checker, **arguments})
+                # Gymnasium's checker would warn of what `contract` refuses, and cost time in each step.
+                environment = gymnasium.make(source, **{"disable_env_checker": True, **arguments})
             else:
                 maker = source[copy % len(source)] if isinstance(source, Sequence) else source
                 environment = maker(**arguments)
@@ -220,8 +221,12 @@ class Copies:
         first: int,  # the number of the first of these copies in the whole vector
         autoreset_mode: AutoresetMode,
         keep_infos: bool,
+        warn: Callable[[str], None] | None = None,  # is told of what the first copy returns in another type
     ) -> None:
         self.environments = environments
+        self.acting: list[Any] = list(environments)  # who takes the steps: at first, one who checks them
+        for index, environment in enumerate(environments):
+            self.acting[index] = FirstSteps(environment, self.acting, index, None if first + index else warn)
         self.arrays = arrays
         self.first = first
         self.same_step = autoreset_mode == AutoresetMode.SAME_STEP
@@ -248,12 +253,24 @@ class Copies:
         for index, seed in seeds.items():
             self.arrays.current[0] = self.first + index
             self.arrays.terminated[index] = self.arrays.truncated[index] = False
-            self._record(index, self._begin(index, seed, options))
+            try:
+                info = self._begin(index, seed, options)
+            except Exception as error:
+                self._blame(error)
+                raise
+            self._record(index, info)
         self.arrays.current[0] = -1
         return self.records
 
     def step(self) -> Records:
         """Apply the actions in the arrays, one to each copy."""
+        try:
+            return self._step()
+        except Exception as error:
+            self._blame(error)
+            raise
+
+    def _step(self) -> Records:
         arrays, first, next_step, returns, lengths = self.arrays, self.first, self.next_step, self.returns, self.lengths
         current, rewards, terminations, truncations = (
             arrays.current,
@@ -265,7 +282,7 @@ class Copies:
         # Spaces look at Python's own numbers much sooner than at NumPy's.
         actions = arrays.actions.tolist() if self.counted else None
         self.records = []
-        for index, environment in enumerate(self.environments):
+        for index, environment in enumerate(self.acting):
             current[0] = first + index
             if next_step and self.finished[index]:
                 rewards[index] = arrays.costs[index] = 0.0
@@ -273,7 +290,8 @@ class Copies:
                 self._record(index, self._begin(index))
                 continue
             action = read_row(arrays.actions, index) if actions is None else actions[index]
-            observation, reward, terminated, truncated, info = environment.step(action)
+            result = environment.step(action)
+            observation, reward, terminated, truncated, info = result
             rewards[index] = reward
             terminations[index] = terminated
             truncations[index] = truncated
@@ -323,7 +341,8 @@ class Copies:
             environment.close()
 
     def _begin(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        observation, info = self.environments[index].reset(seed=seed, options=options)
+        result = self.acting[index].reset(seed=seed, options=options)
+        observation, info = result
         require_shape(self.arrays.observations, observation)
         write_row(self.arrays.observations, index, observation)
         self.finished[index] = False
@@ -331,6 +350,26 @@ class Copies:
         self.lengths[index] = 0
         self.cost_totals[index] = 0.0
         return info
+
+    def _blame(self, error: Exception) -> None:
+        """Raise a ContractError for an exception that follows from what the copy at work returned."""
+        trace = error.__traceback__
+        codes = {Copies._step.__code__: "step", Copies._begin.__code__: "reset"}
+        at: Any = None
+        while trace is not None:
+            at = trace if trace.tb_frame.f_code in codes else at
+            trace = trace.tb_next
+        if at is None or isinstance(error, ContractError):
+            return
+        environment = self.environments[int(self.arrays.current[0]) - self.first]
+        name, after = codes[at.tb_frame.f_code], at.tb_next
+        if after is None or after.tb_frame.f_code.co_filename == at.tb_frame.f_code.co_filename:
+            problem = worst(problems_of(name, at.tb_frame.f_locals.get("result"), environment.observation_space))
+            message = problem and Recorder([environment]).blame(environment, name, problem)
+        else:
+            message = explained(environment, name, error)
+        if message is not None:
+            raise ContractError(message) from None
 
     def _keep_final_mask(self, index: int, info: dict[str, Any]) -> None:
         """Legal actions in the last state of a truncated episode."""

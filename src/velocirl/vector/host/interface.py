@@ -31,6 +31,7 @@ from velocirl.vector.reset_mask import split_mask
 
 Seeds = int | Sequence[int | None] | None
 FEW = 64  # copies
+RAISED_BY = "raised by copy"  # how the note begins that what an environment raised carries
 
 
 def find_source(environment: str | Source) -> Source:

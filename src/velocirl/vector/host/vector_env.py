@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from velocirl.engine.errors import DefinitionError
+from velocirl.engine.warning import warn_caller
+from velocirl.vector.host.contract import ContractError
 from velocirl.vector.host.copies import Arrays, Copies, Description, Preparing, Records, Source, make_environments
-from velocirl.vector.host.interface import HostInterface, find_source, time_limit_of
+from velocirl.vector.host.interface import RAISED_BY, HostInterface, find_source, time_limit_of
 
 
 class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which looks no further
@@ -44,7 +47,7 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
             self.close()
             raise
         self._arrays = Arrays.allocate(description, self.num_envs)
-        self._copies = Copies(self.envs, self._arrays, first, self.autoreset_mode, infos)
+        self._copies = Copies(self.envs, self._arrays, first, self.autoreset_mode, infos, warn_caller)
 
     @property
     def time_limit(self) -> int | None:
@@ -75,7 +78,10 @@ class HostVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which lo
     def _named(self, work: Callable[[], Records]) -> Records:
         try:
             return work()
+        except ContractError as error:
+            self._resets_needed = True
+            raise DefinitionError(str(error)) from None
         except Exception as error:
-            error.add_note(f"raised by copy {self._arrays.current[0]} of {self.name}")
+            error.add_note(f"{RAISED_BY} {self._arrays.current[0]} of {self.name}")
             self._resets_needed = True  # the copies before it have moved on, the others have not
             raise

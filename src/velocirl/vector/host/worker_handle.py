@@ -20,6 +20,7 @@ import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from velocirl.engine.errors import DefinitionError
 from velocirl.vector.host import worker_process
 from velocirl.vector.host.copies import Preparing, Source
 from velocirl.vector.host.worker_process import CLOSE, DONE, FAILED, GRACE, LENGTH, write_message
@@ -34,10 +35,15 @@ ONE_THREAD = dict.fromkeys(
 class WorkerError(RuntimeError):
     """A worker did not answer: its environment raised (then it is `alive`), or it ended, or it ran out of time."""
 
-    def __init__(self, message: str, copy: int = -1, alive: bool = False) -> None:
+    def __init__(self, message: str, copy: int = -1, alive: bool = False, sentence: bool = False) -> None:
         super().__init__(message)
+        self.sentence = sentence  # whether the message says it all: a DefinitionError in the worker
         self.copy = copy  # the copy that was at work, -1 where that is not known
         self.alive = alive
+
+    def reported(self, report: str) -> Exception:
+        """Return the exception to raise for it here: its own sentence, or a WorkerError that says which worker."""
+        return DefinitionError(str(self)) if self.sentence else WorkerError(report, self.copy, self.alive)
 
 
 def importable(module: str) -> bool:
@@ -165,8 +171,8 @@ class WorkerHandle:
         size = LENGTH.unpack(self._read(LENGTH.size, deadline))[0]
         payload = pickle.loads(self._read(size, deadline))  # noqa: S301
         if kind == FAILED:
-            number, text = payload
-            raise WorkerError(text, number, alive=True)
+            number, text, sentence = payload
+            raise WorkerError(text, number, alive=True, sentence=sentence)
         return payload
 
     def ask_to_close(self) -> None:

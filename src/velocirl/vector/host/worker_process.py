@@ -18,7 +18,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,8 @@ START, ATTACH, RESET, STEP, CALL, SET, CLOSE = b"!", b"a", b"r", b"s", b"m", b"w
 DONE, RESULT, FAILED = b"d", b"o", b"f"
 LENGTH = struct.Struct("=Q")
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+PACKAGE = "velocirl_host"  # this folder, in a process that does without velocirl
+SENTENCES = ("ContractError", "DefinitionError")  # errors whose message says it all
 GRACE = 2.0  # seconds that environments may take to close when the parent is done or gone
 
 AWAKE = 100e-6  # seconds that an idle worker looks for the next command before it sleeps
@@ -70,15 +71,18 @@ def end_with_parent(commands: int, parent: int) -> None:
     threading.Thread(target=watch, name="end with parent", daemon=True).start()
 
 
-def load_host_copies() -> Any:
-    """Import copies.py by its path, because `import velocirl` would load numba."""
-    spec = importlib.util.spec_from_file_location("velocirl_host_copies", Path(__file__).with_name("copies.py"))
-    if spec is None or spec.loader is None:
-        raise ImportError(f"copies.py is not beside {__file__}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def load_host(name: str) -> Any:
+    """Import a module of this folder as part of a package of its own, because `import velocirl` would load numba."""
+    if PACKAGE not in sys.modules:
+        here = Path(__file__).parent
+        spec = importlib.util.spec_from_file_location(
+            PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)]
+        )
+        if spec is None or spec.loader is None:
+            raise ImportError(f"__init__.py is not beside {__file__}")
+        sys.modules[PACKAGE] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return importlib.import_module(f"{PACKAGE}.{name}")
 
 
 class Worker:
@@ -98,7 +102,7 @@ class Worker:
         setup = read_payload(self.commands)
         import cloudpickle
 
-        self.host_copies = load_host_copies()
+        self.host_copies = load_host("copies")
         environment, self.numbers, self.num_envs, self.mode, self.keep_infos = pickle.loads(setup)  # noqa: S301
         source, arguments, prepare = pickle.loads(environment)  # noqa: S301
         self.environments = self.host_copies.make_environments(source, self.numbers, arguments, prepare)
@@ -137,8 +141,10 @@ class Worker:
         while command not in (CLOSE, b""):
             try:
                 result = self.start() if command == START else self.answer(command)
-            except Exception:  # noqa: BLE001 - whatever the environment raises is reported to the parent
-                write_message(self.replies, FAILED, pickle.dumps((self.current(), traceback.format_exc())))
+            except Exception as error:  # noqa: BLE001 - whatever the environment raises is reported to the parent
+                sentence = any(kind.__name__ in SENTENCES for kind in type(error).__mro__)
+                text = str(error) if sentence else load_host("contract").own_traceback(error)
+                write_message(self.replies, FAILED, pickle.dumps((self.current(), text, sentence)))
             else:
                 if result is None:
                     os.write(self.replies, DONE)

@@ -193,7 +193,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
     def _replace(
         self, number: int, error: WorkerError, seeds: dict[int, int | None] | None, options: dict[str, Any] | None
     ) -> Any:
-        if self._restarts_left == 0:
+        if self._restarts_left == 0 or error.sentence:
             self._fail(number, error)
         self._restarts_left -= 1
         self._restarted += 1
@@ -258,7 +258,7 @@ class WorkerVectorEnv(HostInterface, VectorEnv):  # named again for skrl, which 
         self._closed_because = f"after a failure of worker {number}"
         self._workers[number].kill()  # it may hang: only the others are worth waiting for
         self.close()
-        raise WorkerError(report) from None
+        raise error.reported(report) from None
 
     def _report(self, number: int, error: WorkerError) -> str:
         group = self._groups[number]
