@@ -11,6 +11,8 @@ from velocirl.runs import recording
 from velocirl.runs.callback import Callback
 from velocirl.runs.directory import create_run, open_run
 from velocirl.runs.metrics import STEP
+from velocirl.runs.model_score import ModelScore, limited_cost
+from velocirl.runs.models import model_of
 from velocirl.runs.recording import MOST_ROWS, RecordingError, RunPublisher, RunRecorder
 from velocirl.runs.state_file import State
 from velocirl.training.agent import Goal
@@ -29,6 +31,13 @@ class FakeAgent:
         self.metrics = {}
         self.stopping = None
         self.recent = SimpleNamespace(returns=deque(maxlen=100))
+        self.limits, self.costs = {}, lambda steps: ()  # by which `limited_costs` are judged
+
+    def model_score(self, metric):
+        return ModelScore(metric, self.metrics[metric], self.limited_costs())
+
+    def limited_costs(self):
+        return tuple(limited_cost("cost", self.limits["cost"], self.costs(self.steps), 10.0) for _ in self.limits)
 
     @property
     def finished(self):
@@ -138,6 +147,57 @@ def test_where_there_are_evaluations_only_they_count(run):
     agent = FakeAgent(1000, curve=lambda steps: -abs(steps - 600.0))
     agent.run([RunRecorder(run, 200, evaluated=True)], evaluate_at=(300, 700, 900))
     assert run.checkpoints().best().document == {"steps": 700, "best": {"metric": "eval/mean_reward", "score": -100.0}}
+
+
+def around(mean):
+    """Costs of 100 episodes with a mean, half of them twice as much: the upper end is about a fifth above it."""
+    return [0.5 * mean, 1.5 * mean] * 50
+
+
+def best_of(run, costs, curve=lambda steps: float(steps), steps=0, until=None):
+    agent = FakeAgent(1000, curve=curve, steps=steps)
+    agent.limits, agent.costs = {"cost": 25.0}, costs
+    agent.run([RunRecorder(run, 500)], until)
+    document = run.checkpoints().best().document
+    return document["steps"], ModelScore.read(document["best"])
+
+
+def test_the_best_within_its_limits_has_the_best_return_of_those_whose_cost_surely_is(run):
+    """The cost rises with the return; it is within the limit by the upper end of its interval until step 600."""
+    steps, score = best_of(run, lambda steps: around(steps / 30))
+    assert (steps, score.within, score.value) == (600, True, 600.0)
+    assert 20.0 == score.costs[0].mean < score.costs[0].high < 25.0
+    state, words = model_of(run)
+    assert state.document["steps"] == 600
+    assert words.startswith("the best model of run (within its limits: cost 20, at most 2")
+    assert words.endswith("with 95% confidence (100 episodes), limit 25), of step 600")
+
+
+def test_where_none_is_within_its_limits_it_is_the_one_that_exceeds_them_least(run):
+    steps, score = best_of(run, lambda steps: around(24.0 + abs(steps - 300)))
+    assert (steps, score.within) == (300, False)
+    assert model_of(run)[1].startswith("the best model of run (not shown to keep its limits: cost 24, at most")
+    assert model_of(run)[1].endswith("limit 25, which exceeds them least), of step 300")
+
+
+def test_a_resumed_run_looks_on_for_the_best_within_its_limits(run):
+    best_of(run, lambda steps: around(1000 - steps), until=500)
+    steps, score = best_of(run, lambda steps: around(1000 - steps), steps=500)
+    assert (steps, score.costs[0].mean) == (1000, 0.0)
+
+
+def test_costs_that_nobody_has_seen_are_not_taken_for_none():
+    """With no cost in 100 episodes of 360 steps, up to 4.3% of episodes may cost up to 360."""
+    none = limited_cost("cost", 5.0, np.zeros(100), 360.0)
+    assert (none.mean, round(none.high, 1)) == (0.0, 15.4)
+    assert not ModelScore("m", 1.0, (none,)).within
+    assert ModelScore("m", 1.0, (limited_cost("cost", 25.0, np.zeros(100), 360.0),)).within
+    broken = limited_cost("cost", 25.0, [0.0, np.nan, np.inf], 360.0)
+    assert broken.mean > 1e30
+    assert str(ModelScore("m", 1.0, (broken,))).startswith("over its limits: cost 2.269e+38")
+    assert ModelScore("m", 1.0).beats(ModelScore("m", 0.0))
+    assert ModelScore.read({"metric": "m", "score": "much"}) is None
+    assert ModelScore.read(ModelScore("m", 1.0, (none,)).document()) == ModelScore("m", 1.0, (none,))
 
 
 def test_a_resumed_run_keeps_a_best_that_it_does_not_beat(run):

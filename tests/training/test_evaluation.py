@@ -4,10 +4,13 @@ import gymnasium
 import numpy as np
 import pytest
 from choosing import slow_but
+from costly import Costly, Silent
 from gymnasium.vector import AutoresetMode
+from heated_tank import heat_fully, make_tank
 
 import velocirl
 from velocirl import PPO, Evaluation, evaluate
+from velocirl.trajectories.figures import figures_of
 
 
 class Fixed:
@@ -195,3 +198,38 @@ def test_what_cannot_be_evaluated():
 def test_an_evaluation_is_a_value():
     result = Evaluation(np.array([1.0, 3.0]), np.array([4, 6]))
     assert (result.mean_return, result.std_return) == (2, 1)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_costs_violations_and_stops_of_a_plant_are_those_of_its_trajectory(mode):
+    tank = make_tank(max_steps=30)
+    envs = velocirl.make_vec(tank, 5, seed=3, device="python", autoreset_mode=mode)
+    found = velocirl.evaluate(heat_fully, envs, 5, seed=3)
+    rolled = figures_of(velocirl.rollout(heat_fully, tank, 5, 3, device="python"))
+    assert sorted(found.lengths) == sorted(rolled["length"])
+    for name, costs in found.costs.named().items():  # in plain Python all of them
+        assert sorted(costs) == sorted(rolled[name]), name
+    if mode == AutoresetMode.DISABLED:  # its adapter names no constraints
+        assert (found.costs.stopped, found.costs.by_constraint) == (None, {})
+        return
+    assert sorted(found.costs.stopped) == sorted(rolled["emergency_stops"].astype(bool))
+    assert found.costs.stopped.all()
+    assert found.costs.violated.all()
+    assert "emergency stops: 5 of 5, 100% (47.8% to 100%)" in str(found)
+
+
+def test_without_constraints_there_are_no_costs():
+    found = velocirl.evaluate(lambda _: 0, velocirl.make_vec("CartPole-v1", 2, device="python"), 2, seed=1)
+    assert found.costs is None
+    assert "\n" not in str(found)
+
+
+def test_costs_that_infos_tell():
+    """An episode costs 0.5 + 1 + 1.5; nobody says why it ended."""
+    still = lambda _: np.zeros(1, np.float32)  # noqa: E731
+    found = velocirl.evaluate(still, Costly, 4, seed=1)
+    assert found.costs.cost.tolist() == [3.0] * 4
+    assert (found.costs.stopped, found.costs.by_constraint) == (None, {})
+    assert "violations: 4 of 4, 100%" in str(found)
+    assert sorted(velocirl.evaluate(still, [Costly, Silent], 4, seed=1).costs.cost) == [0.0, 0.0, 3.0, 3.0]
+    assert velocirl.evaluate(still, Silent, 2).costs is None

@@ -10,10 +10,10 @@ from heated_tank import FEED_TEMPERATURE, HEATER, INFLOW, heat_fully, make_tank,
 
 import velocirl
 from velocirl.runs.curves.comparing import bootstrap
+from velocirl.training.episode_costs import told_cost
 from velocirl.training.evaluation import Rule
 from velocirl.training.source import Source
 from velocirl.trajectories.figures import estimate, estimates, figures_of, normalised, spent, worst
-from velocirl.trajectories.moments import told_cost
 from velocirl.trajectories.responses import step_responses
 from velocirl.trajectories.safety import SafetyEvaluation, _judge, evaluate_safety, worst_episode
 from velocirl.trajectories.telling import say_estimate

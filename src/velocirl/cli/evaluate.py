@@ -16,6 +16,7 @@ from velocirl.cli.named.controllers import add_controller, find_controller
 from velocirl.cli.named.models import add_model, add_stochastic, find_model
 from velocirl.cli.parsing import Parser, one_of, whole_number
 from velocirl.monitor.words import plural
+from velocirl.runs.intervals import exact_share, mean_cost
 from velocirl.training.actors.playing import film_path, moments, record_video
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import MOST_STEPS, Evaluation
@@ -92,9 +93,26 @@ def _as_json(result: Evaluation, seed: int, deterministic: bool) -> dict[str, An
         "max": float(result.returns.max()),
         "mean_length": float(result.lengths.mean()),
         "cut": result.cut,
+        **_costs_as_json(result),
         "returns": result.returns.tolist(),
         "lengths": result.lengths.tolist(),
     }
+
+
+def _costs_as_json(result: Evaluation) -> dict[str, Any]:
+    """Costs, violations and stops as counts of episodes with exact intervals; nothing where nobody tells costs."""
+    costs = result.costs
+    if costs is None:
+        return {}
+    counts = {"violations": int(costs.violated.sum())}
+    if costs.stopped is not None:
+        counts["emergency_stops"] = int(costs.stopped.sum())
+    shares = {name: {"count": k, "interval": exact_share(k, len(result.returns))} for name, k in counts.items()}
+    finite = [float(one) if np.isfinite(one) else None for one in costs.cost]
+    mean, low, high = (one if np.isfinite(one) else None for one in mean_cost(costs.cost))
+    cost = {"mean": mean, "low": low, "high": high, "by_constraint": {}}
+    cost["by_constraint"] = {name: float(of.mean()) for name, of in costs.by_constraint.items()}
+    return {"cost": cost, **shares, "costs": finite}
 
 
 def _show(console: Console, result: Evaluation, about: dict[str, Any]) -> None:
@@ -108,6 +126,8 @@ def _show(console: Console, result: Evaluation, about: dict[str, Any]) -> None:
         + (f", {result.cut} of them cut after {result.lengths.max():,}" if result.cut else ""),
         soft_wrap=True,
     )
+    for line in result.safety_lines():
+        console.print(line, markup=False, soft_wrap=True)
     for line in histogram(result.returns, ascii_only=console.options.ascii_only):
         console.print(f"  {line}", style="cyan", markup=False, soft_wrap=True)
 

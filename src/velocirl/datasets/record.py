@@ -23,9 +23,9 @@ from velocirl.datasets.noise import Noise
 from velocirl.datasets.references import described, measure_references
 from velocirl.engine.counts import require_count
 from velocirl.engine.operating import action_seconds
+from velocirl.training.episode_costs import COST, told_cost
 from velocirl.training.evaluation import MOST_HOST_COPIES, Model
 from velocirl.training.source import Given, Source
-from velocirl.trajectories.moments import COST, told_cost
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario, source_for
 from velocirl.version import __version__

@@ -12,6 +12,7 @@ from velocirl.deployment.controller import Choice, Number
 from velocirl.deployment.markdown import facts, plain, table
 from velocirl.deployment.reading import actions_of, signals_of
 from velocirl.engine.disk.writing import write_shared
+from velocirl.monitor.words import say_percent
 from velocirl.runs.curves.curve import draw_curve
 from velocirl.runs.directory import Run
 from velocirl.training.agent import Agent
@@ -26,7 +27,6 @@ from velocirl.trajectories.telling import (
     figure_rows,
     headline,
     methods,
-    say_percent,
     say_share,
 )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, floor, log10
 
 from velocirl.monitor.phases import tree_lines
 from velocirl.monitor.resource_use import NOTABLE_LOAD, ResourceUse
+from velocirl.runs.intervals import exact_share
 
 UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -123,3 +125,20 @@ def in_lines(items: Sequence[str], width: int) -> str:
 def printable(text: str) -> str:
     """A text without anything that a terminal would obey: control characters are spelled out."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def say_count_of(count: int, episodes: int) -> str:
+    """Format a count of episodes with its exact 95% interval: 3 of 50, 6.0% (1.2% to 16.6%)."""
+    low, high = exact_share(count, episodes)
+    said = f"{say_percent(low, floor)} to {say_percent(high, ceil)}"
+    return f"{count:,} of {episodes:,}, {say_percent(count / episodes)} ({said})"
+
+
+def say_percent(value: float, rounded: Callable[[float], float] = round) -> str:
+    """Format a share with at least two digits that count: 16.6%, 0.74%, 0%; ends of intervals are rounded outward."""
+    percent = 100.0 * value
+    if percent in (0.0, 100.0):
+        return f"{percent:.0f}%"
+    places = max(1, 1 - floor(log10(percent)))
+    found = rounded(percent * 10**places) / 10**places
+    return f"{min(found, 100.0):.{places}f}%"

@@ -14,6 +14,7 @@ from velocirl.buffers.segments import Segment, remove_others
 from velocirl.engine.disk.confined import ConfinedPath
 from velocirl.engine.disk.writing import remove_unfinished
 from velocirl.runs.memory_files import DIRECTORY, forget, read_checkpoint, segments_of, whole, write_checkpoint
+from velocirl.runs.model_score import ModelScore
 from velocirl.runs.state_file import DamagedStateError, State, read_state, write_state
 
 BEST = "best.safetensors"
@@ -158,10 +159,10 @@ class Checkpoints:
             raise NoCheckpointError(f"no best state was saved in {self.directory}")
         return read_state(path)
 
-    def best_score(self, metric: str) -> float | None:
-        """What the best state reached in a metric; None where there is no state, or it was judged by another one."""
-        found = (self.best_document() or {}).get(SCORE, {})
-        return found.get("score") if found.get("metric") == metric else None
+    def best_score(self, metric: str) -> ModelScore | None:
+        """Return the score of the best state; None where there is no state, or it was judged by another metric."""
+        found = ModelScore.read((self.best_document() or {}).get(SCORE))
+        return found if found is not None and found.metric == metric else None
 
     def _needed_by(self, path: Path) -> list[Segment]:
         return self._segments[path] if path in self._segments else segments_of(self._place / path.name)

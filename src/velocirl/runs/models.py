@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from velocirl.runs.checkpoints import Checkpoints, NoCheckpointError
+from velocirl.runs.checkpoints import SCORE, Checkpoints, NoCheckpointError
 from velocirl.runs.directory import DESCRIPTION, Run, RunNotFoundError, list_runs
 from velocirl.runs.finding import find_run
 from velocirl.runs.memory_files import read_checkpoint
+from velocirl.runs.model_score import ModelScore
 from velocirl.runs.state_file import State
 
 ENDING = ".safetensors"
@@ -59,6 +60,15 @@ def model_in(checkpoints: Checkpoints, name: str, *, best: bool | None, memory: 
             if best:
                 raise
         else:
-            return state, f"the best model of {name}, of step {state.document.get('steps')}"
+            return state, f"{say_best(state, name)}, of step {state.document.get('steps')}"
     checkpoint = checkpoints.latest(memory=memory)
     return checkpoint.state, f"the latest model of {name}, of step {checkpoint.step}"
+
+
+def say_best(state: State, name: str) -> str:
+    """Format which model is the best of a run: for one that has limits, how it stands to them."""
+    score = ModelScore.read(state.document.get(SCORE))
+    if score is None or not score.costs:
+        return f"the best model of {name}"
+    least = "" if score.within else ", which exceeds them least"
+    return f"the best model of {name} ({score}{least})"

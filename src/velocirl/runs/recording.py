@@ -17,6 +17,7 @@ from velocirl.runs.checkpoints import SCORE
 from velocirl.runs.curves.curve import draw_curve
 from velocirl.runs.directory import CURVE, EVENTS, Run
 from velocirl.runs.metrics import EVALUATION, RETURN, STEP, MetricsLog, Row
+from velocirl.runs.model_score import ModelScore
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.tensorboard import EventWriter, available
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
 MOST_ROWS = 2000  # of a run, evaluations not counted: as many as a picture can show
+JUDGEMENTS = 25  # of the model of an agent that keeps limits, in a run
+HOPEFUL = 1.5  # times its limit that the cost of earlier models may be
 EVENTS_AFTER = 10.0  # seconds; a shorter run gets its events at the end, as tensorboard takes long to import
 SIGNALS = tuple(one.name for one in StopSignals.SIGNALS)
 
@@ -41,7 +44,8 @@ class RunRecorder(Callback):
     """Keeps a run's figures, checkpoints, best model and status on the disk.
 
     The best model is looked for at each checkpoint, by the return of the last 100 episodes; or, with
-    `evaluated=True`, at each evaluation, by its mean. `on_row` gets every row of figures that is written.
+    `evaluated=True`, at each evaluation, by its mean. Of an agent that keeps limits it is looked for 25 times in a
+    run, first by the costs of its episodes: see `Agent.model_score`. `on_row` gets every row that is written.
     """
 
     def __init__(
@@ -56,9 +60,10 @@ class RunRecorder(Callback):
             raise ValueError(f"checkpoint_every must be at least 1 step, got {checkpoint_every}")
         self.run = run
         self.row: Row | None = None  # that of this iteration, if it was one to write down
-        self.best: float | None = None
+        self.best: ModelScore | None = None
         self._every = checkpoint_every
         self._judge = EVALUATION if evaluated else RETURN
+        self._limited = False  # whether the agent keeps limits
         self._on_row = on_row
         self._checkpoints = run.checkpoints()
         self._log: MetricsLog | None = None
@@ -77,6 +82,7 @@ class RunRecorder(Callback):
             self._log.rewind(agent.steps)
             self.run.set_status("running")
             self.best = self._checkpoints.best_score(self._judge)
+            self._limited = bool(agent.limits)
             if agent.steps and self._checkpoints.untouched:  # what it learnt before is where this run begins
                 self._save(agent)
         self._last = agent.steps
@@ -88,9 +94,12 @@ class RunRecorder(Callback):
         with self._explained(agent):
             if self._row_is_due(agent, last):
                 self._write(agent)
+            if self._limited and self._judgement_is_due(agent, last):
+                self._judge_by(agent, RETURN)
             if agent.steps // self._every != last // self._every:
                 self._save(agent)
-                self._judge_by(agent, RETURN)
+                if not self._limited:
+                    self._judge_by(agent, RETURN)
             self._judge_by(agent, EVALUATION)
         self._tell()
         return None
@@ -120,6 +129,20 @@ class RunRecorder(Callback):
             self.run.set_status("stopped" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "failed")
         self._close()
 
+    def _judgement_is_due(self, agent: Agent, last: int) -> bool:
+        """More often than checkpoints come: costs go up and down around a limit, and all of these may be above it."""
+        goal = agent.goal
+        assert goal is not None  # noqa: S101 - in training there is one
+        place, before = (JUDGEMENTS * (steps - goal.start) // goal.total for steps in (agent.steps, last))
+        return place != before
+
+    def _hopeful(self, agent: Agent, metric: str, value: float) -> bool:
+        """Return whether a model may beat one within limits, by the episodes of training: to judge it takes others."""
+        costs = agent.limited_costs()
+        if metric == EVALUATION or self.best is None or not self.best.within:
+            return True
+        return value > self.best.value and all(one.mean <= HOPEFUL * max(one.limit, 1.0) for one in costs)
+
     def _row_is_due(self, agent: Agent, last: int) -> bool:
         goal = agent.goal
         assert goal is not None  # noqa: S101 - in training there is one
@@ -144,13 +167,18 @@ class RunRecorder(Callback):
         self._saved = agent.steps
 
     def _judge_by(self, agent: Agent, metric: str) -> None:
-        score = agent.metrics.get(metric)
-        if metric != self._judge or score is None or (self.best is not None and score <= self.best):
+        value = agent.metrics.get(metric)
+        if metric != self._judge or value is None:
+            return
+        if self._limited and not self._hopeful(agent, metric, float(value)):
+            return
+        score = agent.model_score(metric)
+        if not score.beats(self.best):
             return
         self._require_directory(agent)
         state = agent.state(live=True)
-        self._checkpoints.save_best(state.arrays, {**state.document, SCORE: {"metric": metric, "score": float(score)}})
-        self.best = float(score)
+        self._checkpoints.save_best(state.arrays, {**state.document, SCORE: score.document()})
+        self.best = score
 
     def _require_directory(self, agent: Agent) -> None:
         """Refuse to begin a second directory where the run's own was: nobody would look for it there."""

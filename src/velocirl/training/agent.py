@@ -22,12 +22,16 @@ from velocirl.engine.disk.saved import Specs, StateError, check_arrays, within
 from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.framing import FRAMES
 from velocirl.engine.naming import nearest
+from velocirl.engine.warning import warn_caller
 from velocirl.learners.counting.recent import RecentEpisodes
 from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.monitor.phases import shares
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.callback import Callback
+from velocirl.runs.checkpoints import SCORE
 from velocirl.runs.memory_files import ROWS, forget, whole
+from velocirl.runs.metrics import EVALUATION
+from velocirl.runs.model_score import LimitedCost, ModelScore, limited_costs
 from velocirl.runs.models import find_model, model_of
 from velocirl.runs.placement import NEXT, Exist, require_exist
 from velocirl.runs.signals import StopSignals
@@ -37,6 +41,7 @@ from velocirl.training.data_source import DataSource
 from velocirl.training.describing import as_html, as_line, as_lines
 from velocirl.training.elsewhere import begins_elsewhere, settings_elsewhere
 from velocirl.training.estimates import Estimating
+from velocirl.training.evaluation import Evaluation, played_apart
 from velocirl.training.names import attribute_of, change_setting, is_setting
 from velocirl.training.pickling import reduced
 from velocirl.training.presenting import presented
@@ -45,6 +50,7 @@ from velocirl.training.settings.changing import Changing
 from velocirl.training.settings.config import as_plain, build_config
 from velocirl.training.settings.device_choice import here_or_any
 from velocirl.training.settings.documenting import Documented, signature_of
+from velocirl.training.settings.limits import LimitedConfig, limits_of
 from velocirl.training.settings.params import check_copies
 from velocirl.training.settings.scheduled import schedules_of
 from velocirl.training.settings.words import changed, own_arguments, own_settings
@@ -136,6 +142,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
         self.iterations = 0
         self.metrics: Row = {}  # of the last iteration
         self.goal: Goal | None = None
+        self.evaluated: Evaluation | None = None  # by a callback, last
         self.run_dir: Path | None = None  # the run in which it was trained last, or from which it was loaded
         self.stopping: str | None = None  # why training should end now, where a callback said so
         self.recent = RecentEpisodes(self.report, self.constraints, native=self.source.native is not None)
@@ -208,6 +215,34 @@ class Agent(Changing, Estimating, metaclass=Documented):
     def constraints(self) -> tuple[str, ...]:
         """The constraints of which costs are told in training, by name."""
         return ()
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The mean costs of an episode that it keeps to, by the names of costs: their sum, or one for a constraint."""
+        return limits_of(self.config) if isinstance(self.config, LimitedConfig) else {}
+
+    def limited_costs(self) -> tuple[LimitedCost, ...]:
+        """Judge the costs that have a limit, by the last episodes of training."""
+        return limited_costs(self.limits, self.recent.reported, self.recent.lengths)
+
+    def model_score(self, metric: str) -> ModelScore:
+        """Score the model as it is now, by a metric and the costs that have a limit.
+
+        The last episodes of training are of earlier models, which may cost far less: whether a compiled environment's
+        limits are kept is judged by episodes of this model, with actions drawn as in training. Training goes on as if
+        these had not been played. The costs of an `Evaluate` are those of its own episodes.
+        """
+        value = float(self.metrics[metric] or 0.0)
+        if not self.limits:
+            return ModelScore(metric, value)
+        result = self.evaluated if metric == EVALUATION else None
+        if metric != EVALUATION and self.source.native is not None:
+            result = played_apart(self)
+            value = result.mean_return
+        if result is None:
+            return ModelScore(metric, value, self.limited_costs())
+        named = {} if result.costs is None else result.costs.named()
+        return ModelScore(metric, value, limited_costs(self.limits, named, result.lengths))
 
     def preset(self) -> Mapping[str, Any]:
         """The environment's preset for this algorithm, or the generic defaults where it has none."""
@@ -509,6 +544,9 @@ class Agent(Changing, Estimating, metaclass=Documented):
             require_known(str(state.document.get("environment")), name, run)
         agent = cls.from_state(state, env, name, allow_nan=allow_nan, **changes)
         agent.run_dir = None if run is None else run.path
+        score = ModelScore.read(state.document.get(SCORE))
+        if score is not None and not score.within:
+            warn_caller(f"{name}: judge it by velocirl.evaluate_safety before it acts")
         return agent
 
     @classmethod

@@ -19,6 +19,7 @@ from velocirl.runs.callback import Callback
 from velocirl.runs.checkpoints import SCORE, Checkpoints
 from velocirl.runs.directory import RunExistsError
 from velocirl.runs.metrics import EVALUATION
+from velocirl.runs.model_score import ModelScore
 from velocirl.runs.placement import NEXT, Exist, require_exist, tell
 from velocirl.training.evaluation import evaluate
 from velocirl.training.names import IN_PACKAGE
@@ -92,6 +93,9 @@ class Every:
 class Evaluate(Callback):
     """Evaluates every so many steps and at the end; adds eval/mean_reward, eval/std_reward and eval/mean_ep_length.
 
+    Where episodes have costs, eval/mean_cost is their mean. The best model of an agent that keeps limits has the best
+    return of those within its limits, by the upper ends of the costs' intervals; else it is the one nearest to them.
+
     With a directory, the best model so far is kept there as best.safetensors. One of the same training that is there
     already, whatever its seed, has to be beaten. Where it is of another training, `exist` decides: "next" takes the
     next free name and prints it (`directory` has it), "overwrite" replaces the model, "resume" and "error" refuse.
@@ -117,6 +121,7 @@ class Evaluate(Callback):
         self._exist: Exist = exist
         self.results: list[tuple[int, Any]] = []  # steps and evaluation
         self.best = -np.inf
+        self._score: ModelScore | None = None
 
     def prepare(self, agent: Agent) -> None:
         """Find the directory of the best model before a step is taken."""
@@ -135,8 +140,8 @@ class Evaluate(Callback):
         """Count from where the agent is; a best model that is there already has to be beaten."""
         self._every.start(agent.steps)
         if self.directory is not None:
-            earlier = Checkpoints(self.directory).best_score(EVALUATION)
-            self.best = -np.inf if earlier is None else earlier
+            self._score = Checkpoints(self.directory).best_score(EVALUATION)
+            self.best = -np.inf if self._score is None else self._score.value
 
     def step(self, agent: Agent) -> bool | None:
         """Evaluate where it is time."""
@@ -148,13 +153,16 @@ class Evaluate(Callback):
                     "eval/mean_reward": result.mean_return,
                     "eval/std_reward": result.std_return,
                     "eval/mean_ep_length": float(result.lengths.mean()),
+                    **({} if result.costs is None else {"eval/mean_cost": float(result.costs.cost.mean())}),
                 }
             )
-            if result.mean_return > self.best:
-                self.best = result.mean_return
+            agent.evaluated = result
+            score = agent.model_score(EVALUATION)
+            if score.beats(self._score):
+                self._score, self.best = score, result.mean_return
                 if self.directory is not None:
                     state = agent.state(live=True)
-                    document = {**state.document, SCORE: {"metric": EVALUATION, "score": result.mean_return}}
+                    document = {**state.document, SCORE: score.document()}
                     Checkpoints(self.directory).save_best(state.arrays, document)
         return None
 

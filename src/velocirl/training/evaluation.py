@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from velocirl.controllers import bound
 from velocirl.engine.counts import require_count
+from velocirl.engine.random import streams
 from velocirl.engine.warning import warn_caller
-from velocirl.monitor.words import plural
+from velocirl.monitor.words import plural, say_count_of, say_figure
+from velocirl.runs.intervals import mean_cost
+from velocirl.training.episode_costs import CostMeter, EpisodeCosts
 from velocirl.training.source import Given, Source
 from velocirl.vector.autoreset import NextStep
 from velocirl.vector.checked_env import CheckedVectorEnv
@@ -23,6 +26,7 @@ from velocirl.vector.host.interface import HostInterface
 from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.vec_env import is_vec_env, opened
 
+APART = 100  # episodes by which costs are judged in training
 MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
 MOST_STEPS = 100_000  # of an episode, where the environment has no time limit
 
@@ -71,6 +75,7 @@ class Evaluation:
     returns: NDArray[np.float64]  # (episodes,) in the order of episodes, see `evaluate`
     lengths: NDArray[np.int64]  # (episodes,)
     cut: int = 0  # episodes that had not ended after `max_steps`
+    costs: EpisodeCosts | None = None  # of the same episodes; None where nobody tells costs
 
     @property
     def mean_return(self) -> float:
@@ -83,7 +88,7 @@ class Evaluation:
         return float(self.returns.std())
 
     def __repr__(self) -> str:
-        return f"<Evaluation: {self}>"
+        return f"<Evaluation: {'; '.join(str(self).splitlines())}>"
 
     def _repr_html_(self) -> str:
         from velocirl.monitor.markup import facts_table  # needed where a notebook shows it
@@ -95,14 +100,31 @@ class Evaluation:
             "episodes": f"{len(self.returns):,}{cut}",
             "steps": f"{lengths.mean():,.1f} each, {lengths.min():,} to {lengths.max():,}",
         }
+        facts |= dict(line.split(": ", 1) for line in self.safety_lines())
         return facts_table("Evaluation", facts)
 
     def __str__(self) -> str:
-        return (
+        said = (
             f"{self.mean_return:.2f} +- {self.std_return:.2f} over {plural(len(self.returns), 'episode')}"
             f" of {self.lengths.mean():.1f} steps"
             + (f", {self.cut} of them cut after {self.lengths.max():,}" if self.cut else "")
         )
+        return "\n".join([said, *self.safety_lines()])
+
+    def safety_lines(self) -> list[str]:
+        """Format costs, violations and emergency stops with their 95% intervals; none where nobody tells costs."""
+        if self.costs is None:
+            return []
+        mean, low, high = mean_cost(self.costs.cost)
+        ends = f" ({say_figure(low)} to {say_figure(high)})" if np.isfinite(high) else ""
+        count, violated = len(self.returns), int(self.costs.violated.sum())
+        lines = [
+            f"cost: {say_figure(mean)}{ends}, most {say_figure(float(self.costs.cost.max()))}",
+            f"violations: {say_count_of(violated, count)}",
+        ]
+        if self.costs.stopped is not None:
+            lines.append(f"emergency stops: {say_count_of(int(self.costs.stopped.sum()), count)}")
+        return lines
 
 
 def evaluate(
@@ -165,6 +187,17 @@ def evaluate(
         envs.close()
 
 
+def played_apart(agent: Any, episodes: int = APART) -> Evaluation:
+    """Evaluate an agent in training with actions drawn, from a stream of its own: the agent's stays where it is."""
+    stream: NDArray[np.uint64] = agent.own_arrays()["acting.rng"]
+    kept = stream.copy()
+    stream[...] = streams(agent.steps, len(stream))
+    try:
+        return evaluate(agent, None, episodes, agent.steps, deterministic=False)
+    finally:
+        stream[...] = kept
+
+
 def evaluate_policy(
     model: Model | Callable[[Any], Any],
     env: Given | None = None,
@@ -208,6 +241,7 @@ def _play(
     resetting = np.zeros(envs.num_envs, np.bool_)  # copies whose next step only begins a new episode
     starts = np.ones(envs.num_envs, np.bool_)
     state: Any = None
+    meter = CostMeter(envs)
     observations, infos = envs.reset(seed=seed)
     while (played < wanted).any():
         # Only what there is, since the models of other libraries do not know all of these.
@@ -219,26 +253,30 @@ def _play(
         total += rewards
         length += ~resetting
         ended = terminated | truncated
+        meter.add(infos, ended, ~resetting)
         late = ~ended & (length >= most)
         over = (ended | late) & (played < wanted)
         # In the order of episodes, not in that in which they end: the first of all copies, then the second.
         places = (played * envs.num_envs + copies)[over]
         returns[places], lengths[places] = total[over], length[over]
+        meter.end(np.flatnonzero(over), terminated, places)
         played[over] += 1
         cut += int((late & over).sum())
         total[ended], length[ended] = 0.0, 0
+        meter.clear(ended)
         starts, resetting = (resetting, ended) if resets_later else (ended, resetting)
         if late.any() and (played < wanted).any():
             _require_resettable(envs, most)
             observations, infos = envs.reset(options={"reset_mask": late})
             total[late], length[late] = 0.0, 0
+            meter.clear(late)
             starts = starts | late
     if cut:
         warn_caller(
             f"{cut} of {episodes} episodes had not ended after max_steps={most:,} and were cut there: give the"
             " environment a time limit, such as max_episode_steps=1000, or another max_steps"
         )
-    return Evaluation(returns, lengths, cut)
+    return Evaluation(returns, lengths, cut, meter.found())
 
 
 def _require_resettable(envs: VectorEnv, most: int) -> None:

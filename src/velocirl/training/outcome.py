@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import gymnasium
 
 from velocirl.engine.targets.cores import available_cores
+from velocirl.runs.checkpoints import SCORE
 from velocirl.runs.directory import Run
 from velocirl.runs.metrics import RETURN
+from velocirl.runs.model_score import ModelScore
 from velocirl.runs.recording import interrupted
 from velocirl.vector.making import GYMNASIUM
 
@@ -57,8 +59,13 @@ def ending(agent: Agent, run: Run, seconds: float, other_cores: float = 0.0) -> 
     )
     crowded = f"other programs kept {other_cores:.1f} of {available_cores()} cores busy"
     after = "resume" if word == "stopped" else "evaluate"
+    score = ModelScore.read((run.checkpoints().best_document() or {}).get(SCORE))
+    limited = None if score is None or not score.costs else Text.assemble(("model ", "dim"), str(score))
+    if limited is not None and score is not None and not score.within:
+        limited.stylize("yellow")
     return [
         first,
+        *([] if limited is None else [limited]),
         *([Text(crowded, "yellow")] if other_cores >= NOTABLE_LOAD else []),
         Text.assemble(("run   ", "dim"), str(run.path)),
         Text.assemble(("next  ", "dim"), f"velocirl {after} {run.name}"),

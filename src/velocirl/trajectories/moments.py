@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from velocirl.controllers import bound
 from velocirl.engine.environment import Environment
 from velocirl.engine.operating import seconds_by_row
+from velocirl.training.episode_costs import COST, told_cost
 from velocirl.training.evaluation import Model
 from velocirl.trajectories.channels import Channels, channels_of
 from velocirl.trajectories.constraint_values import traces_of
 from velocirl.trajectories.control import set_points_of
 from velocirl.trajectories.trajectory import SECONDS, STEPS, Quantity, Trajectory
-from velocirl.vector.given_vector import as_array
 from velocirl.vector.native import FleetVectorEnv
 
 Array = NDArray[Any]
-COST = "cost"  # the key under which infos tell what a step cost
 
 
 class Moment(NamedTuple):
@@ -163,26 +162,6 @@ class Recorder:
         if self._native is not None and self._native.constraints:
             return np.array(infos[COST]), np.array(infos["costs"])
         return told_cost(infos, ended), np.zeros((len(ended), 0), np.float32)
-
-
-def told_cost(infos: dict[str, Any], ended: Array) -> Array:
-    """Return the cost of each copy's step, as infos of a Gymnasium environment tell it; NaN where they do not.
-
-    A cost that is told and not a number is infinite, so that it is never taken for none.
-    """
-    cost = np.full(len(ended), np.nan, np.float32)
-    if COST in infos:
-        told = np.asarray(infos.get(f"_{COST}", np.ones(len(ended), np.bool_)))
-        cost[told] = _or_infinite(infos[COST])[told]
-    final = infos.get("final_info")
-    if isinstance(final, dict) and COST in final:  # where an episode has ended, infos are those of the next
-        cost[ended] = _or_infinite(final[COST])[ended]
-    return cost
-
-
-def _or_infinite(told: Any) -> Array:
-    cost = as_array(told).astype(np.float32)
-    return np.where(np.isnan(cost), np.float32(np.inf), cost)
 
 
 def _quantities(channels: Channels, rows: Array) -> dict[str, Quantity]:

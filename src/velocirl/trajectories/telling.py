@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import ceil, floor, isfinite, log10
+from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from velocirl.monitor.words import plural, say_figure
+from velocirl.monitor.words import plural, say_count_of, say_figure
 from velocirl.trajectories.control import CLOSEST, IAE, OVERSHOOT, SETTLING, TRAVEL
 from velocirl.trajectories.figures import (
     COST,
@@ -125,19 +125,8 @@ def say_estimate(found: Estimate | None, figure: str) -> str:
 
 
 def say_share(found: Estimate) -> str:
-    """Format a count of episodes: 3 of 50, 6.0% (1.2% to 16.6%); no share above 0 reads as 0%."""
-    said = f"{say_percent(found.low, floor)} to {say_percent(found.high, ceil)}"
-    return f"{found.count} of {found.episodes}, {say_percent(found.value)} ({said})"
-
-
-def say_percent(value: float, rounded: Callable[[float], float] = round) -> str:
-    """Format a share with at least two digits that count: 16.6%, 0.74%, 0%; ends of intervals are rounded outward."""
-    percent = 100.0 * value
-    if percent in (0.0, 100.0):
-        return f"{percent:.0f}%"
-    places = max(1, 1 - floor(log10(percent)))
-    found = rounded(percent * 10**places) / 10**places
-    return f"{min(found, 100.0):.{places}f}%"
+    """Format a count of episodes with its interval."""
+    return say_count_of(found.count or 0, found.episodes or 1)
 
 
 def in_words(evaluation: SafetyEvaluation) -> str:

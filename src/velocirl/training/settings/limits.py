@@ -111,6 +111,13 @@ def limit_numbers(config: LimitedConfig, constraints: tuple[str, ...], environme
     return {"limits": tuple(given.values()), "counted": counted}
 
 
+def limits_of(config: LimitedConfig) -> dict[str, float]:
+    """The limits by the names under which the costs of episodes are reported."""
+    if config.cost_limits is None:
+        return {SUM: USUAL_LIMIT if config.cost_limit is None else config.cost_limit}
+    return {f"{SUM}/{name}": limit for name, limit in config.cost_limits.items()}
+
+
 # Scalar functions -----------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,106 @@
+"""Scores of models: returns, and for agents that keep limits first the cost of episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.runs.intervals import CONFIDENCE, exact_share, mean_cost
+
+
+class LimitedCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cost of episodes under a limit: the mean of those seen, and the upper end of its interval."""
+
+    name: str
+    limit: float
+    mean: float
+    high: float
+    episodes: int
+
+    @property
+    def excess(self) -> float:
+        """How far the upper end lies above the limit, in limits; 0 where it does not."""
+        return max(self.high - self.limit, 0.0) / max(self.limit, 1.0)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.mean:.4g}, at most {self.high:.4g} with {CONFIDENCE:.0%} confidence"
+            f" ({self.episodes} episodes), limit {self.limit:.4g}"
+        )
+
+
+def limited_cost(name: str, limit: float, costs: Sequence[float] | NDArray[Any], length: float) -> LimitedCost:
+    """Judge the costs of episodes of `length` steps on average by a limit.
+
+    Where fewer than two episodes cost anything, one more is taken to cost as much as the most of those seen, or 1 in
+    each step: episodes without a cost do not show that there is none. A cost that is not finite exceeds every limit.
+    """
+    values = np.asarray(costs, np.float64)
+    values = np.where(np.isfinite(values), values, np.finfo(np.float32).max)
+    mean, _, high = mean_cost(values)
+    if not math.isfinite(high):
+        confidence = 1.0 - (1.0 - CONFIDENCE) / 2
+        high = exact_share(int(np.count_nonzero(values)), len(values), confidence)[1] * max(float(values.max()), length)
+    return LimitedCost(name, float(limit), mean, high, len(values))
+
+
+def limited_costs(
+    limits: Mapping[str, float], costs: Mapping[str, Sequence[float] | NDArray[Any]], lengths: Sequence[float] | Any
+) -> tuple[LimitedCost, ...]:
+    """Judge the costs of episodes that have a limit; those of which nothing is known are left out."""
+    length = float(np.mean(lengths)) if len(lengths) else 0.0
+    known = {name: limit for name, limit in limits.items() if len(costs.get(name, ()))}
+    return tuple(limited_cost(name, limit, costs[name], length) for name, limit in known.items())
+
+
+@dataclass(frozen=True)
+class ModelScore:
+    """Return of a model by a metric, and the costs that have a limit."""
+
+    metric: str
+    value: float
+    costs: tuple[LimitedCost, ...] = ()
+
+    @property
+    def within(self) -> bool:
+        """Whether the upper ends of all costs keep to their limits."""
+        return all(one.high <= one.limit for one in self.costs)
+
+    def beats(self, other: ModelScore | None) -> bool:
+        """Return whether it is the better one: of those within limits by its return, else by how little it exceeds."""
+        return other is None or self._rank > other._rank
+
+    @property
+    def _rank(self) -> tuple[float, float]:
+        return -max((one.excess for one in self.costs), default=0.0), self.value
+
+    def __str__(self) -> str:
+        """Format the costs: within its limits: cost 18.2, at most 23.9 with 95% confidence (100 episodes), limit 25."""
+        if not self.costs:
+            return ""
+        over = any(one.mean > one.limit for one in self.costs)
+        kept = "within its limits" if self.within else "over its limits" if over else "not shown to keep its limits"
+        return f"{kept}: {'; '.join(map(str, self.costs))}"
+
+    def document(self) -> dict[str, Any]:
+        """Return plain values for a saved state."""
+        found: dict[str, Any] = {"metric": self.metric, "score": self.value}
+        return {**found, "costs": msgspec.to_builtins(self.costs)} if self.costs else found
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any] | None) -> Self | None:
+        """Return the score in such values; None where they are not a score."""
+        if not isinstance(document, Mapping) or not isinstance(document.get("metric"), str):
+            return None
+        try:
+            value = msgspec.convert(document.get("score"), float)
+            costs = msgspec.convert(document.get("costs", []), tuple[LimitedCost, ...])
+        except msgspec.ValidationError:
+            return None
+        return cls(document["metric"], value, costs)
