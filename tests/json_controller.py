@@ -1,6 +1,6 @@
 """The action from an exported JSON document alone, in plain Python, as somebody else would compute it."""
 
-from math import erf, exp, expm1, inf, sqrt, tanh
+from math import erf, exp, expm1, inf, isfinite, sqrt, tanh
 
 ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),
@@ -15,9 +15,11 @@ ACTIVATIONS = {
 
 
 def act(document, observation, mask=None):
-    """The entries of the action that a document says."""
+    """The entries of the action that a document says; None where an observation has none."""
+    if not all(map(isfinite, observation)):
+        return None
     outputs = look_up(document["table"], observation) if document["table"] else forward(document, observation)
-    return [entry(one, outputs, mask) for one in document["actions"]]
+    return [entry(one, outputs, mask) for one in document["actions"]] if all(map(isfinite, outputs)) else None
 
 
 def forward(document, observation):

@@ -24,6 +24,8 @@ def run(path, controller, raw, masks=None):
     found = session.run(None, given)
     for value, part in zip(session.get_outputs(), found, strict=True):
         assert part.shape[0] == len(raw), value.name
+    *found, valid = found
+    assert valid.all()
     return np.concatenate([np.asarray(part, np.float64).reshape(len(raw), -1) for part in found], axis=1), found
 
 

@@ -18,6 +18,10 @@ The layout, in the order in which an action is computed:
   the place of the largest of outputs[c..c+n-1], the first of equal ones; of those a mask forbids, none, where `masked`
   is true. `{"kind": "number", "column", "squashed", "low", "high", "centre", "reach"}` is centre + reach * (the output,
   its tanh where squashed, held within low and high; null is no bound). Each has a `name` and a `unit`.
+
+An observation has no action, and a program must refuse it as `predict`, C and ONNX do, where one of its numbers is not
+finite (NaN or infinite, also where a limit would hold it), or has no place among the options of a code or a table.
+C and ONNX also refuse outputs that are not finite.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """A controller as an ONNX model, from observations as the space has them to actions as the space wants them.
 
 Its inputs are `observation` (rows, ...) or the parts of a Dict or Tuple by name, and where options can be forbidden
-`mask` (rows, options); its outputs are `action` (rows, ...), or the parts of a Dict or Tuple by name.
+`mask` (rows, options); its outputs are `action` (rows, ...), or the parts of a Dict or Tuple by name, and `valid`
+(rows,): false where an observation has no action, because it is not finite, no such whole number as its space has, or
+makes the network overflow. Such an action is NaN where it is a number, and one below the first option of a choice.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ except ImportError as error:
 OPSET, IR = 17, 8  # of 2022: what runtimes have read for years
 MOST_STATES = 20_000_000
 FORBIDDEN = -3.0e38  # less than any output, and finite
-ENCODED, OUTPUTS, MASK = "encoded", "outputs", "mask"
+ENCODED, OUTPUTS, MASK, VALID = "encoded", "outputs", "mask", "valid"
 
 
 def onnx_bytes(controller: Controller, name: str | None = None) -> bytes:
@@ -35,10 +37,15 @@ def onnx_bytes(controller: Controller, name: str | None = None) -> bytes:
     read = {leaf.name: graph.node("Flatten", [_called(leaf)], axis=1) for leaf in leaves}
     policy = controller.policy
     if isinstance(policy, Table):
-        worth = _by_table(graph, policy, leaves, read)
+        worth, tests = _by_table(graph, policy, leaves, read)
     else:
-        worth = _network(graph, policy, _encoded(graph, controller, leaves, read))
-    results = _actions(graph, controller, worth)
+        inputs, tests = _encoded(graph, controller, leaves, read)
+        worth = _network(graph, policy, inputs)
+        tests.append(graph.finite(worth))
+    valid = graph.all(tests)
+    results = _actions(graph, controller, worth, valid)
+    graph.node("Reshape", [valid, graph.constant([-1], np.int64)], VALID)
+    results.append(_value(VALID, np.bool_, ()))
     inputs = [_value(_called(leaf), leaf.space.dtype, leaf.shape) for leaf in leaves]
     if controller.masked:
         inputs.append(_value(MASK, np.int8, (controller.options,)))
@@ -77,23 +84,37 @@ class Graph:
         ends = [self.constant([value], np.int64) for value in (first, first + count, 1)]
         return self.node("Slice", [rows, *ends])
 
+    def finite(self, numbers: str) -> str:
+        """Whether numbers are finite, one by one."""
+        return self.node("Less", [self.node("Abs", [numbers]), self.constant(np.inf, np.float32)])
+
+    def all(self, tests: list[str]) -> str:
+        """Whether all columns of all tests are true, (rows, 1)."""
+        joined = self.node("Concat", tests, axis=1) if len(tests) > 1 else tests[0]
+        least = self.node("ReduceMin", [self.cast(joined, np.int32)], axes=[1], keepdims=1)
+        return self.cast(least, np.bool_)
+
     def cast(self, values: str, kind: Any) -> str:
         """Values as another type."""
         return self.node("Cast", [values], to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
 
-def _encoded(graph: Graph, controller: Controller, leaves: list[Leaf], read: dict[str, str]) -> str:
-    """What the network reads, (rows, inputs)."""
-    parts = []
+def _encoded(graph: Graph, controller: Controller, leaves: list[Leaf], read: dict[str, str]) -> tuple[str, list[str]]:
+    """What the network reads, (rows, inputs), and tests of the observation, each (rows, columns)."""
+    parts, tests = [], []
     for one in controller.inputs:
         leaf = next(leaf for leaf in leaves if leaf.start <= one.first < leaf.start + leaf.size)
         count = 1 if isinstance(one, Code) else one.size
         numbers = graph.columns(read[leaf.name], one.first - leaf.start, count)
         if isinstance(one, Code):
             options = graph.constant(np.arange(one.start, one.start + one.size)[None], np.int64)
-            parts.append(graph.cast(graph.node("Equal", [graph.cast(numbers, np.int64), options]), np.float32))
+            code = graph.cast(graph.node("Equal", [graph.cast(numbers, np.int64), options]), np.float32)
+            tests.append(graph.cast(graph.node("ReduceMax", [code], axes=[1], keepdims=1), np.bool_))
+            parts.append(code)
             continue
         numbers = graph.cast(numbers, np.float32)
+        if np.dtype(leaf.space.dtype).kind == "f":
+            tests.append(graph.finite(numbers))
         if isinstance(one, Normalised):
             apart = graph.node("Sub", [numbers, graph.constant(one.centre)])
             scaled = graph.node("Mul", [apart, graph.constant(one.inverse_scale)])
@@ -103,7 +124,7 @@ def _encoded(graph: Graph, controller: Controller, leaves: list[Leaf], read: dic
             parts.append(scaled)
         else:
             parts.append(graph.node("Mul", [numbers, graph.constant(one.factor, np.float32)]))
-    return graph.node("Concat", parts, ENCODED, axis=1)
+    return graph.node("Concat", parts, ENCODED, axis=1), tests
 
 
 def _network(graph: Graph, policy: Network | Module, values: str) -> str:
@@ -142,8 +163,8 @@ def _layer(graph: Graph, layer: Layer, values: str) -> str:
     return values  # linear
 
 
-def _by_table(graph: Graph, table: Table, leaves: list[Leaf], read: dict[str, str]) -> str:
-    """What actions are worth in a state, (rows, actions), by their ranks alone."""
+def _by_table(graph: Graph, table: Table, leaves: list[Leaf], read: dict[str, str]) -> tuple[str, list[str]]:
+    """What actions are worth in a state, (rows, actions), by their ranks alone, and tests of the observation."""
     count = prod(table.sizes)
     if count * table.values.shape[1] > MOST_STATES:
         raise ValueError(
@@ -159,17 +180,21 @@ def _by_table(graph: Graph, table: Table, leaves: list[Leaf], read: dict[str, st
     shifted = graph.node("Sub", [row, graph.constant(table.starts, np.int64)])
     weighed = graph.node("Mul", [shifted, graph.constant(weights, np.int64)])
     states = graph.node("ReduceSum", [weighed, graph.constant([1], np.int64)], keepdims=0)
-    return graph.node("Gather", [graph.constant(ranks), states], axis=0)
+    first, sizes = graph.constant(0, np.int64), graph.constant(table.sizes, np.int64)
+    inside = graph.node("And", [graph.node("GreaterOrEqual", [shifted, first]), graph.node("Less", [shifted, sizes])])
+    known = graph.node("Reshape", [graph.all([inside]), graph.constant([-1], np.int64)])
+    states = graph.node("Where", [known, states, first])  # any state of the table, of an observation that is refused
+    return graph.node("Gather", [graph.constant(ranks), states], axis=0), [inside]
 
 
-def _actions(graph: Graph, controller: Controller, worth: str) -> list[Any]:
+def _actions(graph: Graph, controller: Controller, worth: str, valid: str) -> list[Any]:
     """Write the outputs of the model; gives what they are."""
     results, place = [], 0
     several = has_parts(controller.action_space)
     for part in parts_of(controller.action_space):
         entries = controller.actions[place : place + part.size]
         place += part.size
-        made = [_entry(graph, controller, one, worth) for one in entries]
+        made = [_where_valid(graph, valid, one, _entry(graph, controller, one, worth)) for one in entries]
         row = graph.node("Concat", made, axis=1) if len(made) > 1 else made[0]
         name = f"action/{part.name}" if several else "action"
         shaped = graph.node("Reshape", [row, graph.constant([-1, *part.shape], np.int64)])
@@ -177,6 +202,12 @@ def _actions(graph: Graph, controller: Controller, worth: str) -> list[Any]:
         graph.node("Cast", [shaped], name, to=helper.np_dtype_to_tensor_dtype(kind))
         results.append(_value(name, kind, part.shape))
     return results
+
+
+def _where_valid(graph: Graph, valid: str, one: Choice | Number, entry: str) -> str:
+    """An entry of an action, or what stands for none."""
+    none = graph.constant(np.nan, np.float32) if isinstance(one, Number) else graph.constant(one.start - 1, np.int64)
+    return graph.node("Where", [valid, entry, none])
 
 
 def _entry(graph: Graph, controller: Controller, one: Choice | Number, worth: str) -> str:

@@ -25,10 +25,22 @@ def batched(source: Source, observation: Any, masks: Any) -> tuple[NDArray[Any],
         write_raw(space, several, array)
     else:
         array, single = _batched_array(np.asarray(observation), space, source.id)
+    _require_finite(array, source.id)
     if masks is not None:
         masks = np.asarray(masks)
         masks = masks[None] if single and masks.ndim == 1 else masks
     return array, masks, single
+
+
+def _require_finite(array: NDArray[Any], name: str) -> None:
+    """Refuse what no exported controller takes either: a normalizer would turn an infinite number into a usual one."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        rows = array.reshape(len(array), -1)
+        row, number = (int(place) for place in np.argwhere(~np.isfinite(rows))[0])
+        raise ValueError(
+            f"an observation of {name} is not finite: number {number} of row {row} is {rows[row, number]}; choose what"
+            " to do without it before you ask for an action"
+        )
 
 
 def _batched_array(array: NDArray[Any], space: Space[Any], name: str) -> tuple[NDArray[Any], bool]:
@@ -40,4 +52,7 @@ def _batched_array(array: NDArray[Any], space: Space[Any], name: str) -> tuple[N
         raise ValueError(f"an observation of {name} is {space.dtype}, got {array.dtype}")
     if single:
         array = array[None]
+    if array.dtype != space.dtype:
+        with np.errstate(over="ignore"):  # what is too large for single precision becomes infinite, and is refused
+            array = array.astype(space.dtype)
     return (array if shape else array[:, None]), single
