@@ -288,6 +288,8 @@ def _channel(read: Table, channel: Channel, what: str, wanted: str) -> tuple[Arr
     if wanted and channel.to and channel.to != wanted:
         raise ValueError(f"{place} is to be in {channel.to}, and the environment has it in {wanted}: leave out 'to'")
     to = wanted or channel.to or unit
+    if wanted == "1" and not unit:  # a number without a unit, as our own tables write it; its range is checked
+        unit = wanted
     if wanted and not unit:
         raise ValueError(f"{place} has no unit, and the environment has it in {wanted}: say its unit in the mapping")
     factor, offset = conversion(unit, to, place)
