@@ -37,6 +37,12 @@ def test_a_dummy_one_is_the_list_of_its_environments():
     assert evaluate(agent, episodes=3, seed=2).returns.tolist() == evaluate(other, episodes=3, seed=2).returns.tolist()
 
 
+def test_whoever_gives_several_is_not_told_how_many_there_are():
+    rest = {name: value for name, value in SMALL.items() if name != "horizon"}
+    agent = PPO("MlpPolicy", DummyVecEnv(carts(3)), n_steps=8, **rest)  # a warning would be an error
+    assert (agent.config.num_envs, agent.config.horizon) == (3, 8)
+
+
 @pytest.mark.parametrize("wrapper", [lambda env: env, VecMonitor, VecEnvWrapper])
 def test_any_other_steps_where_it_is(wrapper):
     """Cut off episodes, and those that end by themselves, are those of Gymnasium's vector environment."""

@@ -131,7 +131,7 @@ class Agent(Changing, Estimating, metaclass=Documented):
         preset = {name: value for name, value in self.preset().items() if name != "total_steps"}
         preset |= self._settings_of_source()
         spaces = self.source.observation_space, self.source.action_space
-        config = own_settings(self.Config, config, preset, *spaces)
+        config = own_settings(self.Config, config, preset, *spaces, counted=self.source.num_envs is not None)
         self.config: Any = build_config(self.Config, {**self.fitted({**preset, **config}, config), **config})
         self.given = frozenset(config)  # the settings that somebody gave: the others are defaults
         self.source.require_count(self.config.num_envs)

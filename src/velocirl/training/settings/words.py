@@ -147,8 +147,13 @@ def own_settings(
     preset: Mapping[str, Any],
     space: Space[Any],
     action_space: Space[Any] | None = None,
+    *,
+    counted: bool = False,
 ) -> dict[str, Any]:
-    """What was given, in the words of this configuration; those that nobody knows stay as they are."""
+    """What was given, in the words of this configuration; those that nobody knows stay as they are.
+
+    With `counted`, the environments themselves were given, and nobody need be told how many there are.
+    """
     words: Mapping[str, Word] = getattr(config, "words", {})
     own = {name: value for name, value in given.items() if name not in words}
     beside = {name: given.get(name) for name in (POLICY, POLICY_KWARGS)}
@@ -168,7 +173,7 @@ def own_settings(
             raise ValueError(f"{name} cannot be {given[name]!r}") from None
         own.update(meant)
         copies = known.get("num_envs") or 1
-        if word.each_copy and copies > 1 and not given.keys() & {"num_envs", "n_envs"}:
+        if word.each_copy and copies > 1 and not counted and not given.keys() & {"num_envs", "n_envs"}:
             settings = ", ".join(f"{setting}={value}" for setting, value in meant.items())
             warnings.warn(
                 f"{name}={given[name]!r} counts for each of num_envs={copies} copies, where Stable-Baselines3 has one"
