@@ -1,3 +1,4 @@
+import hashlib
 import json
 import re
 
@@ -10,6 +11,7 @@ import velocirl
 from velocirl.cli.main import main
 from velocirl.deployment.card import _verdict, write_card
 from velocirl.deployment.markdown import facts, plain, table
+from velocirl.deployment.validity import ranges, use
 from velocirl.runs.directory import open_run
 from velocirl.trajectories.figures import estimates
 from velocirl.trajectories.safety import Judged, SafetyEvaluation
@@ -38,7 +40,8 @@ def test_a_card_has_scores_limits_data_settings_and_versions(tank_run, tmp_path)
     text = path.read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert headings == [
-        "Score", "Learning curve", "Safety", "What it reads and does", "Data", "Settings", "Versions",
+        "Intended use and validity", "Score", "Learning curve", "Safety", "What it reads and does", "Data",
+        "Settings", "Versions",
     ]  # fmt: skip
     assert text.startswith("# PPO on CardTank-v0\n")
     mean = velocirl.evaluate(agent, episodes=3, seed=0).mean_return
@@ -55,7 +58,17 @@ def test_a_card_has_scores_limits_data_settings_and_versions(tank_run, tmp_path)
     assert len(shown) == 2  # and the trajectories of its only scenario
     for name in shown:
         assert (path.parent / name).read_bytes().startswith(PNG)
-    assert sorted(one.name for one in path.parent.iterdir()) == sorted([*shown, "model_card.md"])
+    assert sorted(one.name for one in path.parent.iterdir()) == sorted([*shown, "model.safetensors", "model_card.md"])
+    model = path.parent / "model.safetensors"
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    assert f"| SHA-256 of model.safetensors | {digest} |" in text
+    assert velocirl.load(model, agent.source.given).parameters.tobytes() == agent.parameters.tobytes()
+    assert "| parameters judged | nominal: nominal |" in text
+    assert "3 for the score; 1 seed of 10, 10 in all, for the safety in each of 1 scenario" in text
+    assert "| limit that applied | none: training sought returns alone |" in text
+    assert "velocirl.safety.Shield" in text
+    seen = velocirl.rollout(agent, scenario="nominal", episodes=10, seed=0, device="python").signals["level"].values
+    assert re.search(rf"\| level \| m \| [^|]*3 std\) \| {seen.min():.6g} to {seen.max():.6g} \|", text)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     widths = [len(re.findall(r"(?<!\\)\|", line)) for line in rows]
     assert min(widths) >= 3
@@ -86,7 +99,8 @@ def test_a_card_without_limits_and_without_a_run(tmp_path):
     text = write_card(agent, tmp_path, episodes=2).read_text()
     assert "The environment states no limits that must be kept" in text
     assert "Learning curve" not in text
-    assert [one.name for one in tmp_path.iterdir()] == ["model_card.md"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["model.safetensors", "model_card.md"]
+    assert "| fallback | none: nothing takes over where an observation lies beyond these ranges |" in text
 
 
 def test_what_learnt_from_data_counts_updates(tmp_path):
@@ -96,6 +110,46 @@ def test_what_learnt_from_data_counts_updates(tmp_path):
     assert "10 steps" not in card
     opening = velocirl.export(agent, tmp_path / "controller.c").read_text().partition("#")[0]
     assert "10 updates. Written by velocirl" in opening
+
+
+def test_the_data_of_a_policy_that_learnt_from_them_and_their_judgement_are_told(tmp_path):
+    data = made_up("Pendulum-v1")
+    data.save(tmp_path / "data.vds")
+    agent = velocirl.BC(data=str(tmp_path / "data.vds"), hidden=(4,), device="python", seed=1).learn(10, progress=False)
+    missing = write_card(agent, tmp_path / "card", episodes=2).read_text()
+    assert "The policy learnt from recorded data and was not judged by them" in missing
+    assert f"| SHA-256 of the data | {data.checksum} |" in missing
+    assert f"| transitions | {len(data.rewards):,}, none of them by this policy |" in missing
+    low, high = data.observations[:, 2].min(), data.observations[:, 2].max()
+    assert re.search(rf"\| [^|]*2[^|]* \|[^|]*\| {low:.6g} to {high:.6g} \|", missing)
+    found = velocirl.judge_offline(agent, data, fits=2, updates=2)
+    told = write_card(agent, tmp_path / "card", episodes=2, offline=found).read_text()
+    assert "was not judged" not in told
+    assert all(plain(line) in told for line in str(found).splitlines() if line)
+    (tmp_path / "data.vds").unlink()
+    model = agent.save(tmp_path / "bc.safetensors")
+    main(["card", str(model), "--out", str(tmp_path / "again"), "--episodes", "2"])
+    text = (tmp_path / "again" / "model_card.md").read_text()
+    assert "was not judged by them" in text
+    assert "| transitions | not known: the data that bc learnt from is not at" in text
+
+
+def test_limits_and_drawn_parameters_are_told():
+    tank = make_tank("LimitedCardTank-v0", scenarios={})
+    settings = {"hidden": (4,), "num_envs": 2, "horizon": 30, "device": "python", "seed": 1}
+    drawn = {"setpoint": velocirl.uniform(0.9, 1.1), "noise": 0.01}
+    agent = velocirl.PPOLagrangian(
+        tank, cost_limits={"level": 3.0}, params=drawn, normalise_observations=True, **settings
+    )
+    agent.learn(60, progress=False)
+    rows = dict(use(agent, velocirl.Evaluation(np.zeros(2), np.ones(2)), None, None))
+    assert rows["limit that applied"] == "mean cost of an episode in training: cost/level at most 3"
+    words = "drawn for each episode: setpoint=uniform(0.9, 1.1); fixed: noise=0.01; all others nominal"
+    assert (rows["parameters trained"], rows["parameters judged"]) == (words, words)
+    count, mean, deviations = agent.observation_moments.state[:, 0]
+    reach = 3 * np.sqrt(deviations / count)
+    expected = ["level", "m", f"{mean - reach:.6g} to {mean + reach:.6g} (mean ± 3 std)", "not recorded"]
+    assert ranges(agent, None, 8)[0] == expected
 
 
 def test_the_command_writes_a_card(tmp_path, capsys, monkeypatch):

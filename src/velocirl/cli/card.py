@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from velocirl.deployment.card import EPISODES, SEEDS, write_card
 from velocirl.runs.directory import Run, RunNotFoundError
 from velocirl.runs.finding import find_run
 from velocirl.training.agent import Agent
+from velocirl.training.offline import OfflineAgent
 
 
 def card(arguments: Sequence[str]) -> None:
@@ -37,8 +38,22 @@ def card(arguments: Sequence[str]) -> None:
         def watch(scenario: str, player: str, seed: int) -> None:
             status.update(f"evaluating: {scenario}, {player}, seed {seed}")
 
-        path = write_card(agent, out, _run(given), source, watch=watch, **options)
+        offline = _judged_by_data(agent, status.update) if isinstance(agent, OfflineAgent) else None
+        path = write_card(agent, out, _run(given), source, watch=watch, offline=offline, **options)
     console.print(str(path.resolve()), markup=False, soft_wrap=True)
+
+
+def _judged_by_data(agent: OfflineAgent, update: Callable[[str], None]) -> object:
+    """Judge an agent by the data that it learnt from; None where these are not there any more."""
+    try:
+        data = agent.data
+    except (ValueError, OSError):  # the card says that they are missing
+        return None
+    from velocirl.judging.report import judge_offline  # takes long to import, and longer to run
+
+    return judge_offline(
+        agent, data, progress=lambda done, total: update(f"judging by data: fit {done + 1} of {total}")
+    )
 
 
 def _run(given: dict[str, Any]) -> Run | None:
@@ -55,8 +70,9 @@ def _run(given: dict[str, Any]) -> Run | None:
 def _parser() -> Parser:
     parser = Parser(
         "card [RUN|FILE|ENV]",
-        "Write the model card of a run: Markdown with its score, learning curve, trajectories against limits, safety"
-        " figures, data, settings and versions.",
+        "Write the model card of a run: Markdown with intended use and validity, score, learning curve, trajectories"
+        " against limits, safety figures, data, settings and versions, with the model. One that learnt from data is"
+        " judged by these.",
     )
     add_model(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="The directory for the card and its pictures")

@@ -11,12 +11,14 @@ from typing import Any
 from velocirl.deployment.controller import Choice, Number
 from velocirl.deployment.markdown import facts, plain, table
 from velocirl.deployment.reading import actions_of, signals_of
+from velocirl.deployment.validity import data_rows, ranges, sha256_of, use
 from velocirl.engine.disk.writing import write_shared
 from velocirl.monitor.words import say_percent
 from velocirl.runs.curves.curve import draw_curve
 from velocirl.runs.directory import Run
 from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Evaluation, evaluate
+from velocirl.training.offline import OfflineAgent
 from velocirl.trajectories.alarms import Alarm
 from velocirl.trajectories.figures import RATE, STOPS
 from velocirl.trajectories.picture import as_png, require_matplotlib
@@ -30,7 +32,11 @@ from velocirl.trajectories.telling import (
     say_share,
 )
 
-CARD, CURVE = "model_card.md", "learning_curve.png"
+CARD, CURVE, MODEL = "model_card.md", "learning_curve.png", "model.safetensors"
+RANGES = (
+    "Signals lay within these ranges: in training by the recorded data or by the normalizer, and when judged in the"
+    " episodes of the seed with the worst one of each scenario. Nothing is known of the policy beyond them."
+)
 EPISODES, SEEDS, SAFETY_EPISODES = 100, 5, 10
 MOST_LISTED = 64  # signals, or alarms of a scenario
 
@@ -44,11 +50,13 @@ def write_card(
     episodes: int = EPISODES,
     seeds: int = SEEDS,
     watch: Callable[[str, str, int], Any] | None = None,
+    offline: object = None,
 ) -> Path:
-    """Judge an agent, and write its card and pictures into a directory; gives the path of the card.
+    """Judge an agent, and write its card, its model and pictures into a directory. Returns the path of the card.
 
     `episodes` are played for its score; where its environment has constraints, it is judged by `evaluate_safety` with
-    so many `seeds`, too. Of a `run` the card shows the learning curve and what it was trained with.
+    so many `seeds`, too. Of a `run` the card shows the learning curve and what it was trained with. `offline` is what
+    `judge_offline` found, for a policy that learnt from recorded data; the card says where that is missing.
     """
     require_matplotlib()
     directory = Path(directory)
@@ -57,8 +65,9 @@ def write_card(
     if agent.source.native is not None and agent.source.native.constraints:
         safety = evaluate_safety(agent, seeds=seeds, episodes=SAFETY_EPISODES, watch=watch)
     pictures = {} if safety is None else _trajectories(safety)
-    text = card_text(agent, run, source, score, safety, list(pictures))
     directory.mkdir(parents=True, exist_ok=True)
+    model = agent.save(directory / MODEL, memory=False, training=False)
+    text = card_text(agent, run, source, score, safety, list(pictures), model=model, offline=offline)
     for name, picture in pictures.items():
         write_shared(directory / name, [picture])
     if run is not None:
@@ -74,15 +83,23 @@ def card_text(
     score: Evaluation,
     safety: SafetyEvaluation | None,
     pictures: Sequence[str],
+    *,
+    model: Path,
+    offline: object = None,
 ) -> str:
-    """The card, whose pictures lie beside it."""
+    """Write the card, whose pictures and model lie in its directory."""
     parts = [
         f"# {plain(type(agent).__name__)} on {plain(agent.source.id)}",
         "How this policy acts, how good and how safe it was when this was written, and what it was made with.",
-        facts(_about(agent, run, source)),
-        "## Score",
-        _score(score),
+        facts([*_about(agent, run, source), (f"SHA-256 of {model.name}", sha256_of(model))]),
+        "## Intended use and validity",
+        facts(use(agent, score, safety, run)),
     ]
+    if seen := ranges(agent, safety, MOST_LISTED):
+        parts += [RANGES, table(["signal", "unit", "in training", "when judged"], seen, words=4)]
+    parts += ["## Score", _score(score)]
+    if isinstance(agent, OfflineAgent):
+        parts += ["## Judgement by recorded data", *_offline(offline)]
     if run is not None:
         parts += ["## Learning curve", f"![return over {agent.counted}]({CURVE})"]
     parts += ["## Safety", *_safety(safety, pictures)]
@@ -90,6 +107,16 @@ def card_text(
     parts += ["## Data", facts(_data(agent, run)), "## Settings", facts(_settings(agent))]
     parts += ["## Versions", facts(_versions(run))]
     return "\n\n".join(parts) + "\n"
+
+
+def _offline(found: object) -> list[str]:
+    """Return what recorded data say of a policy that learnt from them, or that nobody asked."""
+    if found is None:
+        return [
+            "**The policy learnt from recorded data and was not judged by them**: estimates of its return and risk are"
+            " missing (velocirl evaluate RUN --data FILE, judge_offline)."
+        ]
+    return [plain(line) for line in str(found).splitlines() if line.strip()]
 
 
 def _about(agent: Agent, run: Run | None, source: str) -> list[tuple[str, object]]:
@@ -112,7 +139,8 @@ def _score(score: Evaluation) -> str:
     row = [f"{value:,.2f}" for value in (score.mean_return, score.std_return, returns.min(), returns.max())]
     heads = ["episodes", "mean return", "standard deviation", "least", "most", "mean length"]
     words = "The best action in each step; nothing is drawn."
-    return f"{words}\n\n{table(heads, [[f'{len(returns):,}', *row, f'{score.lengths.mean():,.1f}']])}"
+    lines = [f"{words}\n\n{table(heads, [[f'{len(returns):,}', *row, f'{score.lengths.mean():,.1f}']])}"]
+    return "\n\n".join([*lines, *map(plain, score.safety_lines())])
 
 
 def _safety(safety: SafetyEvaluation | None, pictures: Sequence[str]) -> list[str]:
@@ -201,9 +229,7 @@ def _data(agent: Agent, run: Run | None) -> list[tuple[str, object]]:
     if run is not None and run.description.plan is not None and run.description.plan.environment_file is not None:
         plan = run.description.plan
         found.append(("file", f"{plan.environment_file} (SHA-256 {plan.environment_sha256})"))
-    recorded = getattr(agent.config, "data", None)
-    found.append(("data set", "none: it learnt from its own steps" if recorded is None else recorded))
-    return found
+    return [*found, *data_rows(agent)]
 
 
 def _settings(agent: Agent) -> list[tuple[str, object]]:
