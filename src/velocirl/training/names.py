@@ -12,7 +12,6 @@ from velocirl.training.settings.words import other_names, own_settings
 if TYPE_CHECKING:
     from velocirl.training.agent import Agent
 
-PREDICT = "predict(observation, deterministic=True)"
 SAVED = "save(path) writes it with the agent, and load(path) goes on with it"
 COPIES = (
     "it acts in environments of its own: evaluate(agent) plays in such, and `agent.source.given` is what it was given"
@@ -40,7 +39,7 @@ ON_AGENTS = {
     "lr_schedule": "agent.config.learning_rate_schedule is its text",
     "collect_rollouts": "learn(total_steps) collects and trains; agent.iterate() is one round of it",
     "train": "learn(total_steps) collects and trains; agent.iterate() is one round of it",
-    "action_probability": PREDICT,
+    "action_probability": "agent.action_probabilities(observation)",
 }
 # Classes and functions there, and what to use of this package.
 IN_PACKAGE = {
