@@ -392,6 +392,8 @@ environment = Environment(
             "normalise_observations": True,
             "normalise_rewards": True,
             "gamma": 0.98,
+            "proportional_gain": 0.1,
+            "derivative_gain": 0.1,
         },
         "focops": {
             "total_steps": 1_000_000,

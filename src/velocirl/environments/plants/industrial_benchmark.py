@@ -282,5 +282,12 @@ environment = Environment(
     ),
     scenarios={"nominal": {}, "disturbed": {"varies": True}, "degraded": {"setpoint": 70.0, "amplification": 1.3}},
     controller=CONTROLLER,
-    presets={"ppo": {"total_steps": 1_000_000, "normalise_observations": True, "normalise_rewards": True}},
+    presets={
+        "ppo": {
+            "total_steps": 2_000_000,
+            "learning_rate": 1e-3,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        },
+    },
 )

@@ -369,6 +369,7 @@ environment = Environment(
             "total_steps": 2_000_000,
             "gamma": 0.98,
             "learning_rate": 1e-3,
+            "log_deviation": -1.0,
             "entropy_coefficient": 0.0,
             "normalise_observations": True,
             "normalise_rewards": True,
