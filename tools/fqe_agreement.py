@@ -1,27 +1,40 @@
-"""Whether fitted Q evaluation ranks policies as their true returns do: python tools/fqe_agreement.py [ENV ...].
+"""Compare judgements by recorded data with the truth, and print tables in Markdown.
 
-For each environment, policies from good to bad are a good controller, more and more of whose action is replaced by a
-constant one. Data are of random actions, of the controller and of the policy half-way, both with noise.
-Prints a table in Markdown: what each policy returns in 100 episodes, what fitted Q evaluation says
-without any, and the rank correlation of the two.
+    python tools/fqe_agreement.py returns [ENV ...]
+    python tools/fqe_agreement.py stops [PLANT ...] [--seed N]
+
+`returns`: policies from good to bad are a good controller, a growing part of its action replaced by a constant one.
+Data are of random actions, of the controller and of the policy half-way, both with noise. The table has the returns of
+100 episodes, the estimates of fitted Q evaluation, and their rank correlation.
+
+`stops`: safe and unsafe policies on plants with critical constraints, one of them from the tests. Each is judged by
+`operator` data (the controller with noise of 0.1: no stops) or by `trials` (also random actions, and a mixture of the
+controller with a dangerous constant action). Unsafe policies stop in more than 5% of 200 episodes.
 """
 
+import argparse
 import sys
 from math import atan2
+from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from two_tanks import make_two_tanks
 
 import velocirl
 from velocirl.controllers import Random
 from velocirl.engine import registry
 from velocirl.judging.acting import actions_at_recorded
 from velocirl.judging.coverage import coverage_of
+from velocirl.judging.stops import MAX_STOPS, stop_risk
 
 SHARES = {  # of the controller; those of the reactor are small, as it returns the same within 2% from 40% on
     "Pendulum-v1": (1.0, 0.8, 0.6, 0.4, 0.2, 0.0),
     "ChemicalReactor-v0": (1.0, 0.3, 0.2, 0.15, 0.1, 0.0),
 }
 FITS = 3
+UPDATES = 3000  # of the learned policies
 STEPS = {"Pendulum-v1": 20_000, "ChemicalReactor-v0": 36_000}  # of each kind of data
 
 
@@ -56,7 +69,89 @@ def controller_of(environment):
     return SwingUp() if shipped is None else shipped.bind(environment)
 
 
-def main(environments):
+class Plant:
+    """Plant with its controller, and a constant action that is dangerous."""
+
+    def __init__(self, env, dangerous, safe, unsafe, learned=()):
+        self.env = env
+        self.native = registry.find(env) if isinstance(env, str) else env
+        self.controller = self.native.controller.bind(env)
+        space = self.native.action
+        self._dangerous = np.where(np.array(dangerous) > 0, space.high, space.low)
+        self.safe, self.unsafe, self.learned = safe, unsafe, learned
+
+    def blend(self, share):
+        """Return a mixture of the controller and the dangerous action."""
+        return Blend(self.controller, share, self._dangerous)
+
+    def record(self, kind, seed, episodes):
+        """Record data; `trials` has three parts."""
+        parts = [(self.controller, 0.1)]
+        if kind == "trials":
+            parts = [(Random(seed), 0.0), (self.controller, 0.3), (self.blend(0.5), 0.3)]
+        steps = self.native.max_steps * episodes // len(parts) * (2 if kind == "trials" else 1)
+        return velocirl.Dataset.concatenate(
+            [
+                velocirl.record_dataset(policy, self.env, steps=steps, noise=noise, seed=10 * seed + k, references={})
+                for k, (policy, noise) in enumerate(parts)
+            ]
+        )
+
+    def policies(self, kind, data, seed):
+        """Yield the names and policies that are judged by data of this kind."""
+        yield "controller", self.controller
+        blends = (*self.safe, *self.unsafe) if kind == "trials" else self.unsafe[:1]
+        for share in blends:
+            yield f"{share:.0%} of the controller", self.blend(share)
+        common = {"hidden": (64, 64), "learning_rate": 1e-3, "threads": 1, "seed": seed, "data": data}
+        learned = [("BC", velocirl.BC, {}), ("IQL", velocirl.IQL, {})] if kind == "operator" else []
+        for name, agent, settings in [*learned, *(one[1:] for one in self.learned if one[0] == kind)]:
+            yield name, agent(**common, **settings).learn(UPDATES, progress=False)
+
+
+def plants():
+    """Return the plants by name, with the shares of the controller in safe and in unsafe policies."""
+    bold = ("operator", "TD3+BC, alpha=30", velocirl.TD3BC, {"alpha": 30.0})
+    trials = [("trials", "BC", velocirl.BC, {}), ("trials", "TD3+BC", velocirl.TD3BC, {})]
+    return {
+        "ChemicalReactor-v0": Plant("ChemicalReactor-v0", (1, 0, 0), (0.7,), (0.2, 0.3, 0.1)),
+        "PowerGrid-v0": Plant("PowerGrid-v0", (1, 0, 0, 0, 0, 0, 1, 1), (0.7,), (0.1, 0.2, 0.0), [bold]),
+        "HVACControl-v0": Plant("HVACControl-v0", (0, 0, 1, 0, 1), (0.6,), (0.1, 0.2, 0.0)),
+        "WaterTreatment-v0": Plant("WaterTreatment-v0", (0, 0, 0, 1), (0.8,), (0.5, 0.6, 0.4), [bold, *trials]),
+        "TwoTanks-v0": Plant(make_two_tanks(), (0, 1), (0.9,), (0.5, 0.6, 0.3), [bold, *trials]),
+    }
+
+
+def agreement(plant, seed, *, kinds=("operator", "trials"), episodes=150, trusted=200, **settings):
+    """Yield the kind of data, the policy's name, its true fraction of stops and its risk as judged."""
+    for kind in kinds:
+        data = plant.record(kind, seed, episodes)
+        for name, policy in plant.policies(kind, data, seed):
+            lengths = velocirl.evaluate(policy, plant.env, trusted, 1000 + seed).lengths
+            truth = float((lengths < plant.native.max_steps).mean())  # nothing but a stop ends an episode early
+            yield kind, name, truth, stop_risk(policy, data, seed=seed, threads=1, **settings)
+
+
+def stops(names, seed):
+    """Print the table of emergency stops, and how the verdicts agree with the truth."""
+    print("| plant | data | policy | true stops | fitted Q | rollouts that stop | leave the data | effective episodes |"
+          " at most | verdict |\n| --- | --- | --- |" + " ---: |" * 6 + " --- |")  # fmt: skip
+    right = {True: [], False: []}
+    for name, plant in plants().items():
+        if names and name not in names:
+            continue
+        for kind, policy, truth, risk in agreement(plant, seed, fits=FITS):
+            unsafe = truth > MAX_STOPS
+            right[unsafe].append(risk.fit != unsafe)
+            verdict = ("fit" if risk.fit else "not fit") + ("" if risk.fit != unsafe else " (wrong)")
+            print(f"| {name} | {kind} | {policy} | {truth:.1%} | {risk.fitted.mean_return:.1%} | {risk.stopped:.0%} |"
+                  f" {risk.left:.0%} | {risk.effective:.0f} | {risk.high:.1%} | {verdict} |", flush=True)  # fmt: skip
+    print(f"\n{len(right[True]) - sum(right[True])} of {len(right[True])} unsafe policies are called fit,"
+          f" {sum(right[False])} of {len(right[False])} safe ones.")  # fmt: skip
+
+
+def returns(environments):
+    """Print the tables of returns."""
     for environment in environments or STEPS:
         controller, space, steps = controller_of(environment), registry.find(environment).action, STEPS[environment]
         policies = [Blend(controller, share, (space.low + space.high) / 2) for share in SHARES[environment]]
@@ -87,5 +182,18 @@ def main(environments):
         )
 
 
+def main():
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("returns", "stops"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if given.what == "returns":
+        returns(given.names)
+    else:
+        stops(given.names, given.seed)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

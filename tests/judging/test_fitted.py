@@ -146,7 +146,7 @@ def test_it_is_not_among_the_algorithms_that_people_train():
 
 
 def test_an_interval_is_that_of_students_t():
-    found = FittedQEvaluation("policy", np.array([1.0, 2.0, 3.0]), np.array([0.0]), 1, 10, 1.0)
+    found = FittedQEvaluation("policy", np.array([1.0, 2.0, 3.0]), np.array([0.0]), 10**6, 10, 1.0)
     assert found.interval == pytest.approx((2.0 - 4.302653, 2.0 + 4.302653), rel=1e-5)
     assert "estimated return 2.00 (-2.30 to 6.30) over 10 steps; the data returned 0.00" in str(found)
 

@@ -10,27 +10,35 @@ from gymnasium.spaces import Box
 import velocirl
 from velocirl import Dataset, DatasetInfo, FittedQEvaluation, OfflineJudgement
 from velocirl.judging.coverage import Coverage
+from velocirl.judging.rollouts import Rollouts
+from velocirl.judging.stops import StopRisk
 
-INFO = DatasetInfo(Box(-1, 1, (2,)), Box(-1, 1, (1,)), references={"random": 0.0, "expert": 20.0})
-QUICK = {"device": "python", "hidden": (8,), "fits": 1, "updates": 8}
+INFO = DatasetInfo(
+    Box(-1, 1, (2,)), Box(-1, 1, (1,)), constraints=("spin",), references={"random": 0.0, "expert": 20.0}
+)
+QUICK = {"device": "python", "hidden": (8,), "fits": 1, "updates": 8, "rollouts": 10}
 
 
-def judgement(estimates=(14.0, 15.0, 16.0), returns=(9.0, 10.0, 11.0), check=10.1, unusual=0.06, cost=None):
+def judgement(estimates=(14.0, 15.0, 16.0), returns=(9.0, 10.0, 11.0), check=10.1, unusual=0.06, cost=None, far=0):
     value = FittedQEvaluation("iql", np.array(estimates), np.array(returns), 3, 50, 1.0)
     cost = cost and FittedQEvaluation("iql", np.array(cost), np.array([1.0, 1.0]), 3, 50, 1.0)
-    return OfflineJudgement(value, check, cost, Coverage(unusual, 0.05, 0.1, 0.1, 100), INFO)
+    fitted = FittedQEvaluation("iql", np.zeros(3), np.zeros(3), 3, 50, 1.0, 0.0, 1.0)
+    rollouts = Rollouts((np.arange(100) < far) * 1.0, np.zeros(100), np.zeros(100, bool), 80.0, 12, 50)
+    stops = StopRisk(fitted, rollouts, 0)
+    return OfflineJudgement(value, check, cost, stops, Coverage(unusual, 0.05, 0.1, 0.1, 100), INFO)
 
 
 @pytest.mark.parametrize(
     ("found", "for_it", "against_it"),
     [
-        (judgement(estimates=(19.0, 20.0, 21.0)), ["return more", "acts as the data did"], []),
-        (judgement(estimates=(1.0, 1.1, 1.2)), ["acts as the data did"], ["return less"]),
-        (judgement(), ["acts as"], ["not known to return more"]),
-        (judgement(unusual=0.4), [], ["not known", "40% of its actions are unlike"]),
-        (judgement(check=30.0), ["acts as"], ["not known", "off by 20"]),
-        (judgement(cost=(4.0, 4.1)), ["acts as"], ["not known", "violate constraints more often"]),
-        (judgement(cost=(0.5, 1.5)), ["acts as"], ["not known"]),
+        (judgement(estimates=(19.0, 20.0, 21.0)), ["at most 3.7%", "return more", "acts there as the data did"], []),
+        (judgement(estimates=(1.0, 1.1, 1.2)), ["stops", "acts there as the data did"], ["return less"]),
+        (judgement(), ["stops", "acts"], ["not known to return more"]),
+        (judgement(unusual=0.4), ["stops"], ["not known", "40% of its actions are unlike"]),
+        (judgement(check=30.0), ["stops", "acts"], ["not known", "off by 20"]),
+        (judgement(cost=(4.0, 4.1)), ["stops", "acts"], ["violate constraints more often", "not known"]),
+        (judgement(cost=(0.5, 1.5)), ["stops", "acts"], ["not known"]),
+        (judgement(far=40), [], ["40% of its rollouts leave", "up to 50% of episodes", "not known"]),
     ],
 )
 def test_what_speaks_for_it_and_against_it(found, for_it, against_it):
@@ -40,14 +48,20 @@ def test_what_speaks_for_it_and_against_it(found, for_it, against_it):
 
 
 def test_the_table_has_scores_where_the_data_knows_random_actions_and_an_expert():
-    lines = str(judgement()).splitlines()
+    said = str(judgement()).splitlines()
+    assert said[0] == "Verdict: fit for a trial."
+    assert said[1].startswith("Against deploying it: it is not known")
+    assert said[2].startswith("For deploying it: emergency stops in at most 3.7%")
+    lines = said[3:]
     assert lines[0].split() == ["iql", "data"]
     assert " ".join(lines[1].split()) == "return over 50 steps 15.0 (10.7 to 19.3) 10.0 in 3 episodes"
     assert lines[2].split()[-2:] == ["75.0", "50.0"]
     assert lines[3].split()[-1] == "10.1"
-    assert lines[4].split()[-2:] == ["6%", "5%"]
-    assert lines[5].startswith("For deploying it: it acts as")
-    assert lines[6].startswith("Against deploying it: it is not known")
+    assert " ".join(lines[4].split()) == "episodes with an emergency stop 0.0% (up to 3.7%) 0 in 3 episodes"
+    assert lines[5].split()[-2:] == ["6%", "5%"]
+    assert [line.split("  ")[0] for line in lines[6:]] == [
+        "rollouts that leave the data", "effective episodes", "steps that the model follows"
+    ]  # fmt: skip
     bare = replace(judgement(), info=replace(INFO, references={"operator": 9.0}))
     assert "return of operator" in str(bare)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class FittedQEvaluation:
     beginnings: int  # states from which the policy is judged
     horizon: int  # steps of an episode, at most
     gamma: float
+    lowest: float = -inf  # possible value of an episode: 0 of a cost or a probability
+    highest: float = inf
 
     @property
     def mean_return(self) -> float:
@@ -40,15 +43,18 @@ class FittedQEvaluation:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its 95% interval, by Student's t about the mean.
+        """Return its 95% interval, by Student's t about the mean, within the possible values.
 
-        The deviation over resamples is the standard error: of the data that there happen to be, and of where networks
-        begin. That the data may not have what the policy would do is not in it.
+        The standard deviation over resamples is the standard error, of a sample of `beginnings` and of the networks'
+        initialization. A single fit or a single recorded start says nothing of it: then all possible values are in the
+        interval. Actions that the data lacks are not in it.
         """
-        if len(self.estimates) == 1:
-            return self.mean_return, self.mean_return
-        reach = student_t(len(self.estimates) - 1) * float(self.estimates.std(ddof=1))
-        return self.mean_return - reach, self.mean_return + reach
+        count = self.beginnings
+        if len(self.estimates) == 1 or count == 1:
+            return self.lowest, self.highest
+        spread = float(self.estimates.std(ddof=1)) * sqrt(count / (count - 1))
+        reach = student_t(len(self.estimates) - 1) * spread
+        return max(self.mean_return - reach, self.lowest), min(self.mean_return + reach, self.highest)
 
     @property
     def behaviour_return(self) -> float:
@@ -65,7 +71,7 @@ class FittedQEvaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """All figures, as JSON can hold them."""
-        low, high = self.interval
+        low, high = (float(end) if isfinite(end) else None for end in self.interval)
         return {
             "policy": self.policy,
             "mean": self.mean_return,
@@ -109,10 +115,21 @@ def fitted_q_evaluation(
 
 
 class Fit:
-    """How the values of policies are learnt from one data set, all alike: of its rewards, or of what steps cost."""
+    """Values of policies, learned alike from one data set: of its rewards, of its costs, or the probability of a stop.
+
+    Steps after a termination are worth `after` each. A `probability` is of a reward of 1, which ends an episode.
+    """
 
     def __init__(
-        self, stretches: Stretches, rewards: NDArray[np.float32], gamma: float, updates: int, settings: dict[str, Any]
+        self,
+        stretches: Stretches,
+        rewards: NDArray[np.float32],
+        gamma: float,
+        updates: int,
+        settings: dict[str, Any],
+        *,
+        after: NDArray[np.float64] | None = None,
+        probability: bool = False,
     ) -> None:
         if not 0.0 < gamma <= 1.0:
             raise ValueError(f"gamma must be above 0 and at most 1, got {gamma}")
@@ -121,17 +138,25 @@ class Fit:
                 f"no episode in the data has {stretches.horizon} steps or ends before: give a shorter horizon"
             )
         self.stretches, self.gamma, self._rewards = stretches, gamma, rewards
+        self._after, self._probability = after, probability
         self._updates, self._settings = updates, settings
 
     def returns(self) -> NDArray[np.float64]:
-        """What the data itself returned."""
-        return self.stretches.returns(self.gamma, self._rewards)
+        """Return the returns of the data itself."""
+        return self.stretches.returns(self.gamma, self._rewards, self._after)
 
     def evaluation(self, policy: str, estimates: NDArray[np.float64]) -> FittedQEvaluation:
-        """Estimates, beside what the data returned."""
+        """Return the estimates together with the returns of the data and the possible values."""
         stretches = self.stretches
         beginnings = len(stretches.firsts) - 1
-        return FittedQEvaluation(policy, estimates, self.returns(), beginnings, stretches.horizon, self.gamma)
+        lowest, highest = self._process(None).bounds
+        return FittedQEvaluation(
+            policy, estimates, self.returns(), beginnings, stretches.horizon, self.gamma, lowest, highest
+        )
+
+    def _process(self, actions: Numbers | None) -> Process:
+        more = {"after": self._after, "probability": self._probability}
+        return process_of(self.stretches, actions, self._rewards, self.gamma, **more)
 
     def estimates(
         self, actions: Numbers | None, fits: int, seed: int, progress: Progress | None = None
@@ -140,7 +165,7 @@ class Fit:
 
         A single fit has all of the data, and several have resamples of it.
         """
-        process = process_of(self.stretches, actions, self._rewards, self.gamma)
+        process = self._process(actions)
         count = len(process.beginnings)
         found = []
         for fit in range(fits):

@@ -13,7 +13,10 @@ from their mean: with n = 1 + gamma + ... + gamma^(left - 1),
     f(x) = r / n + (1 - 1 / n) f(x'),   value(x) = n (mean + deviation f(x))
 
 which is the equation of values, divided by n. Numbers are small, begin at what is usual in the data, and have limits:
-no mean is beyond the lowest and the highest reward. After a termination rewards are 0.
+no mean is beyond the lowest and the highest reward. After a termination each step is worth `after`: 0 for rewards, 1
+for the cost of a stop, so that a stop never saves cost.
+
+The probability of a stop has an equation without n: f(x) = 1 at a stop, 0 at another end, and else f(x').
 """
 
 from __future__ import annotations
@@ -75,9 +78,16 @@ class Stretches:
         begins, lengths = self.firsts[chosen], np.diff(self.firsts)[chosen]
         return np.repeat(begins - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())
 
-    def returns(self, gamma: float, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The discounted return of each whole stretch."""
-        worth = gamma ** (self.horizon - self.left).astype(np.float64) * rewards
+    def returns(
+        self, gamma: float, rewards: NDArray[np.float32], after: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the discounted return of each whole stretch; steps after a termination are worth `after` each."""
+        step = (self.horizon - self.left).astype(np.float64)
+        worth = gamma**step * rewards
+        if after is not None:
+            rest = self.left - 1.0
+            later = rest if gamma == 1.0 else gamma ** (step + 1) * (1.0 - gamma**rest) / (1.0 - gamma)
+            worth = worth + np.where(self.data.terminations, later * after, 0.0)
         return np.add.reduceat(worth, self.firsts[:-1])[self.whole]
 
 
@@ -88,7 +98,7 @@ class Process:
     points: Numbers  # (transitions, numbers)
     following: Numbers  # (transitions, numbers)
     rewards: NDArray[np.float64]  # (transitions,) in deviations from the mean
-    nothing: float  # a reward of 0 in these units
+    after: NDArray[np.float64]  # (transitions,) in these units: of each step after the termination
     terminations: NDArray[np.bool_]  # (transitions,)
     known: NDArray[np.bool_]  # (transitions,) whether what follows is known
     beginnings: Numbers  # (stretches, numbers): the policy's first point of each, with all steps left
@@ -96,12 +106,21 @@ class Process:
     gamma: float
     mean: float
     deviation: float
+    probability: bool = False  # of a reward of 1, which ends an episode
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Between what any mean of rewards must lie."""
-        ends = [self.nothing] if self.terminations.any() else []
+        """Lowest and highest possible mean of rewards; of a probability, 0 and 1."""
+        if self.probability:
+            return 0.0, 1.0
+        ends = self.after[self.terminations].tolist()
         return min([float(self.rewards.min()), *ends]), max([float(self.rewards.max()), *ends])
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lowest and highest possible value of an episode, in the units of the data."""
+        low, high = (float(self.value(np.array([end], np.float32))[0]) for end in self.limits)
+        return low, high
 
     def worth(self, steps: Places) -> NDArray[np.float64]:
         """n: how many rewards so many steps count for."""
@@ -111,6 +130,8 @@ class Process:
     def value(self, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """The value of beginnings, in the units of the data, by what a network says of them."""
         held = np.clip(outputs.reshape(-1).astype(np.float64), *self.limits)
+        if self.probability:
+            return held
         return self.worth(np.array(self.horizon)) * (self.mean + self.deviation * held)
 
     def sample(self, rows: Places, generator: np.random.Generator) -> Dataset:
@@ -123,11 +144,13 @@ class Process:
         left = generator.integers(1, self.horizon + 1, len(rows))
         worth, terminated = self.worth(left), self.terminations[rows]
         shares, weights = 1.0 - 1.0 / worth, worth**2
+        if self.probability:
+            worth = shares = weights = np.ones(len(rows))
         ends = terminated | (left == 1)
         count, size = len(rows), self.points.shape[1] + 1
         pair, point = (Box(-np.inf, np.inf, (width,), np.float32) for width in (2, size))
         both = [_timed(self.points[rows], left / self.horizon), _timed(self.following[rows], (left - 1) / self.horizon)]
-        rewards = self.rewards[rows] / worth + np.where(terminated, shares * self.nothing, 0.0)
+        rewards = self.rewards[rows] / worth + np.where(terminated & (left > 1), shares * self.after[rows], 0.0)
         columns = {
             "observations": np.stack(both, axis=1).reshape(2 * count, size),
             "actions": np.stack([np.where(ends, 0.0, shares), weights / weights.mean()], axis=1).astype(np.float32),
@@ -140,8 +163,16 @@ class Process:
         return Dataset(DatasetInfo(point, pair), columns)
 
 
-def process_of(stretches: Stretches, actions: Numbers | None, rewards: NDArray[np.float32], gamma: float) -> Process:
-    """The process of a policy whose actions at all observations are given; without, of who acted in the data."""
+def process_of(
+    stretches: Stretches,
+    actions: Numbers | None,
+    rewards: NDArray[np.float32],
+    gamma: float,
+    *,
+    after: NDArray[np.float64] | None = None,
+    probability: bool = False,
+) -> Process:
+    """Build the process of a policy whose actions at all observations are given; without, of the behavior policy."""
     data = stretches.data
     each = np.arange(len(data))
     here = each + stretches.episode  # the observation of each transition; the next one follows it
@@ -154,20 +185,24 @@ def process_of(stretches: Stretches, actions: Numbers | None, rewards: NDArray[n
         first_actions, next_actions = actions[here], actions[here + 1]
     mean = float(rewards.mean(dtype=np.float64))
     deviation = float(rewards.std(dtype=np.float64)) or 1.0
+    if probability:  # a number between 0 and 1 already
+        mean, deviation = 0.0, 1.0
+    after = np.zeros(len(data)) if after is None else after
     firsts = stretches.firsts[:-1]
     beginnings = np.concatenate([seen[here[firsts]], first_actions[firsts]], axis=1)
     return Process(
         np.concatenate([seen[here], done], axis=1),
         np.concatenate([seen[here + 1], next_actions], axis=1),
         (rewards.astype(np.float64) - mean) / deviation,
-        -mean / deviation,
-        data.terminations,
+        (after - mean) / deviation,
+        data.terminations | (rewards > 0.0) if probability else data.terminations,
         data.terminations | ~last | (actions is not None),
         _timed(beginnings, np.ones(len(firsts))),
         stretches.horizon,
         gamma,
         mean,
         deviation,
+        probability,
     )
 
 
