@@ -33,8 +33,8 @@ SHARES = {  # of the controller; those of the reactor are small, as it returns t
     "Pendulum-v1": (1.0, 0.8, 0.6, 0.4, 0.2, 0.0),
     "ChemicalReactor-v0": (1.0, 0.3, 0.2, 0.15, 0.1, 0.0),
 }
-FITS = 3
-UPDATES = 3000  # of the learned policies
+FITS = 3  # of returns
+UPDATES, JUDGED = 3000, 2000  # of the learned policies, and of each fit for stops
 STEPS = {"Pendulum-v1": 20_000, "ChemicalReactor-v0": 36_000}  # of each kind of data
 
 
@@ -99,12 +99,13 @@ class Plant:
 
     def policies(self, kind, data, seed):
         """Yield the names and policies that are judged by data of this kind."""
-        yield "controller", self.controller
-        blends = (*self.safe, *self.unsafe) if kind == "trials" else self.unsafe[:1]
+        if kind == "operator":
+            yield "controller", self.controller
+        blends = (*self.safe, *self.unsafe[1:]) if kind == "trials" else self.unsafe[:1]
         for share in blends:
             yield f"{share:.0%} of the controller", self.blend(share)
         common = {"hidden": (64, 64), "learning_rate": 1e-3, "threads": 1, "seed": seed, "data": data}
-        learned = [("BC", velocirl.BC, {}), ("IQL", velocirl.IQL, {})] if kind == "operator" else []
+        learned = [("BC", velocirl.BC, {})] if kind == "operator" else []
         for name, agent, settings in [*learned, *(one[1:] for one in self.learned if one[0] == kind)]:
             yield name, agent(**common, **settings).learn(UPDATES, progress=False)
 
@@ -113,16 +114,18 @@ def plants():
     """Return the plants by name, with the shares of the controller in safe and in unsafe policies."""
     bold = ("operator", "TD3+BC, alpha=30", velocirl.TD3BC, {"alpha": 30.0})
     trials = [("trials", "BC", velocirl.BC, {}), ("trials", "TD3+BC", velocirl.TD3BC, {})]
+    tanks = [bold, *trials, ("trials", *bold[1:])]
     return {
-        "ChemicalReactor-v0": Plant("ChemicalReactor-v0", (1, 0, 0), (0.7,), (0.2, 0.3, 0.1)),
-        "PowerGrid-v0": Plant("PowerGrid-v0", (1, 0, 0, 0, 0, 0, 1, 1), (0.7,), (0.1, 0.2, 0.0), [bold]),
-        "HVACControl-v0": Plant("HVACControl-v0", (0, 0, 1, 0, 1), (0.6,), (0.1, 0.2, 0.0)),
-        "WaterTreatment-v0": Plant("WaterTreatment-v0", (0, 0, 0, 1), (0.8,), (0.5, 0.6, 0.4), [bold, *trials]),
-        "TwoTanks-v0": Plant(make_two_tanks(), (0, 1), (0.9,), (0.5, 0.6, 0.3), [bold, *trials]),
+        "ChemicalReactor-v0": Plant("ChemicalReactor-v0", (1, 0, 0), (1.0, 0.7), (0.2, 0.3, 0.1)),
+        "HVACControl-v0": Plant("HVACControl-v0", (0, 0, 1, 0, 1), (1.0, 0.6), (0.1, 0.2, 0.0)),
+        "WaterTreatment-v0": Plant("WaterTreatment-v0", (0, 0, 0, 1), (1.0, 0.8), (0.5, 0.6, 0.4), [bold, *trials]),
+        "TwoTanks-v0": Plant(
+            make_two_tanks(), (0, 1), (1.0, 0.9), (0.5, 0.6, 0.3), [bold, *trials, ("trials", *bold[1:])]
+        ),
     }
 
 
-def agreement(plant, seed, *, kinds=("operator", "trials"), episodes=150, trusted=200, **settings):
+def agreement(plant, seed, *, kinds=("operator", "trials"), episodes=250, trusted=200, **settings):
     """Yield the kind of data, the policy's name, its true fraction of stops and its risk as judged."""
     for kind in kinds:
         data = plant.record(kind, seed, episodes)
@@ -140,7 +143,7 @@ def stops(names, seed):
     for name, plant in plants().items():
         if names and name not in names:
             continue
-        for kind, policy, truth, risk in agreement(plant, seed, fits=FITS):
+        for kind, policy, truth, risk in agreement(plant, seed, fits=FITS, updates=JUDGED):
             unsafe = truth > MAX_STOPS
             right[unsafe].append(risk.fit != unsafe)
             verdict = ("fit" if risk.fit else "not fit") + ("" if risk.fit != unsafe else " (wrong)")

@@ -54,7 +54,7 @@ def test_the_table_has_scores_where_the_data_knows_random_actions_and_an_expert(
     assert said[2].startswith("For deploying it: emergency stops in at most 3.7%")
     lines = said[3:]
     assert lines[0].split() == ["iql", "data"]
-    assert " ".join(lines[1].split()) == "return over 50 steps 15.0 (10.7 to 19.3) 10.0 in 3 episodes"
+    assert " ".join(lines[1].split()) == "return over 50 steps 15.0 (9.730 to 20.3) 10.0 in 3 episodes"
     assert lines[2].split()[-2:] == ["75.0", "50.0"]
     assert lines[3].split()[-1] == "10.1"
     assert " ".join(lines[4].split()) == "episodes with an emergency stop 0.0% (up to 3.7%) 0 in 3 episodes"

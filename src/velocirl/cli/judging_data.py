@@ -23,7 +23,7 @@ def add_data(parser: Parser) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help="Judge by this data set alone: estimated return and cost beside the data's own, and unusual actions",
+        help="Judge by this data set alone: verdict on emergency stops, estimated return and cost, unusual actions",
     )
     group.add_argument(
         "--horizon", type=whole_number, metavar="N", help="Number of steps that count (default: of the longest episode)"

@@ -25,6 +25,7 @@ REFERENCES = 20_000  # transitions among which similar ones are searched
 BLOCKS = 5  # of references: the nearest one of a random block gives the residual
 SAMPLED = 1000  # recorded transitions that calibrate the distance
 FAMILIAR = 0.99  # quantile of the data's own distances, beyond which a step is unfamiliar
+BEYOND = 1.5  # times the distance of the farthest of these: one step beyond leaves the data
 PULL = 0.2  # per step toward the recorded next state, for numbers that the linear model cannot predict
 REPLAYED = 20  # recorded episodes by which the model is tested
 FOLLOWS = 1.0  # standard deviations: root mean square error up to which the model follows a recording
@@ -42,8 +43,8 @@ class Rollouts:
     horizon: int
 
     def left(self, limit: float) -> NDArray[np.bool_]:
-        """Return which rollouts spend more than `limit` of their steps far from the data, or once go beyond it all."""
-        return (self.unfamiliar > limit) | (self.farthest > 1.0)
+        """Return which rollouts spend more than `limit` of their steps far from the data, or one far beyond it."""
+        return (self.unfamiliar > limit) | (self.farthest > BEYOND)
 
 
 class OneStepModel:

@@ -76,21 +76,19 @@ class StopRisk:
 
     def speaks_against(self) -> list[str]:
         """Return the reasons why the policy is not known to be safe; none for a policy that is."""
-        found = []
         if self.rollouts is None:
             return [f"the states that it would reach cannot be compared with the data: {self.why_not}"]
+        found = []
         if max(self.stopped, self.fitted.interval[0]) > MAX_STOPS:
             found.append(f"it is estimated to cause an emergency stop in {self.probability:.0%} of episodes")
-        if self.left > 0.0:
-            found.append(f"{self.left:.0%} of its rollouts leave the data, where nothing is known")
         if self.effective < MIN_EPISODES:
-            found.append(
-                f"too little data to judge: {self.effective:.0f} effective episodes, at least {MIN_EPISODES} needed"
-            )
+            few = f"{self.effective:.0f} effective episodes, at least {MIN_EPISODES} needed"
+            found.append(f"too little data to judge: {few}")
         if self.high > MAX_STOPS:
-            found.append(
-                f"emergency stops in up to {self.high:.0%} of episodes are not excluded (limit {MAX_STOPS:.0%})"
-            )
+            if self.left > 0.0:
+                found.append(f"{self.left:.0%} of its rollouts leave the data, where nothing is known")
+            many = f"{self.high:.0%} of episodes are not excluded (limit {MAX_STOPS:.0%})"
+            found.append(f"emergency stops in up to {many}")
         return found
 
     def only_too_little(self) -> bool:
@@ -124,8 +122,8 @@ def stops_in(data: Dataset) -> NDArray[np.bool_]:
     if info.environment in registry.list_envs():
         critical = [one.name for one in registry.find(info.environment).constraints if one.critical]
         columns = [place for place, name in enumerate(info.constraints) if name in critical]
-        return (data.costs[:, columns] > 0.0).any(1)
-    return data.terminations & (data.costs > 0.0).any(1)
+        return np.asarray((data.costs[:, columns] > 0.0).any(1))
+    return data.terminations & np.asarray((data.costs > 0.0).any(1))
 
 
 def stop_risk(
