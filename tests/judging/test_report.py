@@ -19,13 +19,15 @@ INFO = DatasetInfo(
 QUICK = {"device": "python", "hidden": (8,), "fits": 1, "updates": 8, "rollouts": 10}
 
 
-def judgement(estimates=(14.0, 15.0, 16.0), returns=(9.0, 10.0, 11.0), check=10.1, unusual=0.06, cost=None, far=0):
+def judgement(
+    estimates=(14.0, 15.0, 16.0), returns=(9.0, 10.0, 11.0), check=10.1, unusual=0.06, cost=None, far=0, stops=(0, 0, 0)
+):
     value = FittedQEvaluation("iql", np.array(estimates), np.array(returns), 3, 50, 1.0)
     cost = cost and FittedQEvaluation("iql", np.array(cost), np.array([1.0, 1.0]), 3, 50, 1.0)
-    fitted = FittedQEvaluation("iql", np.zeros(3), np.zeros(3), 3, 50, 1.0, 0.0, 1.0)
+    fitted = FittedQEvaluation("iql", np.array(stops), np.zeros(3), 3, 50, 1.0, 0.0, 1.0)
     rollouts = Rollouts((np.arange(100) < far) * 1.0, np.zeros(100), np.zeros(100, bool), 80.0, 12, 50)
-    stops = StopRisk(fitted, rollouts, 0)
-    return OfflineJudgement(value, check, cost, stops, Coverage(unusual, 0.05, 0.1, 0.1, 100), INFO)
+    risk = StopRisk(fitted, rollouts, 0)
+    return OfflineJudgement(value, check, cost, risk, Coverage(unusual, 0.05, 0.1, 0.1, 100), INFO)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,8 @@ def judgement(estimates=(14.0, 15.0, 16.0), returns=(9.0, 10.0, 11.0), check=10.
         (judgement(check=30.0), ["stops", "acts"], ["not known", "off by 20"]),
         (judgement(cost=(4.0, 4.1)), ["stops", "acts"], ["violate constraints more often", "not known"]),
         (judgement(cost=(0.5, 1.5)), ["stops", "acts"], ["not known"]),
+        (judgement(stops=(0.1, 0.3, 0.0)), ["stops", "acts"], ["stops: 13% (0% to 94%)", "not known"]),
+        (judgement(stops=(0.3, 0.3, 0.3)), [], ["emergency stop in 30%", "not known"]),
         (judgement(far=40), [], ["40% of its rollouts leave", "up to 50% of episodes", "not known"]),
     ],
 )
@@ -58,8 +62,9 @@ def test_the_table_has_scores_where_the_data_knows_random_actions_and_an_expert(
     assert lines[2].split()[-2:] == ["75.0", "50.0"]
     assert lines[3].split()[-1] == "10.1"
     assert " ".join(lines[4].split()) == "episodes with an emergency stop 0.0% (up to 3.7%) 0 in 3 episodes"
-    assert lines[5].split()[-2:] == ["6%", "5%"]
-    assert [line.split("  ")[0] for line in lines[6:]] == [
+    assert " ".join(lines[5].split()) == "the same by fitted Q evaluation 0% (0% to 0%)"
+    assert lines[6].split()[-2:] == ["6%", "5%"]
+    assert [line.split("  ")[0] for line in lines[7:]] == [
         "rollouts that leave the data", "effective episodes", "steps that the model follows"
     ]  # fmt: skip
     bare = replace(judgement(), info=replace(INFO, references={"operator": 9.0}))

@@ -15,7 +15,7 @@ from velocirl.judging.coverage import Coverage, coverage_of
 from velocirl.judging.fitted import FITS, UPDATES, Fit, FittedQEvaluation, Progress
 from velocirl.judging.process import Stretches
 from velocirl.judging.rollouts import ROLLOUTS
-from velocirl.judging.stops import MIN_EPISODES, StopRisk, stop_risk, stops_in
+from velocirl.judging.stops import MAX_STOPS, MIN_EPISODES, StopRisk, stop_risk, stops_in
 from velocirl.monitor.words import plural, say_figure
 from velocirl.runs.seeds import mean_and_reach
 from velocirl.trajectories.policies import Policy, name_of
@@ -66,6 +66,9 @@ class OfflineJudgement:
         found, (low, high), behaviour = [], self.value.interval, self.value.behaviour_return
         if self.fit:
             found.append((True, f"emergency stops in at most {self.stops.high:.1%} of episodes"))
+        fitted = self.stops.fitted
+        if self.fit and fitted.mean_return > MAX_STOPS:
+            found.append((False, f"fitted Q evaluation does not exclude stops: {_percent(fitted)} of episodes"))
         if self.cost is not None and self.cost.interval[0] > self.cost.behaviour_return:
             found.append((False, "it is estimated to violate constraints more often than the data did"))
         reach = float(mean_and_reach(self.value.returns[:, None])[1][0])
@@ -107,6 +110,7 @@ class OfflineJudgement:
         stops, episodes = self.stops, len(self.value.returns)
         risk = f"{stops.probability:.1%} (up to {stops.high:.1%})"
         found.append(("episodes with an emergency stop", risk, f"{stops.recorded} in {plural(episodes, 'episode')}"))
+        found.append(("the same by fitted Q evaluation", _percent(stops.fitted), ""))
         found.append(("actions unlike the data's", f"{coverage.unusual:.0%}", f"{coverage.own:.0%}"))
         if stops.rollouts is not None:
             rollouts = stops.rollouts
@@ -158,8 +162,8 @@ def judge_offline(
 ) -> OfflineJudgement:
     """Judge a policy by recorded data alone: its return and cost, its risk of emergency stops, and its coverage.
 
-    Arguments are those of `fitted_q_evaluation`. The risk of a stop has two estimates: fitted Q evaluation of the
-    probability, and `rollouts` of the policy in a one-step model of the data. A rollout that leaves the data counts as
+    Arguments are those of `fitted_q_evaluation`. The risk of a stop has two estimates: `rollouts` of the policy in a
+    one-step model of the data, and fitted Q evaluation of the probability. A rollout that leaves the data counts as
     stopped. The verdict concerns safety alone, and is cautious: a policy is fit for a trial where stops in more than 5%
     of episodes are excluded with 95% confidence, given the effective number of recorded episodes.
     """
@@ -191,6 +195,11 @@ def judge_offline(
 def _spread(value: FittedQEvaluation) -> str:
     low, high = value.interval
     return f"{say_figure(value.mean_return)} ({say_figure(low)} to {say_figure(high)})"
+
+
+def _percent(value: FittedQEvaluation) -> str:
+    low, high = value.interval
+    return f"{value.mean_return:.0%} ({low:.0%} to {high:.0%})"
 
 
 def _of_data(value: FittedQEvaluation) -> str:

@@ -29,7 +29,8 @@ MIN_EPISODES = 59  # effective ones: fewer without any stop do not exclude 5% of
 class StopRisk:
     """Risk of emergency stops, by fitted Q evaluation and by rollouts in a learned one-step model.
 
-    A rollout that leaves the data counts as stopped, because nothing is known of its rest.
+    A rollout that leaves the data counts as stopped, because nothing is known of its rest. Rollouts decide the verdict;
+    the estimate by fitted Q evaluation decides where its whole interval is above the limit.
     """
 
     fitted: FittedQEvaluation  # of the probability of a stop: values between 0 and 1
@@ -59,8 +60,8 @@ class StopRisk:
 
     @property
     def probability(self) -> float:
-        """Estimated probability of a stop in an episode: the higher of the two estimates."""
-        return max(self.fitted.mean_return, 0.0 if self.rollouts is None else self.stopped)
+        """Estimated probability of a stop in an episode, by rollouts; without a model, by fitted Q evaluation."""
+        return self.fitted.mean_return if self.rollouts is None else self.stopped
 
     @property
     def high(self) -> float:
@@ -79,8 +80,9 @@ class StopRisk:
         if self.rollouts is None:
             return [f"the states that it would reach cannot be compared with the data: {self.why_not}"]
         found = []
-        if max(self.stopped, self.fitted.interval[0]) > MAX_STOPS:
-            found.append(f"it is estimated to cause an emergency stop in {self.probability:.0%} of episodes")
+        estimate = max(self.stopped, self.fitted.interval[0])
+        if estimate > MAX_STOPS:
+            found.append(f"it is estimated to cause an emergency stop in {estimate:.0%} of episodes")
         if self.effective < MIN_EPISODES:
             few = f"{self.effective:.0f} effective episodes, at least {MIN_EPISODES} needed"
             found.append(f"too little data to judge: {few}")
