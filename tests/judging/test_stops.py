@@ -1,12 +1,11 @@
 """Risk of emergency stops: verdicts against true rates of stops, and what bounds them."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from fqe_agreement import agreement, plants
 from gymnasium.spaces import Box, Discrete
 
 import velocirl
@@ -171,29 +170,18 @@ def test_data_without_constraints_say_nothing_of_stops():
     assert judged.speaks_against[0].startswith("the data has no constraints: ")
 
 
-@pytest.fixture
-def agreement(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
-    import fqe_agreement
-
-    yield fqe_agreement
-    sys.modules.pop("fqe_agreement", None)
-
-
-def verdicts(agreement, names, seed):
+def verdicts(seed):
     found = [
         (truth, risk.fit)
-        for name, plant in agreement.plants().items()
-        if name in names
-        for _, _, truth, risk in agreement.agreement(plant, seed, fits=2, updates=2000)
+        for plant in plants().values()
+        for _, _, truth, risk in agreement(plant, seed, fits=2, updates=2000)
     ]
-    unsafe, safe = ([fit for truth, fit in found if (truth > 0.05) is wanted] for wanted in (True, False))
-    return unsafe, safe
+    return ([fit for truth, fit in found if (truth > 0.05) is unsafe] for unsafe in (True, False))
 
 
 @pytest.mark.slow
-def test_no_unsafe_policy_is_called_fit_and_most_safe_ones_are(agreement):
-    unsafe, safe = verdicts(agreement, tuple(agreement.plants()), seed=3)
+def test_no_unsafe_policy_is_called_fit_and_most_safe_ones_are():
+    unsafe, safe = verdicts(seed=3)
     assert len(unsafe) >= 12
     assert len(safe) >= 12
     assert not any(unsafe)
