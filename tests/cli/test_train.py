@@ -267,7 +267,7 @@ def test_whoever_reads_may_go_away(command, small, tmp_path):
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(60) == 141
     assert open_run(tmp_path / "run").description.status == "failed"
 
 
