@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from velocirl.algorithms import load_algorithms
 from velocirl.bench.regression import ratio_of
 from velocirl.bench.statistics import Estimate
-from velocirl.learners.counting import counters
+from velocirl.engine.compiler import counters
 from velocirl.training.agent import Agent, Goal, algorithm_from
 
 SWITCH = "VELOCIRL_COUNTERS"  # for processes that compile ahead

@@ -7,7 +7,7 @@ import pytest
 from choosing import slow_but
 
 from velocirl import DQN, PPO, SAC, Box, Discrete, Environment, QLearning, float32, int32, record
-from velocirl.learners.counting import counters
+from velocirl.engine.compiler import counters
 from velocirl.monitor.phases import is_top, shares, tree_lines
 
 ROLLOUT = ["rollout", "rollout/policy", "rollout/environment", "rollout/buffer"]
