@@ -17,7 +17,7 @@ from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, Frames
 from velocirl.buffers.replay import FILLED, PLACE
 from velocirl.learners.batch.pictures.frames import FrameMemory
 from velocirl.learners.rows.frames import find_drawn
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 from velocirl.training.source import Source
 
 STACK, SIZE, LIMIT = 3, 4, 6

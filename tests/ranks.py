@@ -31,7 +31,7 @@ import hashlib, json, sys, velocirl
 from pathlib import Path
 from mpi4py import MPI
 from velocirl.algorithms import load_algorithms
-from velocirl.training.agent import algorithm_from
+from velocirl.training.persistence import algorithm_from
 load_algorithms()
 rank, ranks, directory = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, Path(sys.argv[1])
 def make(name, environment, **settings):

@@ -6,7 +6,7 @@ from garnet import ACTIONS, STATES
 from tabular_oracle import Reference
 
 from velocirl.algorithms import load_algorithms
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 load_algorithms()
 

@@ -3,7 +3,7 @@
 from collections import deque
 from types import SimpleNamespace
 
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 
 def agent_at(steps=0, total=100_000, **metrics):

@@ -21,7 +21,7 @@ import velocirl
 from velocirl.algorithms import load_algorithms
 from velocirl.engine.registry import find
 from velocirl.runs.processor import processor
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 SEEDS, PEER_SEEDS, EPISODES = 5, 3, 100
 COMPARED = ("ppo", "dqn", "sac", "td3")

@@ -52,7 +52,7 @@ def run_one(job: Job) -> Job:
     from velocirl.algorithms import load_algorithms
     from velocirl.engine.registry import find
     from velocirl.runs.processor import processor
-    from velocirl.training.agent import ALGORITHMS
+    from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
     algorithm, environment = job["algorithm"], find(job["environment"])

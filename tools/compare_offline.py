@@ -89,7 +89,7 @@ def run_one(job: Job) -> Job:
     import velocirl
     from velocirl.algorithms import load_algorithms
     from velocirl.runs.processor import processor
-    from velocirl.training.agent import ALGORITHMS
+    from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
     data, algorithm = velocirl.Dataset.load(path_of(job["environment"], job["level"])), job["algorithm"]

@@ -110,7 +110,7 @@ def train_ours(job: Job) -> Job:
     """Train an agent of ours by its defaults."""
     import velocirl
     from velocirl.algorithms import load_algorithms
-    from velocirl.training.agent import ALGORITHMS
+    from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
     alone = {"threads": 1, "workers": 0, "device": "cpu"}

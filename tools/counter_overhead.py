@@ -23,7 +23,8 @@ from velocirl.algorithms import load_algorithms
 from velocirl.bench.regression import ratio_of
 from velocirl.bench.statistics import Estimate
 from velocirl.engine.compiler import counters
-from velocirl.training.agent import Agent, Goal, algorithm_from
+from velocirl.training.agent import Agent
+from velocirl.training.persistence import Goal, algorithm_from
 
 SWITCH = "VELOCIRL_COUNTERS"  # for processes that compile ahead
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {

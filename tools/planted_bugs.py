@@ -209,7 +209,7 @@ BUGS = (
     ),
     Bug(
         "schedule begins anew on resume",
-        "training/agent.py",
+        "training/persistence.py",
         "        goal = None if document.goal is None else Goal(*document.goal)\n",
         "        goal = Goal(document.steps, document.goal[1] - document.steps)\n",
         (RESUME,),

@@ -33,7 +33,7 @@ def train(algorithm: str, environment: str, seed: int) -> None:
     """What each rank does; the first one says what came of it."""
     import velocirl
     from velocirl.algorithms import load_algorithms
-    from velocirl.training.agent import ALGORITHMS
+    from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
     agent: Any = ALGORITHMS[algorithm](environment, seed=seed, threads=1, device="cpu")

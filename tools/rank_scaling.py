@@ -60,7 +60,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def measure_rank(algorithm: str, threads: int) -> None:
     """What one process of a job does; each prints what it found."""
     from velocirl.algorithms import load_algorithms
-    from velocirl.training.agent import ALGORITHMS
+    from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
     agent: Any = ALGORITHMS[algorithm](ENVIRONMENTS[algorithm], **SETTINGS[algorithm], threads=threads)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from velocirl.algorithms import load_algorithms
-from velocirl.training.agent import ALGORITHMS, Agent
+from velocirl.training.agent import Agent
 from velocirl.training.offline import OfflineAgent
+from velocirl.training.persistence import ALGORITHMS
 
 # Each algorithm is tried on the first one that it fits; those that keep limits, on a plant.
 ENVIRONMENTS = ("GridWorld-v0", "CartPole-v1", "Pendulum-v1", "ChemicalReactor-v0")

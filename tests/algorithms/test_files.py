@@ -8,7 +8,7 @@ import pytest
 
 import velocirl
 from velocirl.algorithms import algorithm_modules, load_algorithms
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 load_algorithms()
 ROOM = Path(velocirl.__file__).parent / "algorithms"

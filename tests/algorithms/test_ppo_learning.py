@@ -159,7 +159,7 @@ def test_another_process_finds_everything_compiled():
 def test_every_algorithm_is_found_where_there_is_no_torch():
     script = (
         "import sys; sys.modules['torch'] = None\n"
-        "from velocirl.algorithms import load_algorithms; from velocirl.training.agent import ALGORITHMS\n"
+        "from velocirl.algorithms import load_algorithms; from velocirl.training.persistence import ALGORITHMS\n"
         "load_algorithms(); print(sorted(ALGORITHMS)); import velocirl\n"
         "print(velocirl.PPO('Identity-v0', seed=0, device='cpu', hidden=(24,)).config.device)\n"
         "try: velocirl.PPO('Identity-v0', network='mlp(8) lstm(8)')\n"

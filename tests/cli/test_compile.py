@@ -11,7 +11,7 @@ import pytest
 
 from velocirl.cli.main import main
 from velocirl.engine.compiler import units
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from velocirl.monitor.heartbeat import Heartbeat
 from velocirl.monitor.heartbeat_file import NAME, HeartbeatState, Sample, read_heartbeat, write_heartbeat
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.runs.directory import Plan, create_run, open_run
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 PLAN = Plan(total_steps=1_000_000, checkpoint_every=100_000)
 STATE = HeartbeatState(

@@ -13,8 +13,8 @@ from velocirl.cli.parsing import Parser
 from velocirl.cli.setting_groups import grouped
 from velocirl.cli.settings import add_settings, read_request
 from velocirl.runs.config_file import as_toml
-from velocirl.training.agent import ALGORITHMS
 from velocirl.training.offline import OfflineAgent
+from velocirl.training.persistence import ALGORITHMS
 from velocirl.training.settings.config import as_plain, build_config
 
 

@@ -460,7 +460,7 @@ from velocirl import Constraint
 from velocirl.engine import registry
 from velocirl.learners.fields import reads_costs
 from velocirl.algorithms import load_algorithms
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.offline import OfflineAgent
 

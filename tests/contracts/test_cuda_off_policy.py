@@ -15,7 +15,7 @@ from velocirl import DQN, Checkpoint, NumericalError
 from velocirl.algorithms import load_algorithms
 from velocirl.learners.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
-from velocirl.training.agent import ALGORITHMS, Goal
+from velocirl.training.persistence import ALGORITHMS, Goal
 
 torch = pytest.importorskip("torch")
 load_algorithms()

@@ -7,8 +7,9 @@ from constrained import for_algorithm
 from recorded import file_of, made_up
 
 from velocirl.algorithms import algorithm_modules, load_algorithms
-from velocirl.training.agent import ALGORITHMS, Agent
+from velocirl.training.agent import Agent
 from velocirl.training.offline import OfflineAgent
+from velocirl.training.persistence import ALGORITHMS
 
 pytestmark = on_cuda()
 load_algorithms()

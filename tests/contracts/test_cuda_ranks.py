@@ -12,7 +12,7 @@ from choosing import on_cuda
 from ranks import finish, nothing_left, torchrun  # noqa: F401 - a fixture
 
 from velocirl import PPO
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 torch = pytest.importorskip("torch")
 pytestmark = on_cuda()

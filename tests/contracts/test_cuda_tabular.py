@@ -19,7 +19,8 @@ from velocirl import (
     int32,
     record,
 )
-from velocirl.training.agent import Agent, Goal
+from velocirl.training.agent import Agent
+from velocirl.training.persistence import Goal
 
 pytestmark = on_cuda()
 

@@ -16,7 +16,7 @@ import velocirl
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, Evaluate, NumericalError, int32, record
 from velocirl.learners.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 torch = pytest.importorskip("torch")
 

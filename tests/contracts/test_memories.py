@@ -11,8 +11,8 @@ from constrained import for_algorithm
 
 from velocirl.algorithms import algorithm_modules, load_algorithms
 from velocirl.buffers.records import GOES_ON, TERMINATED
-from velocirl.training.agent import ALGORITHMS
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
+from velocirl.training.persistence import ALGORITHMS
 
 load_algorithms()
 

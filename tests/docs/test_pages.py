@@ -14,7 +14,7 @@ import velocirl
 from velocirl.algorithms import load_algorithms
 from velocirl.cli.main import COMMANDS, main
 from velocirl.cli.settings import read_request
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

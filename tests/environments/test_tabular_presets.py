@@ -14,7 +14,7 @@ from velocirl.engine import registry
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.config import TabularConfig
 from velocirl.tabular.tables.states import states_of
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 load_algorithms()
 # What the best policies that do not look at the clock earn, less what 2000 episodes may be off by.

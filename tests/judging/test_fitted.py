@@ -10,7 +10,7 @@ from velocirl.judging.acting import actions_at_recorded
 from velocirl.judging.fitted import FittedQEvaluation, fitted_q_evaluation
 from velocirl.judging.process import Stretches, process_of
 from velocirl.judging.value import value_gradient
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 HORIZON = 8
 QUICK = {"threads": 1, "hidden": (32, 32), "fits": 2, "updates": 3000}

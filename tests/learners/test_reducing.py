@@ -11,7 +11,7 @@ from velocirl.learners.block.rollout import BlockRollout
 from velocirl.learners.counting.episodes import episodes_type, logged_episodes, told_episodes
 from velocirl.learners.counting.reporting import latest, latest_of_all
 from velocirl.learners.reducing import ALONE, Part, part_of, shares_of
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 ITERATIONS = 14
 SETTINGS = {

@@ -29,7 +29,7 @@ from velocirl.monitor.heartbeat_file import (
 from velocirl.monitor.resource_use import ResourceUse
 from velocirl.runs.directory import Plan, create_run
 from velocirl.runs.recording import RunRecorder
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {"num_envs": 8, "horizon": 16, "minibatch_size": 64, "epochs": 1, "threads": 1, "seed": 3}
 STATE = HeartbeatState(

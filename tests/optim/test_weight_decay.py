@@ -9,7 +9,7 @@ import torch
 from velocirl import PPO, SAC
 from velocirl.networks.mlp import MLP, Chain, Segment
 from velocirl.optim.optimisers import SGD, Adam, AdamW, RMSProp
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 RATE, DECAY, FREE = 0.01, 0.5, -0.5
 LEARNERS = {

@@ -15,7 +15,7 @@ from velocirl.runs.model_score import ModelScore, limited_cost
 from velocirl.runs.models import model_of
 from velocirl.runs.recording import MOST_ROWS, RecordingError, RunPublisher, RunRecorder
 from velocirl.runs.state_file import State
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 
 class FakeAgent:

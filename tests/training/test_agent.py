@@ -12,7 +12,8 @@ from choosing import slow_but
 import velocirl
 from velocirl import A2C, PPO, Box, Discrete
 from velocirl.runs.state_file import read_state, write_state
-from velocirl.training.agent import Agent, Goal, algorithm_from
+from velocirl.training.agent import Agent
+from velocirl.training.persistence import Goal, algorithm_from
 
 SMALL = {"num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "hidden": (16, 16), "threads": 2, "seed": 1,
          "shared": True, "activation": "tanh"}  # fmt: skip

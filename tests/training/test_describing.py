@@ -9,7 +9,7 @@ import pytest
 
 import velocirl
 from velocirl import DQN, PPO, Evaluation, QLearning, TabularModel, value_iteration
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {
     "num_envs": 6,

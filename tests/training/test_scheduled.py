@@ -4,8 +4,8 @@ import pytest
 
 from velocirl import DQN, PPO, SAC, TD3, QLearning
 from velocirl.algorithms import load_algorithms
-from velocirl.training.agent import ALGORITHMS, Goal
 from velocirl.training.deep_agent import DeepAgent
+from velocirl.training.persistence import ALGORITHMS, Goal
 from velocirl.training.settings.config import build_config
 
 TINY = {"hidden": (4,), "threads": 1, "seed": 1, "device": "python"}

@@ -11,7 +11,7 @@ from velocirl.cli.parsing import Parser, one_of
 from velocirl.cli.settings import DEFAULT_ALGORITHM
 from velocirl.engine.compiler.caching.cache import entries
 from velocirl.monitor.console import make_console
-from velocirl.training.agent import ALGORITHMS, algorithm_from
+from velocirl.training.persistence import ALGORITHMS, algorithm_from
 
 ALL = "all"
 

@@ -20,8 +20,9 @@ from velocirl.runs.groups import Group
 from velocirl.runs.metrics import RETURN
 from velocirl.runs.placement import NEXT, Exist
 from velocirl.tabular.agent import TabularAgent
-from velocirl.training.agent import Agent, algorithm_from
+from velocirl.training.agent import Agent
 from velocirl.training.agent import load as load_agent
+from velocirl.training.persistence import algorithm_from
 from velocirl.training.presenting import wanted
 
 

@@ -13,7 +13,8 @@ from velocirl.scale.launching import launch_of
 from velocirl.scale.mpi import MPIRanks
 from velocirl.scale.ranks import Ranks, ranks_of
 from velocirl.tabular.runtimes.mpi_world import RUNTIMES
-from velocirl.training.agent import Agent, Goal, algorithm_from
+from velocirl.training.agent import Agent
+from velocirl.training.persistence import Goal, algorithm_from
 from velocirl.training.settings.config import as_plain
 
 NEEDS = {"mpi": "mpi4py", "torch": "torch"}

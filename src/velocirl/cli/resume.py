@@ -24,7 +24,8 @@ from velocirl.runs.config_file import write_config
 from velocirl.runs.directory import Run
 from velocirl.runs.finding import find
 from velocirl.runs.groups import Group
-from velocirl.training.agent import ALGORITHMS, Agent, Goal, algorithm_from
+from velocirl.training.agent import Agent
+from velocirl.training.persistence import ALGORITHMS, Goal, algorithm_from
 from velocirl.training.settings.config import as_plain
 from velocirl.vector.making import GYMNASIUM
 

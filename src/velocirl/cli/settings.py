@@ -24,8 +24,9 @@ from velocirl.engine.disk.files import read_plain
 from velocirl.engine.naming import nearest
 from velocirl.optim.schedules import schedule_from
 from velocirl.runs.placement import COMMAND, NEXT, Exist, require_exist
-from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
+from velocirl.training.agent import Agent
 from velocirl.training.offline import OfflineAgent
+from velocirl.training.persistence import ALGORITHMS, algorithm_from
 from velocirl.training.settings.documenting import default_of, descriptions, shown
 from velocirl.training.settings.scheduled import without_replaced
 from velocirl.training.settings.words import other_names

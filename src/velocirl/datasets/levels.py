@@ -17,8 +17,9 @@ from velocirl.datasets.record import Progress, info_of, record_parts
 from velocirl.datasets.references import described, measure_references, returns_of
 from velocirl.engine.counts import require_count
 from velocirl.runs.callback import Callback
-from velocirl.training.agent import Agent, algorithm_from
+from velocirl.training.agent import Agent
 from velocirl.training.evaluation import Model
+from velocirl.training.persistence import algorithm_from
 from velocirl.training.source import Given, Source
 from velocirl.trajectories.policies import Policy, model_from, name_of
 from velocirl.trajectories.rollout import in_scenario

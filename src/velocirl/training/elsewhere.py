@@ -12,7 +12,7 @@ from velocirl.vector.given import GIVEN
 from velocirl.vector.making import GYMNASIUM
 
 if TYPE_CHECKING:
-    from velocirl.training.agent import Agent, Document
+    from velocirl.training.persistence import Document, Saving
 
 IN_PYTHON = (GYMNASIUM, GIVEN)  # how the names of environments begin that step in Python
 OF_COMPILED = ("params", "scenario", "check", "skip", "stack")  # settings that say something of one kind of environment
@@ -32,7 +32,7 @@ def settings_elsewhere(
     return {name: value for name, value in settings.items() if name not in changes}
 
 
-def begins_elsewhere(agent: Agent, document: Document, arrays: Mapping[str, Any], name: str) -> bool:
+def begins_elsewhere(agent: Saving, document: Document, arrays: Mapping[str, Any], name: str) -> bool:
     """Return whether the episodes of a saved agent cannot go on; refuse an environment of other shapes.
 
     What was learned goes on there, and whoever trains is told.
@@ -50,13 +50,13 @@ def begins_elsewhere(agent: Agent, document: Document, arrays: Mapping[str, Any]
     return saved != own or (began and not native) or from_python or (other_count and counted)
 
 
-def tell_of_beginning(agent: Agent) -> None:
+def tell_of_beginning(agent: Saving) -> None:
     """Warn that training goes on in new episodes, and with an empty replay buffer."""
     buffer = " and the replay buffer is empty" if hasattr(agent.config, "buffer_size") else ""
     warn_caller(f"{agent.label} goes on in {agent.source.id}, where its episodes begin anew{buffer}")
 
 
-def _has_learned(agent: Agent, arrays: Mapping[str, Any]) -> bool:
+def _has_learned(agent: Saving, arrays: Mapping[str, Any]) -> bool:
     return bool(arrays.keys() - agent.specs({}).keys() - agent.recent.specs().keys())
 
 

@@ -13,7 +13,8 @@ from velocirl.runs.callback import Callback
 
 if TYPE_CHECKING:
     from velocirl.monitor.watcher import Watcher
-    from velocirl.training.agent import Agent, Goal
+    from velocirl.training.agent import Agent
+    from velocirl.training.persistence import Goal
     from velocirl.training.running import Recording
 
 PATIENCE = 2.0  # seconds; of what is over sooner nothing is shown

@@ -32,7 +32,7 @@ from velocirl.runs.state_file import state_from, state_parts
 from velocirl.scale.launching import LIMIT, LaunchError, launch_of, let_first_speak
 from velocirl.scale.ranks import LostRankError
 from velocirl.scale.watched import WatchedRanks, watched_ranks
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 from velocirl.training.settings.config import as_plain
 from velocirl.version import __version__
 

@@ -27,8 +27,8 @@ from velocirl.runs.memory_files import ROWS
 from velocirl.runs.metrics import RETURN, Row
 from velocirl.runs.placement import NEXT, is_numbered, place_run, tell, tell_next
 from velocirl.runs.recording import RunPublisher, RunRecorder
-from velocirl.training.agent import Goal
 from velocirl.training.callbacks import Evaluate, StopOnReward
+from velocirl.training.persistence import Goal
 from velocirl.training.saved import other_setting
 from velocirl.training.settings.config import as_plain
 

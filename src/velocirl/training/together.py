@@ -16,9 +16,10 @@ from velocirl.learners.saved import BY_COPY
 from velocirl.networks.mlp import MLP
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
-from velocirl.training.agent import Agent, Goal
+from velocirl.training.agent import Agent
 from velocirl.training.callbacks import as_callbacks
 from velocirl.training.on_policy import OnPolicyAgent
+from velocirl.training.persistence import Goal
 from velocirl.training.settings.scheduled import schedules_of
 
 SHARED = "learner.minibatches"

@@ -232,9 +232,9 @@ def compiling(units, monkeypatch):
 
 def agents():
     from velocirl.algorithms import algorithm_modules, load_algorithms
-    from velocirl.training.agent import ALGORITHMS
     from velocirl.training.deep_agent import DeepAgent
     from velocirl.training.off_policy import NoisyConfig
+    from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
     for name, kind in sorted(ALGORITHMS.items()):

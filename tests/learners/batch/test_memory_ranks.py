@@ -13,7 +13,7 @@ from velocirl.learners.batch.making import make_offline, make_replay
 from velocirl.learners.block.offline import BlockOffline
 from velocirl.learners.block.replay import BlockReplay
 from velocirl.learners.reducing import ALONE
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 COMMON = {"seed": 3, "hidden": (8,), "max_grad_norm": 0.5, "threads": 1}
 COPIES, ROUNDS, ITERATIONS = 7, 12, 2

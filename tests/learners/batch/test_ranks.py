@@ -18,7 +18,7 @@ from velocirl.learners.batch.making import make_rollout
 from velocirl.learners.block.rollout import BlockRollout
 from velocirl.learners.faults import NumericalError
 from velocirl.learners.reducing import ALONE
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SETTINGS = {
     "num_envs": 7, "horizon": 16, "epochs": 2, "minibatch_size": 28, "hidden": (8,), "seed": 3, "threads": 1,

@@ -13,7 +13,7 @@ import velocirl
 from velocirl import PPO, Box, Discrete, Environment, float32, int32, random, record
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.learners.batch.networks import LEARNING_RATE
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {
     "num_envs": 6, "horizon": 21, "minibatch_size": 42, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",

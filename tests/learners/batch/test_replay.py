@@ -14,7 +14,7 @@ from velocirl.buffers.records import GOES_ON, TERMINATED
 from velocirl.learners.batch.networks import FAULT
 from velocirl.learners.batch.ring import tells_of_ring
 from velocirl.learners.faults import DeviceMemoryError
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {
     "num_envs": 4, "buffer_size": 400, "learning_starts": 40, "batch_size": 16, "train_every": 4, "gradient_steps": 1,

@@ -15,7 +15,7 @@ from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
 from velocirl.engine import registry
 from velocirl.learners.batch.networks import FAULT, STOPPED
 from velocirl.runs.checkpoints import Checkpoints
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {
     "num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 2, "seed": 5, "threads": 1, "device": "cpu",

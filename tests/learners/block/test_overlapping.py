@@ -15,7 +15,7 @@ import velocirl
 from velocirl import PPO, NumericalError
 from velocirl.bench.suite.training import overlap
 from velocirl.monitor.gauges import gauges_of
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {
     "num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (16, 16), "shared": True, "threads": 1,

@@ -15,7 +15,7 @@ from velocirl.learners.block.offline import BlockOffline
 from velocirl.learners.block.replay import BlockReplay
 from velocirl.learners.reducing import ALONE, parts_of
 from velocirl.learners.sharing import even_shares
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 COMMON = {"seed": 3, "device": "cpu", "hidden": (8,), "max_grad_norm": 0.5}
 COPIES = 7

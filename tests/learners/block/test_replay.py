@@ -6,7 +6,7 @@ import torch
 
 from velocirl import DQN, NumericalError
 from velocirl.learners.block.driver import FAULT
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SETTINGS = {"num_envs": 4, "hidden": (24, 17), "seed": 3, "learning_starts": 200, "batch_size": 50, "train_every": 4,
             "target_every": 3, "buffer_size": 400, "gamma": 0.9, "learning_rate": 3e-3, "max_grad_norm": 0.7,

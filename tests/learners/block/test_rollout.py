@@ -8,7 +8,7 @@ import torch
 
 from velocirl import A2C, PPO
 from velocirl.engine import random
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SETTINGS = {
     "num_envs": 6, "horizon": 16, "minibatch_size": 32, "epochs": 3, "seed": 5, "hidden": (16, 16), "threads": 2,

@@ -9,7 +9,7 @@ from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.learners.seeding import spread_seed
 from velocirl.tabular.learner import Outcome
 from velocirl.tabular.runtimes.mpi_rounds import combined, learn_rounds, seeds_of_rank
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 
 class Recorder:

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 import velocirl
 from velocirl import A2C, DQN, IQL, PPO, SAC, TD3, QLearning
 from velocirl.runs.directory import open_run
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 from velocirl.training.settings.config import build_config
 from velocirl.training.settings.words import own_arguments, own_settings
 

@@ -18,7 +18,8 @@ from velocirl.runs.memory_files import read_checkpoint
 from velocirl.runs.models import model_of, say_shipped, shipped_model
 from velocirl.runs.state_file import State
 from velocirl.tabular.agent import TabularAgent
-from velocirl.training.agent import Agent, algorithm_from, load
+from velocirl.training.agent import Agent, load
+from velocirl.training.persistence import algorithm_from
 from velocirl.training.saved import RECORDED
 from velocirl.vector.given import GIVEN
 

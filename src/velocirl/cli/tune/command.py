@@ -22,7 +22,8 @@ from velocirl.cli.train.command import build
 from velocirl.cli.tune.report import TuneProgress, config_text, show_ending, show_hardware, show_table
 from velocirl.engine.disk.writing import strict_json, write_shared
 from velocirl.monitor.console import make_console
-from velocirl.training.agent import ALGORITHMS, Agent, algorithm_from
+from velocirl.training.agent import Agent
+from velocirl.training.persistence import ALGORITHMS, algorithm_from
 from velocirl.training.settings.config import require
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from velocirl.scale.mpi import world
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 from velocirl.training.settings.config import as_plain
 
 if TYPE_CHECKING:

@@ -554,7 +554,7 @@ def test_another_number_of_copies_or_threads_needs_no_other_code(home, halving, 
 TWO_ALGORITHMS = """
 import sys
 from velocirl.algorithms import load_algorithms
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 load_algorithms()
 for name in sys.argv[1:]:
     print(ALGORITHMS[name]("FrozenLake-v1", seed=1, num_envs=4).learn(20_000).table.values.sum())

@@ -15,7 +15,7 @@ from velocirl.learners.batch.overlap import lagging_ring
 from velocirl.learners.batch.overlap.lagging_ring import draw_shown
 from velocirl.learners.batch.ring import Extent
 from velocirl.learners.pace import ANY_PACE, stretches, updates_due
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 SMALL = {
     "num_envs": 4, "buffer_size": 48, "learning_starts": 16, "batch_size": 8, "train_every": 4, "gradient_steps": 1,

@@ -30,7 +30,7 @@ from velocirl.learners.batch.devices.device import PythonDevice
 from velocirl.learners.batch.ring import BatchRing
 from velocirl.runs import memory_files
 from velocirl.runs.memory_files import read_checkpoint, whole
-from velocirl.training.agent import Goal
+from velocirl.training.persistence import Goal
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PYTHON = DEVICES["python"]

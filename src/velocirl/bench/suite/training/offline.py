@@ -19,7 +19,7 @@ from velocirl.bench.registry import benchmark
 from velocirl.bench.samplers import require_cores
 from velocirl.bench.suite.training.ppo import FLOPS, MATRIX, matmul_peak
 from velocirl.bench.units import UPDATES
-from velocirl.training.agent import ALGORITHMS
+from velocirl.training.persistence import ALGORITHMS
 
 OBSERVED, ACTED, WIDTH, BATCH = 17, 6, 256, 256
 EPISODES, LENGTH = 100, 1000
