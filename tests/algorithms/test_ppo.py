@@ -19,7 +19,7 @@ from velocirl.algorithms.online.ppo import (
     find_scale,
     loss_gradient,
     moved_too_far,
-    value,
+    state_value,
 )  # fmt: skip
 from velocirl.buffers.returns import vtrace
 from velocirl.networks.heads import categorical, gaussian, multi_discrete
@@ -178,7 +178,7 @@ def test_what_is_drawn_is_kept_with_its_probability_and_value(name):
     if head.masked:
         assert (rows["mask"][np.arange(ROWS), rows["action"][:, 0]] != 0).all()
     rows["value"] = 7
-    call(value, head=head, policy=output, row=rows)
+    call(state_value, head=head, policy=output, row=rows)
     np.testing.assert_array_equal(rows["value"], output[:, -1])
 
 

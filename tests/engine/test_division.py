@@ -27,6 +27,8 @@ def reset(state, params, rng):
     state.zero = 0
     state.nothing = 0.0
     state.small = 0.5
+    state.divided = state.remainder = 1
+    state.infinite = state.undefined = state.true = 0.0
 
 
 def divide(state, params, action, rng):

@@ -88,10 +88,10 @@ def test_actions_are_those_of_the_space():
 
 @pytest.mark.parametrize(("mishap", "source"), [(NOT_A_NUMBER, "a reward"), (OUTSIDE, "an observation")])
 def test_a_fault_is_named_and_stops(mishap, source):
-    agent = wander(2, {"mishap": float(mishap), "at": 40.0})
-    with pytest.raises(NumericalError, match=rf"{source} of the environment.* copy 1, step {19 * 2} of the run"):
+    agent = wander(2, {"mishap": float(mishap), "at": 80.0})  # beyond the steps whose contract is checked
+    with pytest.raises(NumericalError, match=rf"{source} of the environment.* copy 1, step {39 * 2} of the run"):
         agent.learn(500)
-    assert len(Wanderer.log) == 40  # nothing is done after it
+    assert len(Wanderer.log) == 80  # nothing is done after it
 
 
 def test_an_environment_that_raises_is_named_and_can_be_gone_on_with():

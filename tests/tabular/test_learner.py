@@ -33,6 +33,7 @@ def reset(state, params, rng):
     state.x = random.integer(rng, 0, SIDE)
     state.y = random.integer(rng, 0, SIDE)
     state.count = 0
+    state.done = 0.0
 
 
 def step(state, params, action, rng):

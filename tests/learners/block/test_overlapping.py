@@ -247,11 +247,11 @@ def test_what_an_environment_raises_reaches_the_caller(tmp_path):
 
 
 def test_a_fault_is_told_where_it_would_be_learnt_from(tmp_path):
-    agent = prepared(params={"at": 20.0, "raises": 0.0})
-    for _ in range(2):
+    agent = prepared(params={"at": 36.0, "raises": 0.0})  # beyond the steps whose contract is checked
+    for _ in range(4):
         agent.iterate()
     path = agent.save(tmp_path / "agent")
-    message = r"a reward of the environment is not finite: copy 0, step 76 of the run \(3 of this rollout\)"
+    message = r"a reward of the environment is not finite: copy 0, step 140 of the run \(3 of this rollout\)"
     with pytest.raises(NumericalError, match=message):
         agent.iterate()
     assert not any(name.startswith("pending.") for name in PPO.load(path).arrays())

@@ -264,7 +264,7 @@ class BlockCollector(BlockRecorded):
             "value_of_cut": value_function(task, on_cut),
             "keep_final_value": of_index(keep_final_value, cuts, waiting, on_cut_values, rollout.finals),
         }
-        used = {one.name for one in walk(collects) if isinstance(one, Rows)}
+        used = {one.name for one in walk(collects) if isinstance(one, Rows)} - {"act"}
         units: dict[str, BoundUnit] = {name: networks.bind_rows(one) for name, one in bound.items() if name in used}
         forward = bind(forward_unit(functions), plan, work, 1, name=task.acting)
         units |= {"forward": forward, "evaluate": forward, "find_cuts": bind(find_cuts, cuts, waiting)}
