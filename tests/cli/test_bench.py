@@ -116,6 +116,7 @@ def test_a_glance_is_at_the_standard_set_and_says_what_it_leaves_out(own, tmp_pa
     assert [one.name for one in read_report(figures).results] == ["speed", "slow"]
 
 
+@pytest.mark.slow
 def test_the_table_of_speeds_of_this_machine_is_written_and_nothing_else(tmp_path, monkeypatch, capsys):
     machine = replace(this_machine(), gpu="")
     monkeypatch.setattr("velocirl.cli.bench.command.this_machine", lambda: machine)

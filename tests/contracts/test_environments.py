@@ -9,8 +9,9 @@ import velocirl
 from velocirl.engine import random, registry
 from velocirl.engine.fleets.lifecycle import ARRAYS
 
-COPIES, FEW = 256, 64  # the fewer where they see pictures, which take their time in plain Python
-ROUNDS = 9  # COPIES * ROUNDS single steps are compared between plain Python and compiled code
+COPIES = 256
+COMPARED = (96, pytest.param(512, marks=pytest.mark.slow))  # a quarter where they see pictures, slow in plain Python
+ROUNDS = 9  # copies * ROUNDS single steps are compared between plain Python and compiled code
 BOUND = 1e-5  # relative plus absolute, of one step in single precision
 OF_THE_END = ("final_observation", "final_state", "episode_return", "episode_length", "episode_costs")
 ODD, FEW_ODD = 6151, 499  # copies that no number of threads or block divides evenly; of three threads, each has two
@@ -80,8 +81,9 @@ def trajectory(name, seed, steps=60):
     return digest.hexdigest()
 
 
-def test_plain_python_and_compiled_code_take_the_same_step_from_the_same_state(name):
-    copies = FEW if sees_pictures(name) else COPIES
+@pytest.mark.parametrize("copies", COMPARED)
+def test_plain_python_and_compiled_code_take_the_same_step_from_the_same_state(name, copies):
+    copies = copies // 4 if sees_pictures(name) else copies
     compiled, plain = started(name, copies, seed=2), started(name, copies, seed=3, device="python")
     draws = np.random.default_rng(4)
     for _ in range(ROUNDS):
@@ -94,7 +96,7 @@ def test_plain_python_and_compiled_code_take_the_same_step_from_the_same_state(n
 
 
 def test_plain_python_and_compiled_code_begin_alike(name):
-    copies = FEW if sees_pictures(name) else COPIES
+    copies = 64 if sees_pictures(name) else 256
     compiled, plain = started(name, copies, seed=5), started(name, copies, seed=5, device="python")
     assert_same(plain.copies, compiled.copies, BOUND)
 

@@ -37,6 +37,7 @@ CASES = {
     ),
     "twins": (TD3, "Pendulum-v1", {**REPLAY, "learning_rate": 0.003, "noise_correlation": 0.5}, 64),
 }  # fmt: skip
+RARE = {"several parts", "masks of parts", "soft", "limits"}  # each compiles for ten seconds
 EXACT = ("rng", "steps", "updates", "episodes")  # the ends of the names of arrays in which nothing is rounded
 
 
@@ -61,7 +62,7 @@ def shown(agent):
     return {name: value for name, value in rows if name.startswith(("train/", "rollout/")) and value is not None}
 
 
-@pytest.mark.parametrize("name", slow_but(CASES.keys() - {"several parts"}, CASES))  # masks of parts are parts, too
+@pytest.mark.parametrize("name", slow_but(CASES.keys() - RARE, CASES))
 def test_compiled_code_does_what_plain_python_does(name):
     compiled, plain = trained(name, "cpu"), trained(name, "python")
     np.testing.assert_allclose(plain.parameters, compiled.parameters, atol=1e-5)

@@ -59,6 +59,7 @@ def test_a_source_says_what_a_frame_is():
     assert (plain.stack, plain.frame) == (1, plain.observation_space)
 
 
+@pytest.mark.slow
 def test_an_agent_is_judged_in_whole_games_by_their_own_scores(film):
     """In training a life of Film's is an episode, and rewards are their signs; games have 24 frames, 6 steps."""
     agent = DQN(film, preprocess="atari(noops=0, size=20)", **{**SMALL, "network": None, "hidden": (4,)}, **MEMORY)

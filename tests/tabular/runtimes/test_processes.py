@@ -84,7 +84,7 @@ def wander(workers, params=None, **config):
     )
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("storage", ["dense", pytest.param("sparse", marks=pytest.mark.slow)])
 def test_one_worker_learns_what_no_worker_would(storage):
     alone = QLearning("gym:Wanderer-v0", seed=3, gamma=0.9, num_envs=2, storage=storage).learn(600)
     served = wander(1, num_envs=2, storage=storage).learn(600)
@@ -331,6 +331,7 @@ def test_workers_end_with_their_parent(tmp_path):
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 8)
 
 
+@pytest.mark.slow
 def test_each_worker_has_the_parameters_of_its_own_copies():
     flips = [False, True, True, False]
     agent = QLearning(

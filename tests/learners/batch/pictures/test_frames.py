@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import slow_but
 from filmed import (
     DEVICES,
     FRAMES,
@@ -23,7 +24,6 @@ from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED, Frames
 SOURCES = {"native": filmed, "host": HostFilmed}
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-on_devices = pytest.mark.parametrize("device", DEVICES)
 # What is compiled is compiled for one of them.
 EVERY = [
     pytest.param(how, device, marks=[pytest.mark.slow] if device == "torch" and how != "by priority" else [])
@@ -60,7 +60,7 @@ def test_a_memory_of_frames_learns_the_same(source, how, device, monkeypatch):
     assert [one.learner.ring.frames is None for one in learnt] == [True, False]
 
 
-@on_devices
+@pytest.mark.parametrize("device", slow_but(["python"], DEVICES))
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_rollout_of_frames_learns_the_same(source, device, monkeypatch):
     """As one of what networks read, bit for bit; also where episodes are cut off, which the value decides."""
