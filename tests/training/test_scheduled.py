@@ -1,6 +1,7 @@
 """Settings that change in training: as functions, names and points, saved, resumed, and of every kind of learner."""
 
 import pytest
+from choosing import on_cuda
 
 from velocirl import DQN, PPO, SAC, TD3, QLearning
 from velocirl.algorithms import load_algorithms
@@ -95,7 +96,7 @@ def test_a_number_replaces_points_and_keeps_a_multiplier(tmp_path):
     assert (config.learning_rate, config.learning_rate_schedule) == (8e-3, "0.0:0.008, 0.5:0.004, 1.0:0.0")
 
 
-@pytest.mark.parametrize("device", ["python", pytest.param("cpu", id="threads")])
+@pytest.mark.parametrize("device", ["python", pytest.param("cpu", id="threads"), pytest.param("cuda", marks=on_cuda())])
 @pytest.mark.parametrize(("name", "high", "low"), [("ent_coef", 0.5, 0.0), ("clip_range", 0.2, 0.01)])
 def test_a_jump_in_a_schedule_is_as_a_setting_that_changes_between_calls(name, high, low, device):
     """Trained parameters are the same bit for bit: of half a run each by two numbers, and of a schedule of both."""
