@@ -85,11 +85,11 @@ class Graph:
         return self.node("Slice", [rows, *ends])
 
     def finite(self, numbers: str) -> str:
-        """Whether numbers are finite, one by one."""
+        """Test elementwise whether numbers are finite."""
         return self.node("Less", [self.node("Abs", [numbers]), self.constant(np.inf, np.float32)])
 
     def all(self, tests: list[str]) -> str:
-        """Whether all columns of all tests are true, (rows, 1)."""
+        """Test whether all columns of all tests are true: (rows, 1)."""
         joined = self.node("Concat", tests, axis=1) if len(tests) > 1 else tests[0]
         least = self.node("ReduceMin", [self.cast(joined, np.int32)], axes=[1], keepdims=1)
         return self.cast(least, np.bool_)
@@ -100,7 +100,7 @@ class Graph:
 
 
 def _encoded(graph: Graph, controller: Controller, leaves: list[Leaf], read: dict[str, str]) -> tuple[str, list[str]]:
-    """What the network reads, (rows, inputs), and tests of the observation, each (rows, columns)."""
+    """Add the network's input (rows, inputs) and tests of the observation, each (rows, columns)."""
     parts, tests = [], []
     for one in controller.inputs:
         leaf = next(leaf for leaf in leaves if leaf.start <= one.first < leaf.start + leaf.size)
@@ -164,7 +164,7 @@ def _layer(graph: Graph, layer: Layer, values: str) -> str:
 
 
 def _by_table(graph: Graph, table: Table, leaves: list[Leaf], read: dict[str, str]) -> tuple[str, list[str]]:
-    """What actions are worth in a state, (rows, actions), by their ranks alone, and tests of the observation."""
+    """Add the ranks of the actions in a state (rows, actions), and tests of the observation."""
     count = prod(table.sizes)
     if count * table.values.shape[1] > MOST_STATES:
         raise ValueError(

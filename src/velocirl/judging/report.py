@@ -53,7 +53,7 @@ class OfflineJudgement:
 
     @property
     def speaks_against(self) -> list[str]:
-        """What speaks against it: first what concerns its safety."""
+        """List the arguments against deployment, safety first."""
         return [*self._unsafe(), *(text for good, text in self._arguments() if not good)]
 
     def _unsafe(self) -> list[str]:

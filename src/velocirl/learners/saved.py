@@ -46,7 +46,7 @@ def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
 
 
 def learned_specs(specs: Specs) -> Specs:
-    """Those of networks, optimizers and counts of updates: all that belongs to no copy, rollout, memory or stream."""
+    """Return the names of arrays of networks, optimizers and update counts."""
     apart = (*BY_COPY, "memory.", "pending.", "waiting.", TRAINED, DRAWS, GROUP)
     return {name: one for name, one in specs.items() if not name.startswith(apart)}
 

@@ -29,7 +29,7 @@ Picture = NDArray[np.uint8] | Canvas | str  # (height, width, 3), with its texts
 
 
 class _Cells(NamedTuple):
-    """What a terminal shows, (rows, columns) each; a color is red * 65,536 + green * 256 + blue, or negative."""
+    """Contents of a terminal, (rows, columns) each; a color is red * 65,536 + green * 256 + blue, or negative."""
 
     character: NDArray[np.int32]
     text: NDArray[np.int32]
@@ -114,7 +114,7 @@ class Screen:
         return colors @ np.array([65536, 256, 1], np.int32) if self._truecolor else _of_256(colors)
 
     def _difference(self, cells: _Cells) -> str:
-        """What must be written for the terminal to show these cells."""
+        """Return the text to write so that the terminal shows these cells."""
         before = self._shown
         if before is None or before.text.shape != cells.text.shape:  # the first frame, or another size
             before = _blank(cells.text.shape)

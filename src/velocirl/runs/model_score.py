@@ -25,7 +25,7 @@ class LimitedCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def excess(self) -> float:
-        """How far the upper end lies above the limit, in limits; 0 where it does not."""
+        """Return the excess of the upper end over the limit, as a multiple of the limit; 0 within it."""
         return max(self.high - self.limit, 0.0) / max(self.limit, 1.0)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class ModelScore:
 
     @property
     def within(self) -> bool:
-        """Whether the upper ends of all costs keep to their limits."""
+        """Return whether the upper ends of all costs are within their limits."""
         return all(one.high <= one.limit for one in self.costs)
 
     def beats(self, other: ModelScore | None) -> bool:

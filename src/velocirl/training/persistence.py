@@ -43,7 +43,7 @@ Total = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True):
-    """What the document of a saved agent must be."""
+    """Schema of the document of a saved agent."""
 
     algorithm: str
     environment: str
@@ -60,7 +60,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Goal:
-    """How far a call of `learn` goes; schedules run over it, and a resumed run keeps to it."""
+    """Step budget of a call of `learn`; schedules run over it, and a resumed run keeps it."""
 
     start: int
     total: int
@@ -101,7 +101,7 @@ class Saving(ABC):
 
     @property
     def follows(self) -> bool:
-        """Whether this process is one of several ranks and not the first, which has the run and the callbacks."""
+        """Return whether this process is a rank other than 0; rank 0 has the run and the callbacks."""
         return False
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Saving(ABC):
 
     @abstractmethod
     def specs(self, arrays: Mapping[str, NDArray[Any]]) -> Specs:
-        """What `arrays` gives, of an agent that has learnt or of one that has not, whichever these are of."""
+        """Return the shapes and types that the given arrays must have, of a trained agent or a new one."""
 
     @abstractmethod
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -267,7 +267,7 @@ class Saving(ABC):
 
 
 def _environment_of(document: Document, name: str) -> Any:
-    """What an agent's document names: an environment, or the spaces of data."""
+    """Return the environment that a document names, or the spaces of recorded data."""
     if document.spaces is not None:
         return DataSource(document.environment, document.spaces)
     return named_environment(document.environment, name)

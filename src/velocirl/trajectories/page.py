@@ -42,7 +42,7 @@ def as_page(trajectory: Trajectory) -> bytes:
 
 
 def _control(trajectory: Trajectory) -> Markup:
-    """How each episode holds set points, moves actuators and keeps its distance from limits."""
+    """Table of set points, actuator travel and distances from limits by episode."""
     sources = {IAE: "set_points", OVERSHOOT: "set_points", TRAVEL: "actuators", CLOSEST: "constraints"}
     rows = []
     for figure, values in control_figures(trajectory).items():

@@ -128,7 +128,7 @@ class Trajectory:
         return facts_table("Trajectory", self._facts())
 
     def _facts(self) -> dict[str, str]:
-        """What it holds, in a few words each; what there is not is left out."""
+        """Summarize the contents in a few words each; omit what is missing."""
         returns = self.returns
         limits = [f"{name} violated in {plural(int(one.cost.sum()), 'step')}" for name, one in self.constraints.items()]
         facts = {

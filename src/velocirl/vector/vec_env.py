@@ -30,7 +30,7 @@ def is_vec_env(given: Any) -> bool:
 
 @dataclass(frozen=True)
 class Normalized:
-    """What a VecNormalize does, for settings to say the same."""
+    """Normalization of a VecNormalize, as settings."""
 
     observations: bool
     rewards: bool

@@ -66,7 +66,7 @@ def blocks_of_rows(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 class Places(NamedTuple):
-    """Where time is counted, by the names of phases and turns."""
+    """Counter positions of phases and turns, by name."""
 
     phases: Mapping[str, int]
     turns: Mapping[str, tuple[int, int]]  # the kind of turn, and how many there are for each that is timed
@@ -111,7 +111,7 @@ class Iteration:
 
     @property
     def waits(self) -> bool:
-        """Whether Python has to step the environments before `resume` goes on."""
+        """Return whether Python has to step the environments before `resume` continues."""
         return self._registers[NEXT] != 0
 
 
@@ -131,7 +131,7 @@ class Lowering:
 
     @property
     def registers(self) -> Mapping[str, int]:
-        """Where counters are kept, by name."""
+        """Registers of the counters, by name."""
         return self._registers
 
     def _declare(self, one: Operation) -> None:
@@ -154,7 +154,7 @@ class Lowering:
         return self._registers[name]
 
     def _by_row(self, one: Operation) -> bool:
-        """Whether rows pass through an operation independently of each other."""
+        """Return whether rows pass through an operation independently of each other."""
         if isinstance(one, Rows | Listed):
             return True
         if isinstance(one, Advance):

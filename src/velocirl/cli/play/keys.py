@@ -115,7 +115,7 @@ class Keys:
 
 
 def meanings_of(env: gymnasium.Env) -> Sequence[str]:
-    """What the actions of an environment mean, where it is known."""
+    """Return the meanings of an environment's actions, where they are known."""
     inner: Any = env.unwrapped
     own = getattr(getattr(inner, "environment", None), "action_meanings", ())
     if own:

@@ -94,7 +94,7 @@ def animate(console: Console, played: Any, pace: Pace) -> None:
 
 
 def told(one: Moment) -> str:
-    """How far an episode is, or how it ended."""
+    """Describe the progress of an episode, or its end."""
     what = "over after" if one.ended else "step"
     steps = f"{one.step:,} steps" if one.ended else f"{one.step:,}"
     return f"episode {one.episode + 1}: {what} {steps}, return {one.total:,.6g}"

@@ -267,7 +267,7 @@ def _named(read: Table, channels: Sequence[Channel], what: str, native: Environm
 
 
 def _beyond(read: Table, channel: Channel, numbers: Array, raw: Array, unit: str, low: float, high: float) -> str:
-    """What is outside a range, in words, with the units in which it would not be."""
+    """Describe values outside a range, and name the units that would fit."""
     wrong = outside(numbers, low, high)
     row, count = int(np.argmax(wrong)), int(wrong.sum())
     said = f" {unit}" if unit not in ("", "1") else ""

@@ -180,7 +180,7 @@ class BlockMemory:
 
     @property
     def _levels(self) -> bool:
-        """Whether ranks have to agree on the weights of a batch."""
+        """Return whether ranks have to agree on the weights of a batch."""
         return self._prioritised is not None and self.task.reducer.size > 1
 
     @property

@@ -51,11 +51,11 @@ def call_each(arguments, first, stop, place):  # noqa: ARG001
 
 
 def no_costs(row, rows, copies, place, last, gamma):
-    """Of an algorithm that does not read what steps cost."""
+    """Do nothing: the algorithm reads no costs."""
 
 
 def drawn_costs(row, rows, copies, place, last, gamma):
-    """What the steps of a record that was drawn cost."""
+    """Add up the costs of the steps of a sampled record."""
     follow_costs(rows, copies, place, last, gamma, row.costs)
 
 

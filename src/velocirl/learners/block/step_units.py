@@ -22,7 +22,7 @@ from velocirl.program.replay import step
 
 
 class Course(NamedTuple):
-    """What steps go on from, and what they write to."""
+    """State that steps read, and arrays that they write."""
 
     rows: NDArray[Any]  # (capacity,) the ring,
     counts: NDArray[np.int64]  # (3,) of which PLACE is where the next group goes

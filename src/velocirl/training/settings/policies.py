@@ -109,7 +109,7 @@ def policy_name(value: Any) -> str:
 
 
 def policy_kwargs_settings(value: Any, known: Known) -> Settings:
-    """What the arguments of a policy are as settings."""
+    """Translate the arguments of a policy into settings."""
     if not value:
         return {}
     settings: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def _is_recurrent(known: Known) -> bool:
 
 
 def _convolves(known: Known) -> bool:
-    """Whether the network was described for a policy of images."""
+    """Return whether the network was described for a policy of images."""
     if known.get(POLICY) is None or str(known.get("network")).startswith("module "):
         return False
     name = policy_name(known[POLICY])
