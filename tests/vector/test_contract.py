@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from breaches import BREACHES, OBSERVATION, FourValues, Late, NoneReward, OutOfSpace, Raises, Sound
 from endless import Endless
-from gymnasium.spaces import Box
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit, TransformObservation
 
 import velocirl
 from velocirl import DefinitionError, QLearning
+from velocirl.vector.given_vector import GivenVectorEnv
 from velocirl.vector.host.contract import STEPS
 from velocirl.vector.host.vector_env import HostVectorEnv
 from velocirl.vector.host.worker_handle import WorkerError
@@ -112,6 +113,9 @@ def test_training_evaluation_and_rollouts_say_it():
         ((OBSERVATION, None, False, False, {}), "returns the reward None"),
         ((OBSERVATION, np.ones(2), False, False, {}), "returns the reward array"),
         ((np.zeros(3, np.float32), 1.0, False, False, {}), r"returns observation of shape \(3,\)"),
+        ((np.zeros(1, np.float32), 1.0, False, False, {}), r"returns observation of shape \(1,\)"),
+        ((np.zeros((1, 2), np.float32), 1.0, False, True, {}), r"returns observation of shape \(1, 2\)"),
+        ((0.5, 1.0, False, False, {}), r"returns observation of shape \(\); its space has the shape \(2,\)"),
         ((OBSERVATION, 1.0, False, False, None), "returns info as None"),
     ],
 )
@@ -121,6 +125,28 @@ def test_what_fails_later_names_the_function(fault, said):
     for make in (lambda: Late(fault), lambda: TimeLimit(Late(fault), 1000)):
         with pytest.raises(DefinitionError, match=rf"Late: step {said}[^\n]*\n  at {place}"):
             stepped(HostVectorEnv(make, 1), 60)
+
+
+def test_a_ready_vector_environments_observations_have_their_shape():
+    """In each step, where one that broadcasts would be stored in silence."""
+
+    class Batches(VectorEnv):
+        metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+        single_observation_space, single_action_space, num_envs, steps = Box(-1, 1, (2,)), Discrete(2), 3, 0
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros((3, 2), np.float32), {}
+
+        def step(self, actions):
+            self.steps += 1
+            shape = (3, 1) if self.steps == 50 else (3, 2)
+            return np.zeros(shape, np.float32), np.zeros(3), np.zeros(3, bool), np.zeros(3, bool), {}
+
+    envs = GivenVectorEnv(Batches())
+    said = r"Batches: step returns observations of shape \(3, 1\); its space and num_envs=3 say \(3, 2\)"
+    stepped(envs, 49)
+    with pytest.raises(DefinitionError, match=said):
+        envs.step(envs.action_space.sample())
 
 
 def test_an_exception_of_the_environment_is_raised_as_it_is():

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv, VectorWrapper
 
@@ -100,6 +101,9 @@ class CheckedVectorEnv(VectorWrapper):
             self._check(recorder, name, result)
         else:
             recorder.returns.clear()
+        for place, part, wanted in unlike(self.single_observation_space, self.num_envs, result[0], "observations"):
+            what = f"returns {place} of shape {tuple(part)}; its space and num_envs={self.num_envs} say {wanted}"
+            raise DefinitionError(described(self.unwrapped, name, what))
         return result
 
     def _check(self, recorder: Recorder, name: str, result: Any) -> None:
@@ -111,6 +115,16 @@ class CheckedVectorEnv(VectorWrapper):
         if not self._inner and name == "step" and np.shape(result[1]) != (self.num_envs,):
             what = f"returns rewards of shape {np.shape(result[1])}; it must be ({self.num_envs},), one number for each"
             raise DefinitionError(described(self.unwrapped, name, what))
+
+
+def unlike(space: Any, count: int, value: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """List the parts of a batch of `count` observations whose shape is not their space's, with both shapes."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from unlike(part, count, value[key], f"{name}[{key!r}]")
+    elif space.shape is not None and np.shape(value) != (count, *space.shape):
+        yield name, np.shape(value), (count, *space.shape)
 
 
 def check_gymnasium(environment: gymnasium.Env, name: str) -> str:

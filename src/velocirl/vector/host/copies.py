@@ -113,8 +113,9 @@ def map_arrays(function: Callable[[np.ndarray], np.ndarray], nested: Nested) -> 
 
 
 def write_row(nested: Nested, index: int, value: Any) -> None:
-    """Write one copy's value into its row of every array."""
+    """Write one copy's value into its row of every array; refuse one of another shape."""
     if isinstance(nested, np.ndarray):
+        require_shape(value, nested.shape[1:])
         nested[index] = value
     elif isinstance(nested, dict):
         for key, part in nested.items():
@@ -133,17 +134,10 @@ def read_row(nested: Nested, index: int) -> Any:
     return tuple(read_row(part, index) for part in nested)
 
 
-def require_shape(nested: Nested, value: Any) -> None:
+def require_shape(value: Any, shape: tuple[int, ...]) -> None:
     """Refuse an observation of another shape, which numpy would silently broadcast into its row."""
-    if isinstance(nested, np.ndarray):
-        if np.shape(value) != nested.shape[1:]:
-            raise ValueError(f"observation of shape {np.shape(value)}; the observation space says {nested.shape[1:]}")
-    elif isinstance(nested, dict):
-        for key, part in nested.items():
-            require_shape(part, value[key])
-    else:
-        for part, part_value in zip(nested, value, strict=True):
-            require_shape(part, part_value)
+    if getattr(value, "shape", ()) != shape and np.shape(value) != shape:
+        raise ValueError(f"observation of shape {np.shape(value)}; the observation space says {shape}")
 
 
 class Carver:
@@ -279,6 +273,7 @@ class Copies:
             arrays.truncated,
         )
         rows = arrays.observations if isinstance(arrays.observations, np.ndarray) else None
+        shape = () if rows is None else rows.shape[1:]
         # Spaces look at Python's own numbers much sooner than at NumPy's.
         actions = arrays.actions.tolist() if self.counted else None
         self.records = []
@@ -319,6 +314,8 @@ class Copies:
             if rows is None:
                 write_row(arrays.observations, index, observation)
             else:
+                if getattr(observation, "shape", ()) != shape:  # mostly alike, and sooner known than by a call
+                    require_shape(observation, shape)
                 rows[index] = observation
             if self.recording or "action_mask" in info:
                 self._record(index, info)
@@ -343,7 +340,6 @@ class Copies:
     def _begin(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
         result = self.acting[index].reset(seed=seed, options=options)
         observation, info = result
-        require_shape(self.arrays.observations, observation)
         write_row(self.arrays.observations, index, observation)
         self.finished[index] = False
         self.returns[index] = 0.0
