@@ -1,13 +1,18 @@
 """Settings that change in training: as functions, names and points, saved, resumed, and of every kind of learner."""
 
+import dataclasses
+
 import pytest
 from choosing import on_cuda
+from recorded import made_up
 
-from velocirl import DQN, PPO, SAC, TD3, QLearning
+from velocirl import BC, CQL, DQN, IQL, PPO, SAC, TD3, TD3BC, DiscreteSAC, QLearning, ReBRAC
 from velocirl.algorithms import load_algorithms
+from velocirl.training import off_policy, offline
 from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.persistence import ALGORITHMS, Goal
 from velocirl.training.settings.config import build_config
+from velocirl.training.settings.scheduled import scheduled_of
 
 TINY = {"hidden": (4,), "threads": 1, "seed": 1, "device": "python"}
 KINDS = {
@@ -15,6 +20,7 @@ KINDS = {
     DQN: ("Counter-v0", {**TINY, "num_envs": 2, "learning_starts": 4, "batch_size": 4, "train_every": 8}),
     SAC: ("Pendulum-v1", {**TINY, "num_envs": 2, "learning_starts": 4, "batch_size": 4, "train_every": 8}),
     TD3: ("Pendulum-v1", {**TINY, "num_envs": 2, "learning_starts": 4, "batch_size": 4, "train_every": 8}),
+    DiscreteSAC: ("CartPole-v1", TINY),
     QLearning: ("FrozenLake-v1", {"seed": 1}),
 }
 STEPS = {PPO: 128, DQN: 512, SAC: 512, TD3: 512, QLearning: 200_000}
@@ -113,6 +119,107 @@ def test_a_jump_in_a_schedule_is_as_a_setting_that_changes_between_calls(name, h
     assert parts.parameters.tobytes() != make(PPO, **steady, **{name: high}).learn(128).parameters.tobytes()
 
 
+# A setting that changes half-way, of online algorithms and of those that learn from data.
+STEADY = {"learning_rate_schedule": "constant", "learning_rate": 0.02}
+ROLLOUTS = {**STEADY, "epochs": 4, "normalise_rewards": True, "learning_rate": 0.1}
+JUMPS = [
+    (PPO, "gamma", 0.99, 0.5, ROLLOUTS),
+    (PPO, "target_kl", 0.5, 1e-5, ROLLOUTS),
+    (PPO, "max_grad_norm", 0.5, 1e-3, {**ROLLOUTS, "optimiser": "sgd"}),
+    (SAC, "gamma", 0.99, 0.5, STEADY),
+    (SAC, "tau", 0.5, 0.01, STEADY),
+    (SAC, "target_entropy", -4.0, 1.0, STEADY),
+    (DQN, "tau", 1.0, 0.1, {**STEADY, "target_every": 2, "n_step": 3, "exploration_rate": 0.3}),
+    (DQN, "gamma", 0.9, 0.5, {**STEADY, "n_step": 3, "exploration_rate": 0.3}),
+    (CQL, "conservatism", 5.0, 0.1, STEADY),
+    (CQL, "tau", 0.5, 0.01, STEADY),
+    (IQL, "expectile", 0.9, 0.5, STEADY),
+    (TD3BC, "alpha", 2.5, 0.1, STEADY),
+    (ReBRAC, "actor_penalty", 0.1, 2.0, STEADY),
+    (ReBRAC, "gamma", 0.9, 0.5, STEADY),
+    (PPO, "max_grad_value", 1.0, 1e-3, {**ROLLOUTS, "optimiser": "sgd"}),
+    (BC, "max_grad_norm", 1.0, 1e-4, {**STEADY, "optimiser": "sgd"}),
+]  # fmt: skip
+QUICK = [(PPO, "gamma"), (SAC, "gamma"), (SAC, "tau"), (CQL, "tau")]  # compiled and of torch each time
+LEARNERS = {
+    "python": {"device": "python"},
+    "threads": {"device": "cpu"},
+    "torch": {"device": "cpu", "network": "mlp(4)"},
+}
+CUDA = {"device": "cuda"}
+
+
+def jumping():
+    for case in JUMPS:
+        for learner, settings in {**LEARNERS, "cuda": CUDA}.items():
+            marks = on_cuda() if learner == "cuda" else []
+            if learner in ("threads", "torch") and case[:2] not in QUICK:
+                marks = [pytest.mark.slow]
+            yield pytest.param(*case, settings, marks=marks, id=f"{case[0].__name__}-{case[1]}-{learner}")
+
+
+@pytest.mark.parametrize(("kind", "name", "high", "low", "beside", "learner"), list(jumping()))
+def test_any_float_jumps_as_one_that_is_set_between_calls(kind, name, high, low, beside, learner, monkeypatch):
+    """Half of the training by each number is the same bit for bit, and neither is all of it by the first."""
+    for of_device in (off_policy.STEPS, offline.UPDATES):
+        for device in of_device:
+            monkeypatch.setitem(of_device, device, 16)
+
+    def made(**settings):
+        own = {**beside, **learner, **settings}
+        if kind in KINDS:
+            return make(kind, **own)
+        few = {"samples": 2} if kind is CQL else {}
+        return kind(data=made_up("Pendulum-v1"), **{**TINY, **few, "batch_size": 4, **own})
+
+    steps = {PPO: 128, DQN: 256, SAC: 256}.get(kind, 64)
+    whole = made(**{name: [(0.0, high), (0.5, high), (0.5, low), (1.0, low)]})
+    values = course(whole, steps, f"train/{name}")
+    assert len(values) >= 4
+    assert values == pytest.approx({at: high if at <= steps / 2 else low for at in values})
+    parts = made(**{name: high}).learn(steps // 2)
+    setattr(parts, name, low)
+    parts.learn(steps // 2)
+    assert parts.parameters.tobytes() == whole.parameters.tobytes()
+    arrays, theirs = parts.arrays(), whole.arrays()
+    assert [one for one in arrays if arrays[one].tobytes() != theirs[one].tobytes()] == []
+    steady = made(**{name: high}).learn(steps).arrays()
+    assert any(steady[one].tobytes() != theirs[one].tobytes() for one in theirs)
+
+
+@pytest.mark.parametrize("kind", [SAC, CQL])
+def test_settings_of_all_kinds_go_on_where_they_were_saved(kind, tmp_path, monkeypatch):
+    monkeypatch.setitem(off_policy.STEPS, "python", 16)
+    monkeypatch.setitem(offline.UPDATES, "python", 16)
+    given = {"gamma": lambda left: 1 - 0.1 * left, "tau": "linear(end=0.1)", "target_entropy": [(0, -1), (1, -3)],
+             "max_grad_norm": [(0.0, 10.0), (1.0, 0.1)]}  # fmt: skip
+
+    def made():
+        if kind is SAC:
+            return make(SAC, **given)
+        return CQL(data=made_up("Pendulum-v1"), **TINY, batch_size=4, samples=2, **given)
+
+    whole, part = made().learn(128), made()
+    part.learn(128, lambda agent: agent.steps < 64)
+    assert part.steps == 64
+    part.save(tmp_path / "part")
+    again = {} if kind is SAC else {"data": made_up("Pendulum-v1")}
+    loaded = kind.load(tmp_path / "part", **again).learn()
+    assert loaded.config.schedules == part.config.schedules
+    assert {"gamma", "tau", "target_entropy", "max_grad_norm"} == set(part.config.schedules)
+    ours, theirs = loaded.arrays(), whole.arrays()
+    assert [one for one in theirs if ours[one].tobytes() != theirs[one].tobytes()] == []
+    assert loaded.metrics["train/target_entropy"] == pytest.approx(-1 - 2 * 112 / 128)
+
+
+def test_a_name_multiplies_the_usual_target_entropy():
+    agent = make(SAC, target_entropy="linear(end=3)")
+    assert agent.config.target_entropy is None
+    targets = course(agent, 512, "train/target_entropy")
+    for steps, target in targets.items():
+        assert target == pytest.approx(-1 - 2 * progress_seen(SAC, agent, steps))
+
+
 @pytest.mark.parametrize(
     "schedule",
     [[(0.0, 1.0), (0.25, 0.5), (1.0, 0.0)], lambda left: 1 - 2 * (1 - left) if left > 0.75 else left * 2 / 3],
@@ -167,7 +274,11 @@ def test_every_scheduled_setting_is_one_that_something_reads():
     load_algorithms()
     for name, kind in ALGORITHMS.items():
         if issubclass(kind, DeepAgent):
-            assert kind.Config.scheduled.keys() <= vars(kind.Config()).keys(), name
+            known = scheduled_of(kind.Config)
+            assert known.keys() <= {field.name for field in dataclasses.fields(kind.Config)}, name
+            assert known.keys() >= {"learning_rate", "max_grad_norm", "max_grad_value"}, name
+            assert ("gamma" in known) == (not hasattr(kind.Config, "episode_steps")), name  # by which costs are told
+            assert "cost_limit" not in known, name
 
 
 def test_rates_are_set_on_the_agent():
@@ -183,9 +294,20 @@ def test_rates_are_set_on_the_agent():
         assert set(rates.values()) == {5e-3}
         with pytest.raises(ValueError, match="learning_rate must be above 0"):
             agent.learning_rate = -1.0
-        with pytest.raises(AttributeError, match=r"gamma stays as it was when the agent was made: .*learning_rate"):
-            agent.gamma = 0.5
-        assert agent.gamma == agent.config.gamma != 0.5
+        stays, least = {QLearning: ("gamma", 0.5)}.get(kind, ("num_envs", 3))
+        with pytest.raises(AttributeError, match=rf"{stays} stays as it was when the agent was made: .*learning_rate"):
+            setattr(agent, stays, least)
+        assert getattr(agent, stays) == getattr(agent.config, stays) != least
+
+
+@pytest.mark.parametrize(("given", "changed"), [(0.0, 0.01), (0.01, 0.0)])
+def test_what_an_agent_is_built_with_or_without_stays_so(given, changed):
+    agent = make(PPO, target_kl=given)
+    with pytest.raises(
+        AttributeError, match=r"target_kl=0 turns it off: give it to PPO\(\.\.\.\), which is made with or"
+    ):
+        agent.target_kl = changed
+    assert agent.target_kl == given
 
 
 def test_schedules_by_name_are_for_files_and_commands():
@@ -198,7 +320,16 @@ def test_schedules_by_name_are_for_files_and_commands():
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (PPO, {"schedules": {"gamma": "linear"}}, "schedules: 'gamma' has no schedule; there are learning_rate"),
+        (PPO, {"schedules": {"horizon": "linear"}}, "schedules: 'horizon' has no schedule; there are learning_rate"),
+        (PPO, {"gamma": "linear(end=2)"}, r"gamma must be from 0 to 1, got 1\.9"),
+        (PPO, {"gamma": [(0.0, 0.9), (1.0, -0.1)]}, r"gamma must be from 0 to 1, got -0\.1"),
+        (PPO, {"rho_limit": [(0.0, 1.0), (1.0, 2.0)]}, "rho_limit: PPO .*does not read it in training: give a number"),
+        (PPO, {"target_kl": [(0.0, 0.01), (0.5, 0.0)]}, "target_kl=0 turns it off, at 0.5 of its schedule"),
+        (SAC, {"tau": [(0.0, 0.01), (1.0, 0.0)]}, r"tau must be above 0 and at most 1, got 0\.0"),
+        (SAC, {"temperature": [(0.0, 0.1), (1.0, 0.01)]}, "temperature=.*: give a number; those that change .* tau, "),
+        (SAC, {"ent_coef": "linear"}, "temperature='linear': give a number; those that change in training are"),
+        (SAC, {"priority_beta": [(0.0, 0.1)]}, "priority_beta=.*: give a number; those that change in training are"),
+        (DiscreteSAC, {"entropy_share": "linear"}, "entropy_share='linear': give a number; .*target_entropy"),
         (PPO, {"schedules": {"learning_rate": "linear"}}, "schedule of learning_rate is learning_rate_schedule: give"),
         (PPO, {"schedules": {"clip": "liner"}}, "clip: there is no schedule 'liner': did you mean 'linear'"),
         (PPO, {"schedules": {"clip": "linear"}, "clip": HALF}, "clip is given as a schedule: leave it out of sch"),
@@ -210,7 +341,7 @@ def test_schedules_by_name_are_for_files_and_commands():
         (PPO, {"learning_rate": [(0.0, 1.0), (1.0, -1.0)]}, "learning_rate must be at least 0, got -1.0 at 1.0"),
         (PPO, {"learning_rate": [0.1, 0.2]}, r"write points as \[\(0.0, 3e-4\), \(1.0, 0.0\)\], got \[0.1, 0.2\]"),
         (PPO, {"learning_rate": []}, "learning_rate: a schedule has from 1 to 10,000 points, got 0"),
-        (PPO, {"gamma": "linear"}, "gamma='linear': give a number; those that change in training are"),
+        (PPO, {"horizon": "linear"}, "horizon='linear': give a number; those that change in training are"),
         (QLearning, {"learning_rate": [(0.0, 2.0)]}, "learning_rate must be .*at most 1, got 2.0"),
         (QLearning, {"exploration_rate": [(0.0, 2.0)]}, "exploration_rate must be from 0 to 1"),
         (QLearning, {"gamma": lambda left: left}, "gamma=.*: give a number; those that change in training are"),

@@ -28,7 +28,7 @@ from velocirl.training.agent import Agent
 from velocirl.training.offline import OfflineAgent
 from velocirl.training.persistence import ALGORITHMS, algorithm_from
 from velocirl.training.settings.documenting import default_of, descriptions, shown
-from velocirl.training.settings.scheduled import without_replaced
+from velocirl.training.settings.scheduled import scheduled_of, without_replaced
 from velocirl.training.settings.words import other_names
 
 load_algorithms()
@@ -221,7 +221,7 @@ def add_settings(
         what = what if what.endswith("...") else what.removesuffix(".")
         text = (what if default is None else f"{what} (default: {shown(default)})").replace("%", "%%")
         flag = _option(field.name)
-        if field.name in getattr(config, "scheduled", {}):
+        if field.name in scheduled_of(config):
             group.add_argument(flag, help=text, type=_number_or_schedule, metavar="X|SCHEDULE")
         elif types[field.name] in (bool, bool | None):
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)

@@ -27,9 +27,10 @@ class Pace(NamedTuple):
     last: float  # and at its end
     beta: float  # of the weights of prioritised replay, at the beginning
     beta_final: float  # and at the end
+    gamma: float
 
 
-ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
+ANY_PACE = Pace(1, 0.0, 0.0, 0.0, 0, 1, 1, 0, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # for its types
 
 GROUP = "learner.group"  # in a state
 # The same as a record, so that compiled loops and graphs read what the host wrote last.

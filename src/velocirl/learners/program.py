@@ -109,6 +109,11 @@ class Program:
         return next(one.network for one in stages if isinstance(one, Step))
 
     @property
+    def shares(self) -> list[str]:
+        """The settings that say how far target networks follow."""
+        return [one.stage.share for one in self.steps if isinstance(one, Meeting) and isinstance(one.stage, Follow)]
+
+    @property
     def periods(self) -> list[str]:
         """The settings that say in which updates some of it is done."""
         return list(dict.fromkeys(one.every for one in self.steps if one.every is not None))

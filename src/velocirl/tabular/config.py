@@ -31,7 +31,10 @@ def chosen_runtime(runtime: str) -> str:
 class TableConfig:
     """The settings of every algorithm with a table. Those of an environment's preset stand in for the defaults."""
 
-    scheduled: ClassVar[Mapping[str, Range]] = {"learning_rate": Range(most=1.0), "exploration_rate": Range()}
+    scheduled: ClassVar[Mapping[str, Range]] = {
+        "learning_rate": Range(least=0.0, most=1.0),
+        "exploration_rate": Range(least=0.0),
+    }
     num_envs: int | None = None
     """Copies that learn side by side; 64 of a compiled environment (128 a thread, 65,536 on a GPU), else 1 a worker."""
     learning_rate: float = 0.1

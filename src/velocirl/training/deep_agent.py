@@ -55,7 +55,7 @@ from velocirl.training.settings.device_choice import require_device
 from velocirl.training.settings.images import described, image_network
 from velocirl.training.settings.policies import Features, with_features
 from velocirl.training.settings.rank_devices import task_of_rank
-from velocirl.training.settings.scheduled import APART, scheduled_value, schedules_of
+from velocirl.training.settings.scheduled import APART, schedule_of, scheduled_of, scheduled_value, schedules_of
 from velocirl.training.source import Given
 from velocirl.vector.host.copies import read_row
 
@@ -109,7 +109,15 @@ class DeepAgent(Agent):
         self._read_by_functions: NDArray[Any] = np.zeros(1)  # the settings of the learner's task, once there is one
         self._learned: dict[str, NDArray[Any]] = {}  # what was learned in another environment, until there is a learner
         self._in_force: dict[int, Row] = {}  # scheduled settings of iterations not yet reported, by their last step
-        rehearse(self.task(), type(self))  # so that what is wrong with an algorithm is said here
+        task = self.task()
+        rehearse(task, type(self))  # so that what is wrong with an algorithm is said here
+        self._refuse_unread(task.settings.dtype.names or ())
+
+    def _refuse_unread(self, read: Sequence[str]) -> None:
+        """Refuse schedules of settings that nothing reads while this agent learns."""
+        host = {"gamma", "max_grad_norm", "max_grad_value", getattr(self.config, "explores_by", None)}
+        for name in schedules_of(self.config).keys() - {*read, *host}:
+            raise ValueError(f"{name}: {self.label} does not read it in training: give a number, or leave it out")
 
     def _build(self) -> None:
         """Build the networks, and decide by their size what the configuration leaves open."""
@@ -248,6 +256,13 @@ class DeepAgent(Agent):
         assert self.goal is not None  # noqa: S101 - learning
         return scheduled_value(self.config, "learning_rate", self.goal.progress(steps))
 
+    def value_of(self, setting: str) -> float:
+        """The value of a setting in the iteration that begins, by its schedule where it has one."""
+        if setting not in schedules_of(self.config):
+            return getattr(self.config, setting)
+        assert self.goal is not None  # noqa: S101 - learning
+        return scheduled_value(self.config, setting, self.goal.progress(self.steps))
+
     def begin_iteration(self, schedule: Any, steps: int) -> Row | None:
         """Let the learner run an iteration after which the run has taken `steps` steps; the news there are by then."""
         self._write_scheduled(steps)
@@ -262,16 +277,13 @@ class DeepAgent(Agent):
         """Let functions read what scheduled settings are in the iteration that ends after `steps` steps of the run."""
         goal, record = self.goal, self._read_by_functions
         assert goal is not None  # noqa: S101 - learning
-        values = {name: scheduled_value(self.config, name, goal.progress(self.steps)) for name in self._changing}
+        numbers, progress = {**vars(self.config), **self.numbers()}, goal.progress(self.steps)
+        changing = [name for name in scheduled_of(type(self.config)) if name not in APART and numbers[name] is not None]
+        values = {name: schedule_of(self.config, name).value(numbers[name], progress) for name in changing}
         for name, value in values.items():
             if name in (record.dtype.names or ()):
                 record[name] = value
         self._in_force[steps] = {f"train/{name}": values[name] for name in schedules_of(self.config) if name in values}
-
-    @property
-    def _changing(self) -> list[str]:
-        """The settings beside the learning rate whose values may be others in each iteration."""
-        return [name for name in self.config.scheduled if name not in APART]
 
     def take_report(self, report: Report) -> None:
         """Let an iteration that somebody else ran be this agent's own."""
@@ -442,7 +454,7 @@ class DeepAgent(Agent):
             act=act,
             program=program,
             fields=fields,
-            settings=self.settings([act, *program.functions]),
+            settings=self.settings([act, *program.functions], program.shares),
             number_starts={name: start for some in starts for name, start in some.items()},
             observation_moments=self.observation_moments,
             recent=self.recent.returns.maxlen or 0,
@@ -463,10 +475,11 @@ class DeepAgent(Agent):
         names = [*self.row_names(), *fields]
         return Resolver(type(self), self.networks, names, list(self._shown()), self.config)
 
-    def settings(self, calls: Sequence[Call]) -> NDArray[Any]:
-        """The numbers of the configuration that functions read, as a record (1,)."""
-        reached = names_reached(*(call.function for call in calls)) if calls else frozenset()
-        numbers = {**dataclasses.asdict(self.config), **self.numbers()}
+    def settings(self, calls: Sequence[Call], others: Sequence[str] = ()) -> NDArray[Any]:
+        """The numbers of the configuration that functions read, and `others`, as a record (1,)."""
+        reached = {*(names_reached(*(call.function for call in calls)) if calls else ()), *others}
+        beside = {name: getattr(self.config, name) for name in others}
+        numbers = {**beside, **dataclasses.asdict(self.config), **self.numbers()}
         given = {name: value for name, value in numbers.items() if name in reached}
         used = {name: float(value) for name, value in given.items() if isinstance(value, (int, float))}
         several = {name: value for name, value in given.items() if isinstance(value, tuple)}

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from velocirl.training.settings.config import as_plain
-from velocirl.training.settings.scheduled import APART, SCHEDULES, without_replaced
+from velocirl.training.settings.scheduled import APART, SCHEDULES, scheduled_of, without_replaced
 from velocirl.training.settings.words import other_names, own_settings
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def is_setting(agent: Agent, name: str) -> bool:
 def change_setting(agent: Agent, name: str, value: Any) -> None:
     """Change a setting that may change in training, to a number or a schedule; refuse others."""
     kind = type(agent)
-    known: Any = kind.Config.scheduled
+    known = scheduled_of(kind.Config)
     here = other_names(kind.Config).get(name, (name,))
     allowed = {*known, SCHEDULES, *(APART[one] for one in known if one in APART)}
     if not allowed.issuperset(here):
@@ -107,6 +107,11 @@ def change_setting(agent: Agent, name: str, value: Any) -> None:
     if changes.get(SCHEDULES) is not None:
         changes[SCHEDULES] = {**(kept[SCHEDULES] or {}), **changes[SCHEDULES]}
     merged = {field.name: kept.get(field.name, field.default) for field in dataclasses.fields(kind.Config)} | changes
+    for one in here:
+        if one in known and known[one].is_built and bool(merged[one]) != bool(getattr(agent.config, one)):
+            raise AttributeError(
+                f"{name}=0 turns it off: give it to {kind.__name__}(...), which is made with or without it"
+            )
     agent.config = dataclasses.replace(
         agent.config,
         **{one: new for one, new in merged.items() if one in allowed and new != getattr(agent.config, one)},

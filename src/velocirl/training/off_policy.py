@@ -28,7 +28,7 @@ from velocirl.training.deep_agent import DeepAgent
 from velocirl.training.settings.collecting import CollectingConfig, check_collectors, check_rings
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
-from velocirl.training.settings.scheduled import Range, is_schedule, scheduled_value, schedules_of
+from velocirl.training.settings.scheduled import is_schedule, scheduled_value, schedules_of
 from velocirl.training.settings.words import Known, Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.training.transitions import TransitionAgent
@@ -86,6 +86,7 @@ class OffPolicyConfig(CollectingConfig):
         "replay_buffer_kwargs": absent(None, {}, instead='give priority="proportional", n_step=3 or buffer_file='),
         "optimize_memory_usage": absent(False, instead="buffer_file= maps a large buffer to a file"),
     }
+    fixed: ClassVar[frozenset[str]] = frozenset({"priority_alpha", "priority_beta", "priority_beta_final"})
     scale_observations: bool = False
     """Scale observations by the bounds of their space, so that these are -1 and 1; for those in physical units. Bounds
     that are infinite or huge (3.4e38) are no scale."""
@@ -164,7 +165,7 @@ class ExploringConfig(OffPolicyConfig):
         "exploration_rate": Word(("exploration_initial", "exploration_final"), _exploration_rate),
         "target_update_interval": Word(("target_every",), _target_update_interval),
     }
-    scheduled: ClassVar[Mapping[str, Range]] = {**OffPolicyConfig.scheduled, "exploration_initial": Range(most=1.0)}
+    fixed: ClassVar[frozenset[str]] = frozenset({"exploration_final", "exploration_fraction", "exploration_last"})
     explores_by: ClassVar[str] = "exploration_initial"
     target_every: int = 125
     tau: float = 1.0
@@ -222,7 +223,7 @@ class NoisyConfig(ActorCriticConfig):
     """Learning from a memory with an actor of continuous actions."""
 
     words: ClassVar[Mapping[str, Word]] = {**ActorCriticConfig.words, "action_noise": Word(("noise",), _action_noise)}
-    scheduled: ClassVar[Mapping[str, Range]] = {**ActorCriticConfig.scheduled, "noise": Range()}
+    fixed: ClassVar[frozenset[str]] = frozenset({"noise_correlation"})
     explores_by: ClassVar[str] = "noise"
     noise: float = 0.0
     """Standard deviation of noise added to the actions during training, in units of half their range."""
@@ -417,8 +418,8 @@ class OffPolicyAgent(TransitionAgent):
         return Pace(
             rounds=rounds,
             learning_rate=self.learning_rate_at(self.steps),
-            max_grad_norm=config.max_grad_norm,
-            max_grad_value=config.max_grad_value,
+            max_grad_norm=self.value_of("max_grad_norm"),
+            max_grad_value=self.value_of("max_grad_value"),
             learning_starts=config.learning_starts,
             train_every=config.train_every,
             gradient_steps=config.gradient_steps,
@@ -430,6 +431,7 @@ class OffPolicyAgent(TransitionAgent):
             last=last,
             beta=config.priority_beta,
             beta_final=config.priority_beta_final,
+            gamma=self.value_of("gamma"),
         )
 
     def task(self) -> Task:
@@ -439,7 +441,7 @@ class OffPolicyAgent(TransitionAgent):
             return task
         resolver = self.resolver([one.name for one in task.fields])
         decisions = resolver.once_after(self.decide)
-        settings = self.settings([task.act, *task.program.functions, *decisions])
+        settings = self.settings([task.act, *task.program.functions, *decisions], task.program.shares)
         decided_by = resolver.episodes_before(self.decide)
         return dataclasses.replace(task, decisions=decisions, decided_by=decided_by, settings=settings)
 

@@ -232,8 +232,8 @@ class OfflineAgent(TransitionAgent):
         pace = Pace(
             rounds=updates,
             learning_rate=self.learning_rate_at(self.steps),
-            max_grad_norm=config.max_grad_norm,
-            max_grad_value=config.max_grad_value,
+            max_grad_norm=self.value_of("max_grad_norm"),
+            max_grad_value=self.value_of("max_grad_value"),
             learning_starts=0,
             train_every=1,
             gradient_steps=1,
@@ -245,6 +245,7 @@ class OfflineAgent(TransitionAgent):
             last=0.0,
             beta=0.0,
             beta_final=0.0,
+            gamma=self.value_of("gamma"),
         )
         return self.begin_iteration(pace, self.steps + updates)
 

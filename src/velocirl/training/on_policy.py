@@ -28,7 +28,6 @@ from velocirl.training.settings.collecting import CollectorsConfig, check_collec
 from velocirl.training.settings.config import DeepConfig, check_widths, require, require_whole
 from velocirl.training.settings.device_choice import choose_device, require_device
 from velocirl.training.settings.parallelism import cores_of, shares_for, threads_for
-from velocirl.training.settings.scheduled import Range
 from velocirl.training.settings.words import Word, absent, normalized, renamed
 from velocirl.training.source import Given
 from velocirl.vector.given import GIVEN
@@ -48,7 +47,7 @@ class OnPolicyConfig(CollectorsConfig):
         "rollout_buffer_class": absent(None, instead="rollouts are kept in one way"),
         "rollout_buffer_kwargs": absent(None, {}, instead="rollouts are kept in one way"),
     }
-    scheduled: ClassVar[Mapping[str, Range]] = {**CollectorsConfig.scheduled, "gae_lambda": Range(most=1.0)}
+    fixed: ClassVar[frozenset[str]] = frozenset({"log_deviation"})
     num_envs: int = 32
     horizon: int = 64
     """Number of steps each copy takes in a rollout."""
@@ -229,8 +228,8 @@ class OnPolicyAgent(DeepAgent):
             minibatches=config.num_minibatches,
             accumulate=config.gradient_accumulation,
             unit=config.horizon if config.minibatches == "environments" else 1,
-            max_grad_norm=config.max_grad_norm,
-            max_grad_value=config.max_grad_value,
+            max_grad_norm=self.value_of("max_grad_norm"),
+            max_grad_value=self.value_of("max_grad_value"),
         )
 
     def task(self) -> Task:
@@ -254,7 +253,7 @@ class OnPolicyAgent(DeepAgent):
             before_epoch=before if before.steps else None,
             explained=self.explained,
             reward_moments=self.reward_moments,
-            settings=self.settings(calls),
+            settings=self.settings(calls, ["gamma", *task.program.shares]),
         )
 
     def make_learner(self, task: Task) -> Learner:

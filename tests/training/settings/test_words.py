@@ -165,7 +165,7 @@ def test_counts_may_be_floats_without_a_fraction(kind, words, settings):
     [
         (PPO, {"learning_rate": lambda left: None}, "learning_rate: .* gives finite numbers, got None for 1.0"),
         (PPO, {"learning_rate": "linear", "learning_rate_schedule": "step"}, "leave learning_rate_schedule out"),
-        (PPO, {"gamma": lambda left: left}, "gamma=.*: give a number; those that change in training are learning_rate"),
+        (PPO, {"epochs": lambda left: left}, "epochs=.*: give a number; those that change in training are learn"),
         (PPO, {"clip_range_vf": 0.2}, "clip_range_vf: value_clip= comes near"),
         (PPO, {"tensorboard_log": "logs"}, r"tensorboard_log: learn\(run_dir=...\) writes TensorBoard events"),
         (PPO, {"stats_window_size": 10}, "stats_window_size: .* means over 100 episodes"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, log
+from typing import ClassVar
 
 from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
@@ -17,6 +18,7 @@ from velocirl.training.settings.entropy import EntropyConfig
 class DiscreteSACConfig(EntropyConfig, ActorCriticConfig):
     """The settings of discrete SAC. The preset of an environment replaces these defaults."""
 
+    fixed: ClassVar[frozenset[str]] = frozenset({"entropy_share"})
     num_envs: int = 4
     train_every: int = 2
     batch_size: int = 128

@@ -34,11 +34,10 @@ class PPOConfig(OnPolicyConfig):
         "target_kl": renamed("target_kl", none=0.0),
     }
     scheduled: ClassVar[Mapping[str, Range]] = {
-        **OnPolicyConfig.scheduled,
         "clip": Range(zero_is_off=True),
         "value_clip": Range(zero_is_off=True),
-        "entropy_coefficient": Range(),
-        "value_coefficient": Range(),
+        "dual_clip": Range(least=1.0),
+        "target_kl": Range(zero_is_off=True, is_built=True),
     }
     estimator: Literal["gae", "vtrace"] = "gae"
     """How advantages are estimated: gae, or vtrace, which corrects for policy changes between epochs."""

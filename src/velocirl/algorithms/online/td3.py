@@ -15,7 +15,6 @@ from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 from velocirl.training.settings.config import require
-from velocirl.training.settings.scheduled import Range
 from velocirl.training.settings.words import Word, renamed
 
 
@@ -31,11 +30,6 @@ class TD3Config(NoisyConfig):
         ),
         "target_policy_noise": renamed("smoothing"),
         "target_noise_clip": renamed("smoothing_limit"),
-    }
-    scheduled: ClassVar[Mapping[str, Range]] = {
-        **NoisyConfig.scheduled,
-        "smoothing": Range(),
-        "smoothing_limit": Range(),
     }
     actor_every: int = 2
     noise: float = 0.1

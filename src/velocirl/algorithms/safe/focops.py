@@ -24,6 +24,7 @@ from velocirl.networks.declared import Network, Number
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.settings.config import require
 from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost
+from velocirl.training.settings.scheduled import Range
 from velocirl.training.settings.words import Word, renamed
 
 
@@ -32,6 +33,7 @@ class FOCOPSConfig(LimitedConfig, OnPolicyConfig):
     """The settings of FOCOPS. The preset of an environment replaces these defaults."""
 
     words: ClassVar[Mapping[str, Word]] = {**OnPolicyConfig.words, "target_kl": renamed("target_kl", none=0.0)}
+    scheduled: ClassVar[Mapping[str, Range]] = {"target_kl": Range(zero_is_off=True, is_built=True)}
     temperature: float = 1.5
     """How much divergence from the last policy weighs against advantages: small follows these further."""
     trust_region: float = 0.02

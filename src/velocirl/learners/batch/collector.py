@@ -233,7 +233,7 @@ class BatchCollector:
             observations=records["observation"] if film is None else film.frames,
             values=side_by_side(records, task.values),
             finals=side_by_side(records, [f"final_{name}" for name in task.values]),
-            gamma=here.put(np.full(1, task.config.gamma, np.float32)),
+            gamma=here.shown(task.settings["gamma"]),
             discounted=self._discounted,
             reward_sums=recorded.reward_sums,
             observation_sums=recorded.observation_sums,

@@ -39,7 +39,8 @@ class BatchLearner:
     def __init__(self, task: Task, device: Any, agents: int, *, scaling: bool = False) -> None:
         self.task, self.device, self.agents, self.phases = task, device, agents, task.phases
         numbers = np.zeros((agents, NUMBERS))
-        numbers[:, [MAX_NORM, MAX_VALUE]] = task.config.max_grad_norm, task.config.max_grad_value
+        self._limits = task.config.max_grad_norm, task.config.max_grad_value
+        numbers[:, [MAX_NORM, MAX_VALUE]] = self._limits
         numbers[:, [LOSS_SCALE, NEXT_SCALE]] = FIRST_LOSS_SCALE if scaling else 1.0
         self._scaling = scaling
         counts = device.zeros(agents, COUNTS, dtype=np.int64)
@@ -65,6 +66,10 @@ class BatchLearner:
         """The same for all agents that learn together."""
         with tells_of_memory(self.task.config), self.device.at_work():
             self.device.refresh()
+            if (limits := (schedule.max_grad_norm, schedule.max_grad_value)) != self._limits:
+                self._limits = limits
+                for place, limit in zip((MAX_NORM, MAX_VALUE), limits, strict=True):
+                    self.device.fill(self.clock.numbers[:, place], limit)
             started = self.run(schedule, steps)
         self.fresh = False
         before, self._pending = self._pending, started

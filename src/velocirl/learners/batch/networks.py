@@ -206,12 +206,12 @@ class BatchNetworks:
         which = self.task.numbers.index(name)
         return Work(self._descent.step_number, (gradient, self.number_learnt, which, self.clock))
 
-    def bind_follow(self, target: str, source: str, share: float) -> Callable[[], None]:
+    def bind_follow(self, target: str, source: str, share: NDArray[Any]) -> Callable[[], None]:
         """What lets a target network come closer to its network."""
         learnt, follower = self.networks[source], self.networks[target]
         parameters, slow = self._flat(learnt.parameters), self._flat(follower.parameters)
         size = learnt.num_parameters
-        arguments = parameters, slow, self.device.put(np.array([share])), self.clock, size
+        arguments = parameters, slow, self.device.shown(share), self.clock, size
         run = self.device.launch([Work(move, arguments)], self.agents * size)
 
         def follow() -> None:

@@ -356,7 +356,7 @@ class BatchProgram:
             sequence.for_agents(prepare, stepping=True)
             sequence.call(descend, stepping=True, waits=True)
         elif isinstance(stage, Follow):
-            follow = networks.bind_follow(stage.target, stage.source, getattr(self._task.config, stage.share))
+            follow = networks.bind_follow(stage.target, stage.source, self._task.settings[stage.share])
             sequence.call(follow, waits=True)
         elif one.call is not None:
             columns = tuple(self._once_column(name) for name in one.call.arguments)

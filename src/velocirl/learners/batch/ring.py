@@ -61,7 +61,7 @@ class Extent(NamedTuple):
     batch: int
     capacity: int
     n_step: int
-    gamma: float
+    pace: Any  # (1,) PACE
     alpha: float
     all_copies: int  # of all processes
 
@@ -139,7 +139,7 @@ def draw_by_share(b, r, t, ring, drawn, rng, extent):  # noqa: ARG001
 
 def note(b, place, ring, drawn, extent):
     """A record that was drawn becomes a row of the batch, with what came of it over n steps."""
-    reward, discount, last = follow(ring.rows, ring.counts, extent.copies, place, extent.n_step, extent.gamma)
+    reward, discount, last = follow(ring.rows, ring.counts, extent.copies, place, extent.n_step, extent.pace[0].gamma)
     drawn.places[b] = place
     drawn.lasts[b] = last
     row, stored, following = drawn.rows[b], ring.rows[place], ring.rows[last]
@@ -154,7 +154,7 @@ def note(b, place, ring, drawn, extent):
 
 def find_costs(b, r, t, ring, drawn, extent):  # noqa: ARG001
     """What the steps of a record that was drawn cost."""
-    follow_costs(ring.rows, extent.copies, drawn.places[b], drawn.lasts[b], extent.gamma, drawn.rows[b].costs)
+    follow_costs(ring.rows, extent.copies, drawn.places[b], drawn.lasts[b], extent.pace[0].gamma, drawn.rows[b].costs)
 
 
 def find_next(b, r, t, ring, drawn):  # noqa: ARG001
@@ -272,7 +272,7 @@ class BatchRing:
     def extent(self) -> Extent:
         """The sizes of drawing."""
         config = self._config
-        numbers = config.n_step, float(config.gamma), float(config.priority_alpha)
+        numbers = config.n_step, self.pace, float(config.priority_alpha)
         return Extent(self._group, self._batch, self.capacity, *numbers, self._all_copies)
 
     @property

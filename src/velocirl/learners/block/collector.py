@@ -146,7 +146,7 @@ class BlockCollector(BlockRecorded):
             observations=self.records["observation"],
             values=side_by_side(self.records, task.values),
             finals=side_by_side(self.records, [f"final_{name}" for name in task.values]),
-            gamma=np.full(1, config.gamma, np.float32),
+            gamma=task.settings["gamma"],
             discounted=np.zeros(copies, np.float32),
             reward_sums=self.reward_sums,
             observation_sums=self.observation_sums,

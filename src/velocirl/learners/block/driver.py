@@ -347,7 +347,7 @@ def follow_unit(arguments, piece, argument, worker):  # noqa: ARG001
     """See `move_share`."""
     parameters, target, share, pieces = arguments
     low, high = piece_of(piece, pieces, len(parameters))
-    move_share(parameters, target, low, high, np.float32(share))
+    move_share(parameters, target, low, high, np.float32(share[0]))
     return 0
 
 

@@ -204,7 +204,7 @@ class BlockMemory:
         selection, book = buffer.selection(len(self.drawn))
         chosen = book, buffer.counts
         find_costs = drawn_costs if self.task.reads_costs else no_costs
-        follows = narrow(buffer.rows), self.group, config.n_step, float(config.gamma), self.batch
+        follows = narrow(buffer.rows), self.group, config.n_step, self._pace, self.batch
         others = self._first, self._rest
         draw = drawing(selection.draw, find_costs)
         units: dict[str, Any] = {

@@ -197,12 +197,12 @@ class BlockNetworks:
         work, gradient = self._works[name, share], self._gradients[name][share]
         return self.bind(unpack_unit, self.network(name).plan, work, gradient, name=name)
 
-    def following(self, target: str, tau: float) -> tuple[int, int]:
+    def following(self, target: str, tau: NDArray[Any]) -> tuple[int, int]:
         """The team's offset of what moves a target network towards its network and packs it, and how many pieces."""
         source, own = self.parameters[self.task.targets[target]], self.parameters[target]
         pieces = pieces_of(len(own))
         pack = self.packing(target, self._packed[target], pieces, both=False)
-        return self.team.add([self.bind(follow_unit, source, own, float(tau), pieces), pack]), pieces
+        return self.team.add([self.bind(follow_unit, source, own, tau, pieces), pack]), pieces
 
     @cached_property
     def number_optimiser(self) -> BoundUnit:

@@ -204,10 +204,10 @@ class BlockProgram:
     @cached_property
     def targets(self) -> dict[str, tuple[int, int]]:
         """See `BlockNetworks.following`, by the names of target networks."""
-        config = self.networks.task.config
+        settings = self.networks.task.settings
         follows = [one.stage for one in self.program.steps if not isinstance(one, Pass)]
         return {
-            one.target: self.networks.following(one.target, getattr(config, one.share))
+            one.target: self.networks.following(one.target, settings[one.share])
             for one in follows
             if isinstance(one, Follow)
         }

@@ -69,16 +69,16 @@ def drawing(select: Callable[..., Any], find_costs: Callable[..., Any]) -> Calla
     """`draw(arguments, first, stop, place)`: random records for a batch, and what followed them."""
 
     def draw(arguments, first, stop, place):  # noqa: ARG001
-        book, counts, rng, others, beta, rows, copies, n_step, gamma, batch, drawn = arguments
+        book, counts, rng, others, beta, rows, copies, n_step, pace, batch, drawn = arguments
         skip(rng, others[0])
         select(book, counts, rng, beta[0], batch.places, batch.weights)
         skip(rng, others[1])
         for b in range(first, stop):
-            reward, discount, last = follow(rows, counts, copies, batch.places[b], n_step, gamma)
+            reward, discount, last = follow(rows, counts, copies, batch.places[b], n_step, pace[0].gamma)
             batch.rewards[b] = reward
             batch.discounts[b] = discount
             batch.lasts[b] = last
-            find_costs(drawn[b], rows, copies, batch.places[b], last, gamma)
+            find_costs(drawn[b], rows, copies, batch.places[b], last, pace[0].gamma)
         return 0
 
     return draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from velocirl.learners.collectors.consolidating import rounds_of_batch
 from velocirl.learners.collectors.ring import LEAST_SLOTS
@@ -17,9 +17,7 @@ from velocirl.training.settings.config import DeepConfig, require, require_whole
 class CollectorsConfig(DeepConfig):
     """What every algorithm that takes steps adds to the settings of all with networks."""
 
-    schedules: dict[str, str] | None = None
-    """Schedules of settings beside the learning rate, by name: clip=linear, entropy_coefficient=0:0.01,1:0. In Python,
-    give the setting itself a schedule."""
+    fixed: ClassVar[frozenset[str]] = frozenset({"collector_timeout"})
     collectors: int | None = None
     """Number of processes that act and step gym: environments while the learner learns, each with an equal share of
     the copies. Without it, both take turns."""

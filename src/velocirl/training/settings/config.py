@@ -91,7 +91,13 @@ class DeepConfig:
     """The settings of every algorithm that learns with networks."""
 
     words: ClassVar[Mapping[str, Word]] = COMMON  # how Stable-Baselines3 calls them, see `words`
-    scheduled: ClassVar[Mapping[str, Range]] = {"learning_rate": Range()}  # settings that may change in training
+    # Every float may change in training, see `scheduled_of`, but for those of the classes' `fixed`.
+    scheduled: ClassVar[Mapping[str, Range]] = {
+        "learning_rate": Range(least=0.0),
+        "max_grad_norm": Range(zero_is_off=True),
+        "max_grad_value": Range(zero_is_off=True, is_built=True),
+    }
+    fixed: ClassVar[frozenset[str]] = frozenset()
     num_envs: int = 8
     """Number of environment copies stepped together."""
     learning_rate: float = 1e-3
@@ -99,6 +105,9 @@ class DeepConfig:
     function of the remaining progress."""
     learning_rate_schedule: str = "constant"
     """How the learning rate changes over training: constant, linear, cosine(end=0.1), warmup(0.05) cosine, ..."""
+    schedules: dict[str, str] | None = None
+    """Schedules of settings beside the learning rate, by name: clip=linear, entropy_coefficient=0:0.01,1:0. In Python,
+    give the setting itself a schedule."""
     optimiser: str = "adam"
     """Optimiser: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), rmsprop, ..."""
     gamma: float = 0.99

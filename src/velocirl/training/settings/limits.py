@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from velocirl.engine.naming import nearest
 from velocirl.training.settings.config import require, require_whole
@@ -21,6 +21,7 @@ SUM = "cost"  # how the sum of all costs is called
 class LimitedConfig:
     """What an algorithm that keeps limits has beside the settings of its parent."""
 
+    fixed: ClassVar[frozenset[str]] = frozenset({"cost_limit"})
     cost_limit: float | None = None
     """Mean cost of an episode, undiscounted and summed over all constraints, to stay below. 25 where no limit is
     given."""
@@ -68,6 +69,7 @@ class ControlledConfig(LimitedConfig):
 class CostCriticConfig(LimitedConfig):
     """What an algorithm has that knows costs by critics of them alone, as it learns from data and sees no episode."""
 
+    fixed: ClassVar[frozenset[str]] = frozenset({"gamma"})  # costs of episodes are told by it
     multiplier_rate: float = 1e-3
     """What a multiplier gains in an update where episodes are expected to cost twice their limit."""
     largest_multiplier: float = 100.0

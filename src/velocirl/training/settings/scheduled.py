@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -24,11 +25,29 @@ STEADY = "constant"
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The values that a setting may have in training."""
+    """Values of a setting in training, where they differ from those at the beginning, and what 0 means."""
 
-    least: float = 0.0
+    least: float = -inf
     most: float = inf
     zero_is_off: bool = False  # whether 0 turns off what the setting limits: a schedule may only end there
+    is_built: bool = False  # whether an agent is built with or without it: it stays 0, or above
+
+
+@cache
+def scheduled_of(kind: type[Any]) -> Mapping[str, Range]:
+    """Return the settings of a configuration that may change in training.
+
+    They are those in `scheduled`, and where there is a `fixed` all other floats that it does not name.
+    """
+    declared: dict[str, Range] = {}
+    fixed: frozenset[str] = frozenset()
+    for base in reversed(kind.__mro__):
+        declared |= vars(base).get("scheduled", {})
+        fixed |= vars(base).get("fixed", frozenset())
+    if not hasattr(kind, "fixed"):
+        return declared
+    floats = [one.name for one in dataclasses.fields(kind) if _is_float(one) and one.name not in fixed]
+    return {name: declared.get(name, Range()) for name in floats}
 
 
 def is_schedule(value: Any) -> bool:
@@ -56,7 +75,8 @@ def scheduled_value(config: Any, name: str, progress: float) -> float:
 def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with numbers and the texts of schedules in the place of schedules that were given for numbers."""
     plain = {field.name: field.default for field in dataclasses.fields(kind)}
-    known: Mapping[str, Range] = getattr(kind, "scheduled", {})
+    known = scheduled_of(kind)
+    floats = {field.name for field in dataclasses.fields(kind) if _is_float(field, "str | float")}
     settings = dict(given)
     others = given.get(SCHEDULES)
     if isinstance(others, Mapping):
@@ -64,7 +84,7 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
     for name, value in given.items():
         default = plain.get(name)
         number = isinstance(default, (int, float)) and not isinstance(default, bool)
-        if not (name in known or number) or not is_schedule(value):
+        if not (name in known or name in floats or number) or not is_schedule(value):
             continue
         if name not in known and isinstance(value, str) and not _is_readable(value):
             continue  # refused as no number
@@ -88,7 +108,7 @@ def split_schedules(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 def check_schedules(config: Any) -> None:
     """Refuse schedules that cannot be read, and points out of the range of their setting."""
-    known: Mapping[str, Range] = config.scheduled
+    known = scheduled_of(type(config))
     for name in schedules_of(config):
         if name not in known:
             raise ValueError(f"{SCHEDULES}: {name!r} has no schedule{nearest(name, list(known))}")
@@ -104,6 +124,10 @@ def check_schedules(config: Any) -> None:
             zero = next((place for place in _corners(schedule) if place < 1 and schedule(place) == 0.0), None)
             if zero is not None:
                 raise ValueError(f"{name}=0 turns it off, at {zero!r} of its schedule: go down to a small number")
+        number = getattr(config, name)
+        if name in schedules_of(config) and (number is not None or isinstance(schedule, Points)):
+            for value in _extremes(schedule, number):  # refused as numbers are
+                dataclasses.replace(config, **{name: value, SCHEDULES: None})
 
 
 def without_replaced(kind: type[Any], settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +136,7 @@ def without_replaced(kind: type[Any], settings: Mapping[str, Any], changes: Mapp
     A schedule replaces the one before. So does a number where that one has values of its own; a multiplier stays.
     """
     kept = dict(settings)
-    for name in getattr(kind, "scheduled", {}):
+    for name in scheduled_of(kind):
         if name not in changes:
             continue
         own = APART.get(name)
@@ -144,6 +168,18 @@ def _of(name: str, value: Any) -> Schedule:
 def _corners(schedule: Schedule) -> list[float]:
     """Return where a schedule may be 0 first: at its points, or where it begins."""
     return [place for place, _ in schedule.points] if isinstance(schedule, Points) else [0.0]
+
+
+def _extremes(schedule: Schedule, number: Any) -> set[float]:
+    """Return the least and the greatest value of a setting before the end of training; of points, of all of them."""
+    points = schedule.points if isinstance(schedule, Points) else None
+    values = [value for _, value in points] if points else [schedule.value(number, k / 64) for k in range(64)]
+    return {min(values), max(values)}
+
+
+def _is_float(field: dataclasses.Field[Any], *others: str) -> bool:
+    """Return whether a setting is a float, or one that may be left open."""
+    return str(getattr(field.type, "__name__", field.type)) in ("float", "float | None", *others)
 
 
 def _is_readable(text: str) -> bool:

@@ -83,7 +83,7 @@ class Pipeline:
     def __init__(self, slots, priority="none", limit=6):
         self.task, self.limit = task_of(priority), limit
         self.ring = Remembering(self.task, PythonDevice()).ring
-        self.ring.begin(ANY_PACE)
+        self.ring.begin(ANY_PACE._replace(gamma=0.5))
         self.entering = Entering(self.ring)
         shape, counter = Shape(self.ring.rows.dtype, COPIES, slots, 1, 0, frames=FRAMES), Carver()
         Ring(counter, shape)
