@@ -1,14 +1,24 @@
 """`velocirl.train_seeds`, `plot` and `plot_table`: what the commands do, from Python."""
 
 import json
+import sys
+import threading
+from io import BytesIO
+from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
 
 import velocirl
 from velocirl.cli.main import main
+from velocirl.cli.train import given
+from velocirl.cli.train.seeds import resume_seeds
 from velocirl.runs import recording
 from velocirl.runs.directory import create_run
+from velocirl.training.source import Source
 
 STEP, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
 SMALL = {"device": "python", "num_envs": 2, "horizon": 32, "minibatch_size": 64, "epochs": 1, "hidden": (4,)}
@@ -30,6 +40,31 @@ def run_of(path, values):
     return run
 
 
+@velocirl.record
+class Count:
+    steps: velocirl.int32
+
+
+def begin(state, _, rng):
+    state.steps = 0
+
+
+def count(state, _, action, rng):
+    state.steps += 1
+    return velocirl.float32(action), state.steps >= 5
+
+
+def show(state, _, observation):
+    observation[0] = state.steps
+
+
+def tiny():
+    return velocirl.Environment(
+        "Tiny-v0", state=Count, observation=velocirl.Box(0, 5, (1,)), action=velocirl.Discrete(2),
+        reset=begin, step=count, observe=show,
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 def test_seeds_are_trained_as_the_command_trains_them(tmp_path, capsys):
     group = velocirl.train_seeds("ppo", "CartPole-v1", 2, 128, run_dir=tmp_path / "group", seed=7, **SMALL)
@@ -48,10 +83,83 @@ def test_seeds_are_trained_as_the_command_trains_them(tmp_path, capsys):
     assert curve.seeds == 2
 
 
-def test_what_processes_cannot_reach_is_refused():
-    environment = velocirl.make("CartPole-v1")
-    with pytest.raises(ValueError, match=r"which .* does not reach as an object: name it by its id, or by its file"):
-        velocirl.train_seeds("ppo", environment)
+class Short(gymnasium.Env):
+    """Environment of this module, which the processes of seeds cannot import."""
+
+    observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
+
+    def __init__(self, steps=5, held=None):
+        self.steps, self.held = steps, held
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self.taken += 1
+        return np.full(2, self.taken / 10, np.float32), float(action), self.taken >= self.steps, False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        (lambda: Short(3), "given:<lambda>"),
+        (Short(7), "given:Short"),
+        (tiny(), "Tiny-v0"),
+        (velocirl.make("CartPole-v1", half_length=0.3), "CartPole-v1"),
+    ],
+    ids=["function", "Gymnasium", "Environment", "compiled"],
+)
+def test_seeds_learn_an_environment_that_is_an_object(environment, name, tmp_path):
+    asked = {"run_dir": tmp_path / "group", "seed": 7, **SMALL}
+    group = velocirl.train_seeds("ppo", environment, 2, 64, **asked)
+    assert group.description.environment == name
+    assert [(one.status, one.steps) for one in group.results()] == [("finished", 64)] * 2
+    trained = velocirl.load(group.path / "seed-8", best=False, env=environment)
+    alone = velocirl.PPO(environment, seed=8, threads=1, **SMALL).learn(64)
+    np.testing.assert_array_equal(trained.parameters, alone.parameters)
+    group = velocirl.train_seeds("ppo", environment, 2, 128, exist="resume", **asked)
+    assert [(one.status, one.steps) for one in group.results()] == [("finished", 128)] * 2
+    if name.startswith("given:"):
+        with pytest.raises(
+            ValueError, match=r"given as an object, .*: go on with velocirl\.train_seeds\(\.\.\., run_dir="
+        ):
+            resume_seeds(group, total_steps=256, env=None, trust=False, as_json=False, quiet=True)
+
+
+@pytest.mark.parametrize("environment", [Short(4), lambda: Short(4), [Short, lambda: Short(4)]])
+def test_a_process_is_sent_its_environment(environment, monkeypatch):
+    """From standard input, before it runs the command of its seed."""
+    source = Source(environment)
+    seen = []
+    monkeypatch.setattr(given, "HANDED", handed := {})
+    monkeypatch.setattr("velocirl.cli.main.main", lambda: seen.append(dict(handed)))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(given.sent(source))))
+    given.main()
+    ((name, makers),) = seen[0].items()
+    assert name == source.id
+    last = makers[-1] if isinstance(makers, list) else makers
+    assert last().steps == 4
+
+
+def test_what_processes_cannot_be_sent_is_refused():
+    def locked():
+        return Short(held=held)
+
+    held = threading.Lock()
+    with pytest.raises(
+        ValueError, match=r"to which .*locked cannot be sent \(cannot pickle .*lock.*\): give train_seeds"
+    ):
+        velocirl.train_seeds("ppo", locked, **SMALL)
+    with pytest.raises(
+        ValueError, match="SyncVectorEnv is a vector environment that is made already, and each seed needs"
+    ):
+        velocirl.train_seeds("ppo", SyncVectorEnv([Short, Short]), **SMALL)
+    with pytest.raises(TypeError, match="a int is no environment"):
+        velocirl.train_seeds("ppo", 5, **SMALL)
     with pytest.raises(ValueError, match="seeds must be at least 1"):
         velocirl.train_seeds("ppo", "CartPole-v1", 0)
 

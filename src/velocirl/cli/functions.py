@@ -13,6 +13,7 @@ from velocirl.cli.table.picture import Picture, picture_png, write_picture
 from velocirl.cli.train import seeds as training
 from velocirl.engine.counts import require_count
 from velocirl.engine.environment import Environment
+from velocirl.engine.registry import found_anywhere
 from velocirl.monitor.attention import in_notebook
 from velocirl.runs.curves.comparing import By, Plot, find_subjects
 from velocirl.runs.directory import Run
@@ -24,11 +25,12 @@ from velocirl.training.agent import Agent
 from velocirl.training.agent import load as load_agent
 from velocirl.training.persistence import algorithm_from
 from velocirl.training.presenting import wanted
+from velocirl.training.source import Given, compiled_parts
 
 
 def train_seeds(
     algorithm: str | type[Agent],
-    environment: str,
+    environment: Given,
     seeds: int = 8,
     total_steps: int | None = None,
     *,
@@ -42,8 +44,9 @@ def train_seeds(
 ) -> Group:
     """Train agents of one configuration and many seeds over the cores of this machine, as `velocirl train --seeds`.
 
-    Each seed is a process, so that scripts need `if __name__ == "__main__":` and environments are named as on the
-    command line: an id, `gym:ID` or `my_env.py[:ID]`. `settings` are those of the algorithm; `seed` is the first one.
+    `environment` is what an algorithm takes, or `my_env.py[:ID]`. Each seed is a process, to which an object is sent:
+    an `Environment`, a Gymnasium environment, or a function that makes one, but no ready vector environment.
+    `settings` are those of the algorithm; `seed` is the first one.
 
     Returns:
         The group: `group.summary()` has the mean return with its interval, `velocirl.plot(group)` draws it, and
@@ -52,16 +55,17 @@ def train_seeds(
     Raises:
         RuntimeError: Seeds failed; the others are trained, and `velocirl resume` goes on with the group.
     """
-    if not isinstance(environment, str):
-        name = environment.id if isinstance(environment, Environment) else type(environment).__name__
-        raise ValueError(
-            f"train_seeds starts a process for each seed, which {name} does not reach as an object: name it by its id,"
-            " or by its file as 'my_env.py:Mine-v0'"
-        )
+    if not isinstance(environment, (str, Environment)) and (parts := compiled_parts(environment)) is not None:
+        environment, params, frames = parts
+        settings = {**frames, **settings, "params": {**params, **(settings.get("params") or {})} or None}
+    if isinstance(environment, Environment) and found_anywhere(environment):
+        environment = environment.id
+    named = isinstance(environment, str)
     kind = algorithm_from(algorithm) if isinstance(algorithm, str) else algorithm
     counts = {"total_steps": total_steps, "checkpoint_every": checkpoint_every, "evaluate_every": evaluate_every}
     request = Request(
-        environment=environment,
+        environment=environment if named else "",
+        given=None if named else environment,
         algorithm=kind,
         values=settings,
         **{name: None if count is None else require_count(name, count) for name, count in counts.items()},

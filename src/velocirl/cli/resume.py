@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from velocirl.algorithms import load_algorithms
-from velocirl.cli.named.environment_files import Chosen, choose
+from velocirl.cli.named.environment_files import HANDED, Chosen, choose
 from velocirl.cli.named.trust import add_trust, require_buffer_file
 from velocirl.cli.parsing import Parser, whole_number
 from velocirl.cli.ranks import call_of, called, calling, follower, is_follower, several_ranks
@@ -47,7 +47,7 @@ def _resume(given: dict[str, Any], call: Callable[[dict[str, Any]], None]) -> No
     if isinstance(run, Group):
         from velocirl.cli.train.seeds import resume_seeds
 
-        shown = {"as_json": "json" in given, "quiet": "quiet" in given}
+        shown: dict[str, Any] = {"as_json": "json" in given, "quiet": "quiet" in given}
         resume_seeds(run, total_steps=given.get("total_steps"), env=given.get("env"), trust="trust" in given, **shown)
         return
     if run.description.plan is None:
@@ -122,7 +122,7 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
         return choose(given["env"])
     environment, plan, quiet = run.description.environment, run.description.plan, "quiet" in given
     file = None if plan is None else plan.environment_file
-    if file is None and not environment.startswith(GYMNASIUM) and environment not in list_envs():
+    if file is None and not is_named(environment):
         kind = getattr(ALGORITHMS.get(run.description.algorithm), "__name__", "Agent")
         raise ValueError(
             f"{run.name} was trained from Python, in the environment {environment} of a script or notebook: give the"
@@ -134,6 +134,11 @@ def environment_of(run: Run, given: Mapping[str, Any]) -> Chosen:
     if before is not None and before != chosen.sha256 and not quiet:
         print(printable(f"warning: {chosen.file} is not as it was when {run.name} began"), file=sys.stderr)
     return chosen
+
+
+def is_named(environment: str) -> bool:
+    """Return whether a process finds an environment by its id alone."""
+    return environment.startswith(GYMNASIUM) or environment in HANDED or environment in list_envs()
 
 
 def buffer_file_of(run: Run, config: Any, *, trust: bool) -> dict[str, Any]:

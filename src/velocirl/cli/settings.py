@@ -97,6 +97,7 @@ class Request:
     named_by: str | None  # the file that named the environment, where the command line did not
     trust: bool  # whether what it names may run, whatever it is
     exist: Exist = NEXT
+    given: Any = None  # the environment, where it was given as an object
 
 
 def read_request(arguments: Sequence[str]) -> Request:

@@ -82,7 +82,7 @@ class Source:
         self.makers: str | Makers = ""  # what other copies of an environment that steps in Python are made of
         if isinstance(environment, (str, Environment)):
             self._find(environment)
-        elif (compiled := _compiled(environment)) is not None:
+        elif (compiled := compiled_parts(environment)) is not None:
             self.native, self.params = compiled[0], {**compiled[1], **self.params}
             self.frames = {**compiled[2], **self.frames}
             self.id = self.native.id
@@ -364,7 +364,7 @@ def is_compiled(given: Given) -> bool:
     """Return whether an environment as somebody gives it is a compiled one."""
     if isinstance(given, str):
         return not given.startswith(GYMNASIUM)
-    return isinstance(given, Environment) or _compiled(given) is not None
+    return isinstance(given, Environment) or compiled_parts(given) is not None
 
 
 def _step_seconds(envs: VectorEnv) -> float:
@@ -385,7 +385,7 @@ def _same_step(envs: VectorEnv) -> HostInterface:
     return envs if ours else GivenVectorEnv(envs)  # pyright: ignore[reportReturnType]
 
 
-def _compiled(given: Any) -> tuple[Environment, dict[str, Any], dict[str, int]] | None:
+def compiled_parts(given: Any) -> tuple[Environment, dict[str, Any], dict[str, int]] | None:
     """The environment, parameters and frames of an object of ours, of which agents run a fleet of their own."""
     limit = None
     if isinstance(given, (NextStep, Disabled)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from velocirl.cli.named.trust import Trusted, require_trust
 from velocirl.engine import registry
@@ -21,13 +22,14 @@ from velocirl.vector.gymnasium_ids import find_spec
 from velocirl.vector.making import GYMNASIUM
 
 ENDING = ".py"
+HANDED: dict[str, Any] = {}  # environments that this process was given as objects, by name; see `cli.train.given`
 
 
 @dataclass(frozen=True)
 class Chosen:
     """An environment for an agent, and the file that defines it, where there is one."""
 
-    environment: str | Environment
+    environment: Any  # as agents take it
     id: str
     file: Path | None = None
     sha256: str | None = None  # of that file, as it was imported
@@ -44,6 +46,8 @@ def choose(name: str, *, named_by: str | None = None, trust: bool = False, quiet
     `named_by` says which file named it, where that was not the person at the command line; then code has to be known,
     or to be trusted by `--trust`, and it is said that it runs.
     """
+    if name in HANDED:
+        return Chosen(HANDED[name], name)
     source = vouch(name, named_by=named_by, trust=trust, quiet=quiet)
     file, inside = _split(name)
     if file is not None:

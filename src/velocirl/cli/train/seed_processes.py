@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Self
 
+from velocirl.cli.train.given import PROGRAM as GIVEN_PROGRAM
 from velocirl.runs.metrics import RETURN, STEP
 from velocirl.runs.signals import StopSignals
 
@@ -39,6 +40,7 @@ class SeedProcess:
     rate: float = 0.0  # steps per second
     error: str = ""
     stderr: str = ""
+    given: bytes = field(default=b"", repr=False)  # the environment for `cli.train.given`, where it has no name
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
     _errors: IO[str] | None = field(default=None, repr=False)
 
@@ -56,8 +58,8 @@ class SeedProcess:
         """Start the process; its lines, and None after the last one, come through the queue."""
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed at its end
         process = subprocess.Popen(  # noqa: S603 - our own code, in our own interpreter
-            [*PROGRAM, *self.command],
-            stdin=subprocess.DEVNULL,
+            [*(GIVEN_PROGRAM if self.given else PROGRAM), *self.command],
+            stdin=subprocess.PIPE if self.given else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -69,6 +71,10 @@ class SeedProcess:
 
         def read() -> None:
             assert process.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
+            stdin: Any = process.stdin
+            if stdin is not None:
+                with contextlib.suppress(BrokenPipeError), stdin.buffer as bytes_:
+                    bytes_.write(self.given)
             for line in process.stdout:
                 said.put((self, line))
             said.put((self, None))

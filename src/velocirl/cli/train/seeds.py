@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from velocirl.cli.named.environment_files import Chosen, choose, vouch
+from velocirl.cli.resume import is_named
 from velocirl.cli.settings import Request
 from velocirl.cli.train.command import build, plan_of
+from velocirl.cli.train.given import sent
 from velocirl.cli.train.seed_processes import SeedProcess, SeedProcesses
 from velocirl.cli.train.seeds_together import conduct_together
 from velocirl.engine.disk.files import open_plain, parse_json
@@ -45,20 +47,26 @@ FAILED = 1  # exit code
 def train_seeds(request: Request) -> Group:
     """Train agents of one configuration and many seeds in a new group, which it returns."""
     assert request.seeds is not None  # noqa: S101 - asked for
-    chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
+    if request.given is None:
+        chosen = choose(request.environment, named_by=request.named_by, trust=request.trust, quiet=request.quiet)
+    else:
+        chosen = Chosen(request.given, request.environment)
     # One thread each, unless it was said: many agents fill the cores better than many threads of one.
     single = {"threads": 1} if "threads" in {one.name for one in dataclasses.fields(request.algorithm.Config)} else {}
     agent = build(request.algorithm, chosen, {**single, **request.values})
+    given = b"" if request.given is None else sent(agent.source)
+    chosen = dataclasses.replace(chosen, id=agent.source.id)
     plan, config = plan_of(request, agent, chosen), as_plain(agent.config)
     first = config.get("seed") or 0
     seeds = range(first, first + request.seeds)
     if request.run_dir is not None and request.exist == "resume" and is_taken(request.run_dir.expanduser()):
-        return _resume_as_asked(request, chosen, agent, seeds)
+        return _resume_as_asked(request, chosen, agent, seeds, given)
     told = (lambda *_: None) if request.quiet else partial(tell_next, spelled=COMMAND)
     place = None if request.run_dir is None else place_run(request.run_dir, request.exist, told)
     group = create_group(place, chosen.id, agent.name, seeds, config, plan)
     write_config(group, chosen.spelled)
-    processes = [SeedProcess(seed, _begin(group, seed, chosen.spelled), plan.total_steps) for seed in seeds]
+    commands = {seed: _begin(group, seed, chosen.spelled) for seed in seeds}
+    processes = [SeedProcess(seed, command, plan.total_steps, given=given) for seed, command in commands.items()]
     with group.hold():
         if cannot_share(agent) is None:
             _train_in_one_batch(request, group, chosen, processes)
@@ -67,7 +75,7 @@ def train_seeds(request: Request) -> Group:
     return group
 
 
-def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequence[int]) -> Group:
+def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequence[int], given: bytes) -> Group:
     """Continue the group in the directory of a request, if it is of the same training."""
     assert request.run_dir is not None  # noqa: S101 - asked for
     path = request.run_dir.expanduser()
@@ -87,7 +95,7 @@ def _resume_as_asked(request: Request, chosen: Chosen, agent: Agent, seeds: Sequ
     total = request.total_steps
     more = total if total is not None and total > known.plan.total_steps else None
     shown = {"as_json": request.json, "quiet": request.quiet}
-    resume_seeds(group, total_steps=more, env=None, trust=request.trust, **shown)
+    resume_seeds(group, total_steps=more, env=None, trust=request.trust, given=given, **shown)
     return group
 
 
@@ -102,12 +110,24 @@ def _train_in_one_batch(request: Request, group: Group, chosen: Chosen, lines: l
 
 
 def resume_seeds(
-    group: Group, *, total_steps: int | None, env: str | None, trust: bool, as_json: bool, quiet: bool
+    group: Group,
+    *,
+    total_steps: int | None,
+    env: str | None,
+    trust: bool,
+    as_json: bool,
+    quiet: bool,
+    given: bytes = b"",
 ) -> None:
     """Go on with the seeds of a group that are not finished; with more steps, with all of them."""
     with group.hold():
         plan = group.description.plan
         environment = group.description.environment
+        if not (given or env or plan.environment_file or is_named(environment)):
+            raise ValueError(
+                f"{group.name} was trained from Python, in an environment given as an object, {environment}: go on with"
+                f' velocirl.train_seeds(..., run_dir={str(group.path)!r}, exist="resume") and that environment'
+            )
         spelled = env or (environment if plan.environment_file is None else f"{plan.environment_file}:{environment}")
         # Here is who can be asked; the processes find what was answered.
         vouch(spelled, named_by=None if env else str(group.path), trust=trust, quiet=quiet)
@@ -132,7 +152,7 @@ def resume_seeds(
             else:
                 _clear(group.run_path(one.seed))
                 command = _begin(group, one.seed, env)
-            processes.append(SeedProcess(one.seed, command, plan.total_steps, one.steps))
+            processes.append(SeedProcess(one.seed, command, plan.total_steps, one.steps, given=given))
         if processes:
             conduct_seeds(group, processes, as_json=as_json, quiet=quiet)
             return

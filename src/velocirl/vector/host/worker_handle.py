@@ -76,6 +76,9 @@ def pickled_by_value(creator: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def sent_by_value(module: ModuleType) -> Iterator[None]:
     """Let cloudpickle send the code of a module, and not its name."""
+    if module.__name__ in cloudpickle.list_registry_pickle_by_value():  # several functions of one module
+        yield
+        return
     cloudpickle.register_pickle_by_value(module)
     try:
         yield
