@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from breaches import BREACHES, OBSERVATION, FourValues, Late, NoneReward, OutOfSpace, Raises, Sound
 from endless import Endless
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit, TransformObservation
 
@@ -114,7 +114,7 @@ def test_training_evaluation_and_rollouts_say_it():
         ((OBSERVATION, np.ones(2), False, False, {}), "returns the reward array"),
         ((np.zeros(3, np.float32), 1.0, False, False, {}), r"returns observation of shape \(3,\)"),
         ((np.zeros(1, np.float32), 1.0, False, False, {}), r"returns observation of shape \(1,\)"),
-        ((np.zeros((1, 2), np.float32), 1.0, False, True, {}), r"returns observation of shape \(1, 2\)"),
+        ((np.zeros(1, np.float32), 1.0, False, True, {}), r"returns observation of shape \(1,\)"),
         ((0.5, 1.0, False, False, {}), r"returns observation of shape \(\); its space has the shape \(2,\)"),
         ((OBSERVATION, 1.0, False, False, None), "returns info as None"),
     ],
@@ -125,6 +125,41 @@ def test_what_fails_later_names_the_function(fault, said):
     for make in (lambda: Late(fault), lambda: TimeLimit(Late(fault), 1000)):
         with pytest.raises(DefinitionError, match=rf"Late: step {said}[^\n]*\n  at {place}"):
             stepped(HostVectorEnv(make, 1), 60)
+
+
+@pytest.mark.parametrize(
+    ("space", "sound", "broken", "said"),
+    [
+        (
+            Dict({"a": Box(-1, 1, (2,))}),
+            {"a": np.zeros(2, np.float32)},
+            {"a": np.zeros(1, np.float32)},
+            r"observation\['a'\] of shape \(1,\)",
+        ),
+        (
+            Tuple([Box(-1, 1, (2,)), Discrete(2)]),
+            (np.zeros(2, np.float32), 1),
+            (np.float32(0), 1),
+            r"observation\[0\] of shape \(\)",
+        ),
+        (Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4), np.uint8), np.zeros((4, 1), np.uint8), r"shape \(4, 1\)"),
+    ],
+)
+def test_what_broadcasts_later_is_refused_in_every_kind_of_space(space, sound, broken, said):
+    class Turning(Sound):
+        observation_space, steps = space, 0
+
+        def reset(self, *, seed=None, options=None):
+            return sound, {}
+
+        def step(self, action):
+            self.steps += 1
+            return sound if self.steps < 50 else broken, 1.0, False, False, {}
+
+    envs = HostVectorEnv(Turning, 1)
+    stepped(envs, 49)
+    with pytest.raises(DefinitionError, match=rf"Turning: step returns .*{said}"):
+        envs.step(envs.action_space.sample())
 
 
 def test_a_ready_vector_environments_observations_have_their_shape():

@@ -115,7 +115,10 @@ def map_arrays(function: Callable[[np.ndarray], np.ndarray], nested: Nested) -> 
 def write_row(nested: Nested, index: int, value: Any) -> None:
     """Write one copy's value into its row of every array; refuse one of another shape."""
     if isinstance(nested, np.ndarray):
-        require_shape(value, nested.shape[1:])
+        if (
+            getattr(value, "size", 0) * len(nested) != nested.size
+        ):  # sooner known than a shape; what differs may broadcast
+            require_shape(value, nested.shape[1:])
         nested[index] = value
     elif isinstance(nested, dict):
         for key, part in nested.items():
@@ -274,6 +277,8 @@ class Copies:
         )
         rows = arrays.observations if isinstance(arrays.observations, np.ndarray) else None
         shape = () if rows is None else rows.shape[1:]
+        flat = len(shape) == 1  # then what broadcasts has another length, which is known sooner than a shape
+        length = shape[0] if flat else 0
         # Spaces look at Python's own numbers much sooner than at NumPy's.
         actions = arrays.actions.tolist() if self.counted else None
         self.records = []
@@ -314,7 +319,7 @@ class Copies:
             if rows is None:
                 write_row(arrays.observations, index, observation)
             else:
-                if getattr(observation, "shape", ()) != shape:  # mostly alike, and sooner known than by a call
+                if len(observation) != length if flat else getattr(observation, "shape", ()) != shape:
                     require_shape(observation, shape)
                 rows[index] = observation
             if self.recording or "action_mask" in info:
