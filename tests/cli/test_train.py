@@ -167,7 +167,7 @@ def test_mistakes_in_a_file_are_one_line(text, message, refused, tmp_path):
     file.write_text(text)
     assert message in refused("train", "CartPole-v1", "--config", file)
     file.write_text("gamma = 'high'")
-    assert "Expected float, got str - at gamma" in refused("train", "CartPole-v1", "--config", file)
+    assert "gamma: there is no schedule 'high'" in refused("train", "CartPole-v1", "--config", file)
 
 
 def test_the_config_of_a_run_repeats_it(train, tmp_path):
