@@ -118,6 +118,7 @@ def plants():
     return {
         "ChemicalReactor-v0": Plant("ChemicalReactor-v0", (1, 0, 0), (1.0, 0.7), (0.2, 0.3, 0.1)),
         "HVACControl-v0": Plant("HVACControl-v0", (0, 0, 1, 0, 1), (1.0, 0.6), (0.1, 0.2, 0.0)),
+        "PowerGrid-v0": Plant("PowerGrid-v0", (0,) * 8, (1.0, 0.8), (0.2, 0.3, 0.1)),
         "WaterTreatment-v0": Plant("WaterTreatment-v0", (0, 0, 0, 1), (1.0, 0.8), (0.5, 0.6, 0.4), [bold, *trials]),
         "TwoTanks-v0": Plant(make_two_tanks(), (0, 1), (1.0, 0.9), (0.5, 0.6, 0.3), tanks),
     }

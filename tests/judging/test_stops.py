@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from gymnasium.spaces import Box, Discrete
 import velocirl
 from velocirl import Dataset, DatasetInfo, FittedQEvaluation
 from velocirl.judging.process import Stretches, process_of
-from velocirl.judging.rollouts import Rollouts
-from velocirl.judging.stops import MIN_EPISODES, StopRisk, stop_risk, stops_in
+from velocirl.judging.rollouts import OneStepModel, Rollouts
+from velocirl.judging.stops import MAX_STOPS, MIN_EPISODES, StopRisk, stop_risk, stops_in
 
 HORIZON, LIMIT = 20, 1.0
 QUICK = {"device": "python", "hidden": (4,), "batch_size": 4, "fits": 2, "updates": 2}
@@ -67,6 +68,28 @@ def test_a_policy_that_leaves_the_data_is_not_fit_though_no_stop_was_recorded(op
     assert not creeping.fit
     assert creeping.left > 0.9
     assert any("rollouts leave the data" in reason for reason in creeping.speaks_against())
+
+
+def test_signals_that_are_sums_of_others_do_not_drive_rollouts_out_of_the_data(operated):
+    """Flows of a network, total of several meters: rounding is all that their directions vary by."""
+    level = operated.observations[:, :1].astype(np.float64)
+    meter = np.random.default_rng(0).normal(size=level.shape)
+    seen = np.concatenate([level, meter, 200.0 + 3.0 * level - meter, np.full_like(level, 7.0)], axis=1)
+    space = Box(-np.inf, np.inf, (4,), np.float32)
+    data = Dataset(
+        replace(INFO, observation_space=space), {**operated.columns, "observations": seen.astype(np.float32)}
+    )
+    risk = stop_risk(lambda row: steady(row[:1]), data, **QUICK)
+    assert risk.left == 0.0
+    assert risk.fit
+    model = OneStepModel(data, stops_in(data), 0)
+    points, near = model.points[:50], np.arange(50)
+    for _ in range(HORIZON):
+        after = model.follow(points, near)
+        points = np.concatenate([after, points[:, 4:]], axis=1)
+    level, meter, total, constant = (after * model._std + model._mean).T
+    np.testing.assert_allclose(total, 200.0 + 3.0 * level - meter, atol=1e-4)
+    np.testing.assert_allclose(constant, 7.0)
 
 
 def test_recorded_stops_are_met_by_a_policy_that_causes_them():
@@ -170,19 +193,24 @@ def test_data_without_constraints_say_nothing_of_stops():
     assert judged.speaks_against[0].startswith("the data has no constraints: ")
 
 
-def verdicts(seed):
-    found = [
-        (truth, risk.fit)
-        for plant in plants().values()
-        for _, _, truth, risk in agreement(plant, seed, fits=2, updates=2000)
-    ]
-    return ([fit for truth, fit in found if (truth > 0.05) is unsafe] for unsafe in (True, False))
+@cache
+def verdicts(name):
+    """Return the verdicts on unsafe and on safe policies of one plant."""
+    found = [(truth, risk.fit) for _, _, truth, risk in agreement(plants()[name], 3, fits=2, updates=2000)]
+    return tuple([fit for truth, fit in found if (truth > MAX_STOPS) is unsafe] for unsafe in (True, False))
 
 
 @pytest.mark.slow
-def test_no_unsafe_policy_is_called_fit_and_most_safe_ones_are():
-    unsafe, safe = verdicts(seed=3)
-    assert len(unsafe) >= 12
-    assert len(safe) >= 12
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", plants())
+def test_no_unsafe_policy_is_called_fit(name):
+    unsafe, safe = verdicts(name)
+    assert len(unsafe) >= 3
+    assert len(safe) >= 4
     assert not any(unsafe)
-    assert np.mean(safe) >= 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_most_safe_policies_are_called_fit():
+    assert np.mean([fit for name in plants() for fit in verdicts(name)[1]]) >= 0.8

@@ -27,6 +27,7 @@ SAMPLED = 1000  # recorded transitions that calibrate the distance
 FAMILIAR = 0.99  # quantile of the data's own distances, beyond which a step is unfamiliar
 BEYOND = 1.5  # times the distance of the farthest of these: one step beyond leaves the data
 PULL = 0.2  # per step toward the recorded next state, for numbers that the linear model cannot predict
+COLLINEAR = 1e-4  # of the largest singular value: directions below it are rounding of signals that are sums of others
 REPLAYED = 20  # recorded episodes by which the model is tested
 FOLLOWS = 1.0  # standard deviations: root mean square error up to which the model follows a recording
 
@@ -67,7 +68,10 @@ class OneStepModel:
         self._action_std[is_constant(self._action_mean, self._action_std**2)] = 1e-2  # half ranges: none was tried
         self.points = np.concatenate([self.seen[here], (done - self._action_mean) / self._action_std], axis=1)
         change = self.seen[here + 1] - self.seen[here]
-        weights = np.linalg.lstsq(_with_one(self.points), change, rcond=None)[0]
+        values, directions = np.linalg.eigh(self.seen.T @ self.seen)
+        varying = directions[:, values > COLLINEAR**2 * values[-1]]
+        self._varying = varying @ varying.T  # a signal that is a sum of others remains their sum
+        weights = np.linalg.lstsq(_with_one(self.points), change, rcond=COLLINEAR)[0]
         residuals = change - _with_one(self.points) @ weights
         self._weights = weights
         self._pull = PULL * np.clip(residuals.var(0) / np.maximum(change.var(0), 1e-12), 0.0, 1.0)
@@ -108,7 +112,7 @@ class OneStepModel:
         """Return the next observations, in standard deviations."""
         now = points[:, : len(self._mean)]
         after = now + _with_one(points) @ self._weights + self._residuals[near]
-        after += self._pull * (self._following[near] - after)
+        after = (after + self._pull * (self._following[near] - after)) @ self._varying
         low, high = ((end.reshape(-1) - self._mean) / self._std for end in (self._space.low, self._space.high))
         return np.clip(after, low, high)
 
