@@ -68,9 +68,6 @@ class OneStepModel:
         self._action_std[is_constant(self._action_mean, self._action_std**2)] = 1e-2  # half ranges: none was tried
         self.points = np.concatenate([self.seen[here], (done - self._action_mean) / self._action_std], axis=1)
         change = self.seen[here + 1] - self.seen[here]
-        values, directions = np.linalg.eigh(self.seen.T @ self.seen)
-        varying = directions[:, values > COLLINEAR**2 * values[-1]]
-        self._varying = varying @ varying.T  # a signal that is a sum of others remains their sum
         weights = np.linalg.lstsq(_with_one(self.points), change, rcond=COLLINEAR)[0]
         residuals = change - _with_one(self.points) @ weights
         self._weights = weights
@@ -112,7 +109,7 @@ class OneStepModel:
         """Return the next observations, in standard deviations."""
         now = points[:, : len(self._mean)]
         after = now + _with_one(points) @ self._weights + self._residuals[near]
-        after = (after + self._pull * (self._following[near] - after)) @ self._varying
+        after += self._pull * (self._following[near] - after)
         low, high = ((end.reshape(-1) - self._mean) / self._std for end in (self._space.low, self._space.high))
         return np.clip(after, low, high)
 
