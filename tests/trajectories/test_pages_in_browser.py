@@ -25,6 +25,7 @@ document.querySelector("iframe").addEventListener("load", (event) => {{
   document.getElementById("seen").textContent = [
     page.documentElement.scrollWidth - page.documentElement.clientWidth,
     inner.performance.getEntriesByType("resource").length, cards.length, outside.length,
+    [...page.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth).length,
     page.querySelectorAll(".limit").length > 0].join(" ");
 }});
 </script>"""
@@ -48,4 +49,4 @@ def test_everything_is_drawn_within_its_card(folder, name, cards, width):
     assert complaints == []
     seen = re.search(r'<pre id="seen">(.*?)</pre>', output)
     assert seen is not None
-    assert seen[1] == f"0 0 {cards} 0 true"
+    assert seen[1] == f"0 0 {cards} 0 0 true"

@@ -200,6 +200,8 @@ def test_an_evaluation_is_told_as_text_json_and_page(evaluation, tmp_path):
     page = evaluation.save(tmp_path / "report.html").read_text()
     for words in ("Trajectories against limits", "Step responses", "setpoint from 1 to 1.1 m", "Alarms", "stroke"):
         assert words in page
+    assert page.count('<td data-heading="policy">open_fully</td>') == 2 * 2 + 2  # constraints, set points; 2 scenarios
+    assert page.count("at most 330 K") == 2 * 3  # beside each policy but random actions
     with pytest.raises(ValueError, match=r"report.pdf must end in \.json or \.html"):
         evaluation.save("report.pdf")
 
@@ -224,6 +226,13 @@ def test_the_worst_episode_of_all_seeds_is_drawn_and_its_alarms_are_listed(tank,
     stops = re.search(r"<span>emergency stops</span><strong>(.*?)</strong><small>(.*?)</small>", page)
     assert stops.groups() == ("1 of 6, 16.7%", "worst of scenarios: nominal; 0.42% to 64.2%")
     assert page.count("tile bad") == 3
+
+
+def test_the_page_of_a_trajectory_says_which_episodes_were_stopped(tank, tmp_path):
+    page = velocirl.rollout(heat_fully, tank, 2, device="python").save(tmp_path / "hot.html").read_text()
+    assert page.count('<span class="pill bad">emergency stop</span>') == 2
+    calm = velocirl.rollout(tank.controller, tank, 2, device="python").save(tmp_path / "calm.html").read_text()
+    assert ("emergency stop" in calm, calm.count("cut off")) == (False, 2)
 
 
 def test_a_report_is_never_half_written(evaluation, tmp_path, monkeypatch):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from velocirl.monitor.markup import Markup, table, tag
+from velocirl.monitor.markup import Markup, pill, table, tag
 from velocirl.monitor.pages.page import whole_page
 from velocirl.monitor.pages.words import section
 from velocirl.monitor.words import plural, say_figure
 from velocirl.trajectories.alarms import alarms_of
 from velocirl.trajectories.control import CLOSEST, IAE, OVERSHOOT, SETTLING, TRAVEL, control_figures
 from velocirl.trajectories.drawing import alarm_table, line_legend, panel_cards, with_unit
+from velocirl.trajectories.figures import stopped
 from velocirl.trajectories.panels import by_episode, headline, panels_of
 from velocirl.trajectories.trajectory import Trajectory
 
@@ -74,10 +75,10 @@ def _alarms(trajectory: Trajectory) -> Markup:
 
 
 def _episodes(trajectory: Trajectory) -> Markup:
-    rows = []
+    rows, stops = [], stopped(trajectory)
     for number, one in enumerate(trajectory.each()):
         costs = [f"{trace.cost.sum():g}" for trace in one.constraints.values()]
-        how = "terminated" if one.terminated[-1] else "cut off"
+        how = pill("emergency stop", "bad") if stops[number] else "terminated" if one.terminated[-1] else "cut off"
         rows.append([str(number + 1), say_figure(float(one.returns[0])), f"{one.lengths[0]:,}", *costs, how])
     headings = ["episode", "return", "steps", *(f"cost of {name}" for name in trajectory.constraints), "end"]
     return table(headings, rows, numeric=set(range(1, len(headings) - 1)), class_="sortable")

@@ -47,6 +47,7 @@ def require_matplotlib() -> None:
 def _draw(axes: Any, panel: Panel) -> None:
     for begin, end in panel.violated:
         axes.axvspan(begin, end, color=RED, alpha=0.15, linewidth=0)
+        axes.axvline(begin, color=RED, alpha=0.5, linewidth=0.8)  # one step is narrower than a pixel
     for limit in panel.limits:
         axes.plot(limit.time, limit.values, color=RED, linewidth=1.2, linestyle="--")
     for place, line in enumerate(panel.lines):

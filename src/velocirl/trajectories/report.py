@@ -118,7 +118,7 @@ def _control_tables(evaluation: SafetyEvaluation, scenario: str) -> list[Markup]
     travel, parts = travel_rows(evaluation, scenario), []
     if held:
         headings = [*CONTROL_COLUMNS[:2], "policy", *CONTROL_COLUMNS[2:]]
-        shown = table(headings, held, numeric=set(range(3, len(headings))))
+        shown = table(headings, held, numeric=set(range(3, len(headings))), class_="estimates")
         parts += [tag("h4", "Set points", class_="apart"), shown]
     if travel:
         judged = evaluation.scenarios[scenario]
@@ -135,12 +135,9 @@ def _constraint_table(evaluation: SafetyEvaluation, scenario: str) -> Markup:
         for policy, rows in by_policy.items():
             name, limit, *cells = rows[place]
             title = [name.replace("_", " ")] + ([" ", pill("critical", "bad")] if limit.endswith(CRITICAL) else [])
-            first = policy == evaluation.policy
-            shown.append(
-                [joined(*title) if first else "", limit.removesuffix(CRITICAL) if first else "", policy, *cells]
-            )
+            shown.append([joined(*title), limit.removesuffix(CRITICAL), policy, *cells])
     headings = [*COLUMNS[:2], "policy", *COLUMNS[2:]]
-    return table(headings, shown, numeric=set(range(3, len(headings))))
+    return table(headings, shown, numeric=set(range(3, len(headings))), class_="estimates")
 
 
 def _trajectories(evaluation: SafetyEvaluation) -> Markup:

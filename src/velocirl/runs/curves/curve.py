@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INK, FAINT, BLUE, ORANGE = "#252b36", "#969ea9", "#3a7ac4", "#e57b3a"
 # Of several lines, in this order: apart in lightness too, for those who do not see all colours.
-PALETTE = (BLUE, ORANGE, "#2f8f5b", "#8e4fc0", "#c23b3b", "#2aa5b5", "#8a6d3b", "#d463a8")
+PALETTE = (BLUE, ORANGE, "#8e4fc0", "#2aa5b5", "#c23b3b", "#64748b", "#8a6d3b", "#d463a8")  # no green: it reads as safe
 
 
 def draw_curve(rows: Sequence[Row], path: str | Path | ConfinedPath, title: str) -> bool:
