@@ -76,7 +76,7 @@ def test_a_given_setting_that_contradicts_is_named_with_both_values():
     for changes, said in (
         ({"hidden": (16,)}, r"hidden=\(16,\) of TD3 contradicts hidden=\(8, 8\) of TD3-BC: leave hidden out"),
         ({"activation": "tanh"}, "activation='tanh' of TD3 contradicts activation='relu' of TD3-BC"),
-        ({"critic_layer_norm": True}, "critic_layer_norm=True of TD3 contradicts critic_layer_norm=False of TD3-BC"),
+        ({"critic_layer_norm": False}, "critic_layer_norm=False of TD3 contradicts critic_layer_norm=True of TD3-BC"),
         ({"network": "mlp(4)"}, r"network='mlp\(4\)' of TD3 contradicts hidden=\(8, 8\) of TD3-BC: leave network out"),
         ({"critic": "mlp(4)"}, r"critic='mlp\(4\)' of TD3 contradicts critic=None of TD3-BC"),
     ):

@@ -75,7 +75,8 @@ def actor_gradient(row, means, settings, gradient, metrics):
 class TD3BC(OfflineAgent):
     """TD3+BC: TD3's critics and actor on recorded data, with actions held near those of the data.
 
-    actor's loss = -lambda Q_1(s, pi(s)) + |pi(s) - a|^2, lambda = alpha / mean |Q_1|.
+    actor's loss = -lambda Q_1(s, pi(s)) + |pi(s) - a|^2, lambda = alpha / mean |Q_1|. Critics have layer norms: while
+    values are near 0, lambda is large, and steep slopes would drive actions to their bounds, where tanh is flat.
     `TD3BC(data="reactor.vds").learn(100_000)` makes so many updates.
     """
 
@@ -83,7 +84,7 @@ class TD3BC(OfflineAgent):
     Config = TD3BCConfig
     networks = {
         "actor": Network("observation", gives=one_action),
-        "critics": Network("observation", "action", gives=two_values, setting="critic"),
+        "critics": Network("observation", "action", gives=two_values, setting="critic", layer_norm=True),
         "target_actor": TargetNetwork("actor"),
         "target_critics": TargetNetwork("critics"),
     }
