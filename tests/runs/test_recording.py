@@ -36,6 +36,9 @@ class FakeAgent:
     def model_score(self, metric):
         return ModelScore(metric, self.metrics[metric], self.limited_costs())
 
+    def judged_afresh(self, score):
+        return score
+
     def limited_costs(self):
         return tuple(limited_cost("cost", self.limits["cost"], self.costs(self.steps), 10.0) for _ in self.limits)
 
@@ -198,6 +201,11 @@ def test_costs_that_nobody_has_seen_are_not_taken_for_none():
     assert ModelScore("m", 1.0).beats(ModelScore("m", 0.0))
     assert ModelScore.read({"metric": "m", "score": "much"}) is None
     assert ModelScore.read(ModelScore("m", 1.0, (none,)).document()) == ModelScore("m", 1.0, (none,))
+    kept = limited_cost("cost", 25.0, np.full(100, 20.0), 360.0)
+    afresh = ModelScore("m", 1.0, (kept,), (broken,))  # chosen within its limits, which other episodes do not confirm
+    assert ModelScore.read(afresh.document()) == afresh
+    assert (afresh.within, afresh.excess, afresh.beats(ModelScore("m", 2.0, (broken,)))) == (False, 0.0, True)
+    assert str(afresh).startswith("over its limits: cost 2.269e+38")
 
 
 def test_a_resumed_run_keeps_a_best_that_it_does_not_beat(run):

@@ -11,6 +11,7 @@ from velocirl.cli.main import main
 from velocirl.runs.checkpoints import SCORE
 from velocirl.runs.directory import open_run
 from velocirl.runs.model_score import ModelScore
+from velocirl.runs.models import say_best
 from velocirl.training.evaluation import played_apart
 
 SMALL = {"num_envs": 4, "horizon": 360, "minibatch_size": 360, "epochs": 1, "hidden": (8,), "threads": 1, "seed": 3}
@@ -43,6 +44,12 @@ def test_a_model_that_exceeds_its_limit_is_given_with_a_warning(tmp_path, capsys
     # The stated figures are those of the model, with actions drawn, from the same beginnings.
     played = played_apart(loaded)
     assert (played.mean_return, played.costs.cost.mean()) == (score.value, score.costs[0].mean)
+    # Those decided; reported are others, which did not.
+    afresh = played_apart(loaded, fresh=True).costs.cost.mean()
+    assert (score.fresh[0].mean, score.fresh[0].episodes) == (afresh, 100)
+    assert afresh != score.costs[0].mean
+    assert str(score) in say_best(open_run(where).checkpoints().best(), "run")
+    assert f"cost {afresh:.4g}," in str(score)
     main(["evaluate", str(where), "--episodes", "4", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["model"].startswith("the best model of run (over its limits: cost")

@@ -35,6 +35,9 @@ class LimitedCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+Costs = tuple[LimitedCost, ...]
+
+
 def limited_cost(name: str, limit: float, costs: Sequence[float] | NDArray[Any], length: float) -> LimitedCost:
     """Judge the costs of episodes of `length` steps on average by a limit.
 
@@ -61,16 +64,31 @@ def limited_costs(
 
 @dataclass(frozen=True)
 class ModelScore:
-    """Return of a model by a metric, and the costs that have a limit."""
+    """Return of a model by a metric, and the costs that have a limit.
+
+    A run keeps the best of several models, so that the costs by which it was chosen flatter it. `fresh` are costs of
+    other episodes, which did not decide; they are reported.
+    """
 
     metric: str
     value: float
     costs: tuple[LimitedCost, ...] = ()
+    fresh: tuple[LimitedCost, ...] = ()
+
+    @property
+    def reported(self) -> tuple[LimitedCost, ...]:
+        """Return the costs of fresh episodes, or without them, the costs that decided."""
+        return self.fresh or self.costs
 
     @property
     def within(self) -> bool:
-        """Return whether the upper ends of all costs are within their limits."""
-        return all(one.high <= one.limit for one in self.costs)
+        """Return whether the upper ends of all reported costs are within their limits."""
+        return all(one.high <= one.limit for one in self.reported)
+
+    @property
+    def excess(self) -> float:
+        """Return by how much the costs that decide exceed their limits; 0 within them."""
+        return max((one.excess for one in self.costs), default=0.0)
 
     def beats(self, other: ModelScore | None) -> bool:
         """Return whether it is the better one: of those within limits by its return, else by how little it exceeds."""
@@ -78,20 +96,21 @@ class ModelScore:
 
     @property
     def _rank(self) -> tuple[float, float]:
-        return -max((one.excess for one in self.costs), default=0.0), self.value
+        return -self.excess, self.value
 
     def __str__(self) -> str:
         """Format the costs: within its limits: cost 18.2, at most 23.9 with 95% confidence (100 episodes), limit 25."""
         if not self.costs:
             return ""
-        over = any(one.mean > one.limit for one in self.costs)
+        over = any(one.mean > one.limit for one in self.reported)
         kept = "within its limits" if self.within else "over its limits" if over else "not shown to keep its limits"
-        return f"{kept}: {'; '.join(map(str, self.costs))}"
+        return f"{kept}: {'; '.join(map(str, self.reported))}"
 
     def document(self) -> dict[str, Any]:
         """Return plain values for a saved state."""
         found: dict[str, Any] = {"metric": self.metric, "score": self.value}
-        return {**found, "costs": msgspec.to_builtins(self.costs)} if self.costs else found
+        costs = {"costs": self.costs, "fresh": self.fresh}
+        return found | {name: msgspec.to_builtins(one) for name, one in costs.items() if one}
 
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> Self | None:
@@ -100,7 +119,7 @@ class ModelScore:
             return None
         try:
             value = msgspec.convert(document.get("score"), float)
-            costs = msgspec.convert(document.get("costs", []), tuple[LimitedCost, ...])
+            costs, fresh = (msgspec.convert(document.get(name, []), Costs) for name in ("costs", "fresh"))
         except msgspec.ValidationError:
             return None
-        return cls(document["metric"], value, costs)
+        return cls(document["metric"], value, costs, fresh)

@@ -70,5 +70,5 @@ def say_best(state: State, name: str) -> str:
     score = ModelScore.read(state.document.get(SCORE))
     if score is None or not score.costs:
         return f"the best model of {name}"
-    least = "" if score.within else ", which exceeds them least"
+    least = ", which exceeds them least" if score.excess else ""
     return f"the best model of {name} ({score}{least})"

@@ -139,7 +139,7 @@ class RunRecorder(Callback):
     def _hopeful(self, agent: Agent, metric: str, value: float) -> bool:
         """Return whether a model may beat one within limits, by the episodes of training: to judge it takes others."""
         costs = agent.limited_costs()
-        if metric == EVALUATION or self.best is None or not self.best.within:
+        if metric == EVALUATION or self.best is None or self.best.excess:
             return True
         return value > self.best.value and all(one.mean <= HOPEFUL * max(one.limit, 1.0) for one in costs)
 
@@ -175,6 +175,7 @@ class RunRecorder(Callback):
         score = agent.model_score(metric)
         if not score.beats(self.best):
             return
+        score = agent.judged_afresh(score)
         self._require_directory(agent)
         state = agent.state(live=True)
         self._checkpoints.save_best(state.arrays, {**state.document, SCORE: score.document()})

@@ -182,8 +182,17 @@ class Agent(Saving, Changing, Estimating, metaclass=Documented):
             value = result.mean_return
         if result is None:
             return ModelScore(metric, value, self.limited_costs())
+        return ModelScore(metric, value, self._limited_costs_of(result))
+
+    def judged_afresh(self, score: ModelScore) -> ModelScore:
+        """Add the costs of other episodes to the score of a model that was chosen by its costs."""
+        if not score.costs or score.metric == EVALUATION or self.source.native is None:
+            return score
+        return replace(score, fresh=self._limited_costs_of(played_apart(self, fresh=True)))
+
+    def _limited_costs_of(self, result: Evaluation) -> tuple[LimitedCost, ...]:
         named = {} if result.costs is None else result.costs.named()
-        return ModelScore(metric, value, limited_costs(self.limits, named, result.lengths))
+        return limited_costs(self.limits, named, result.lengths)
 
     def preset(self) -> Mapping[str, Any]:
         """The environment's preset for this algorithm, or the generic defaults where it has none."""

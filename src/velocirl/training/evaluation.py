@@ -27,6 +27,7 @@ from velocirl.vector.native import FleetVectorEnv
 from velocirl.vector.vec_env import is_vec_env, opened
 
 APART = 100  # episodes by which costs are judged in training
+FRESH = 2**40  # more than the steps of a training: seeds of episodes that decide nothing
 MOST_COPIES, MOST_HOST_COPIES = 128, 8  # of a compiled environment, and of one that runs in Python
 MOST_STEPS = 100_000  # of an episode, where the environment has no time limit
 
@@ -187,13 +188,17 @@ def evaluate(
         envs.close()
 
 
-def played_apart(agent: Any, episodes: int = APART) -> Evaluation:
-    """Evaluate an agent in training with actions drawn, from a stream of its own: the agent's stays where it is."""
+def played_apart(agent: Any, episodes: int = APART, *, fresh: bool = False) -> Evaluation:
+    """Evaluate an agent in training with actions drawn, from a stream of its own: the agent's stays where it is.
+
+    The seed follows from the agent's steps; `fresh` episodes have another one.
+    """
+    seed = agent.steps + (FRESH if fresh else 0)
     stream: NDArray[np.uint64] = agent.own_arrays()["acting.rng"]
     kept = stream.copy()
-    stream[...] = streams(agent.steps, len(stream))
+    stream[...] = streams(seed, len(stream))
     try:
-        return evaluate(agent, None, episodes, agent.steps, deterministic=False)
+        return evaluate(agent, None, episodes, seed, deterministic=False)
     finally:
         stream[...] = kept
 
