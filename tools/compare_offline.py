@@ -7,6 +7,10 @@ The data is made first, below runs/offline-data, by one training for each enviro
 normalised: 0 is what random actions return, 100 what the expert does who recorded the data. Each run is a process of
 its own, on one thread; runs that the file has already are not repeated. d3rlpy needs a Python of its own, which
 VELOCIRL_D3RLPY_PYTHON names (tools/d3rlpy_reads.py says how it is made); without it, its runs are left out.
+
+`--only defaults` runs the algorithms with their default settings, but for smaller networks, on plants that do not ship
+(those of the tests); `operator` and `trials` data are those of tools/fqe_agreement.py. Returns there are in units of
+the reward.
 """
 
 from __future__ import annotations
@@ -24,8 +28,10 @@ from typing import Any
 
 import numpy as np
 from comparing import OURS, Job, command_line
+from fqe_agreement import Plant, plants
 
 from velocirl.runs.curves.comparing import bootstrap, interquartile_mean
+from velocirl.runs.intervals import exact_share
 
 PEER, PEER_PYTHON = "d3rlpy", "VELOCIRL_D3RLPY_PYTHON"
 ENVIRONMENTS = ("ChemicalReactor-v0", "HVACControl-v0", "Pendulum-v1")
@@ -38,6 +44,11 @@ DATA_SEED = 0  # of the training, the data, and the episodes by which the refere
 SETTINGS: dict[str, Any] = {"hidden": (64, 64), "batch_size": 256, "learning_rate": 1e-3}
 OWN: dict[str, dict[str, Any]] = {"cql": {"samples": 4}}
 COMPARED, PEER_UPDATES = ("Pendulum-v1", "replay"), {"td3-bc": 5_000, "iql": 5_000, "cql": 3_000}  # with d3rlpy
+DEFAULTS = "defaults"  # the settings of runs on plants that do not ship
+OWN_PLANTS, KINDS, RECORDED = ("TwoTanks-v0", "Tank-v0"), ("operator", "trials"), 250  # episodes of the controller
+REFERENCES = ("controller", "random")
+BARE = "td3-bc bare"  # with the critics that it had before: without layer norms
+DEFAULT_UPDATES = {"bc": 5_000, "td3-bc": 5_000, BARE: 5_000, "iql": 5_000, "rebrac": 5_000, "cql": 2_000}
 FOLDER = Path(__file__).parents[1] / "runs" / "offline-data"
 
 
@@ -53,6 +64,13 @@ def jobs() -> Iterator[Job]:
                 yield job_of(OURS, *COMPARED, algorithm, seed, updates)
             if PEER_PYTHON in os.environ:
                 yield job_of(PEER, *COMPARED, algorithm, seed, updates)
+        for plant in OWN_PLANTS:
+            for kind in KINDS:
+                for name, updates in DEFAULT_UPDATES.items():
+                    yield {**job_of(OURS, plant, kind, name, seed, updates), "settings": DEFAULTS}
+    for plant in OWN_PLANTS:
+        for name in REFERENCES:
+            yield {**job_of(OURS, plant, KINDS[0], name, 0, 0), "settings": DEFAULTS}
 
 
 def job_of(library: str, environment: str, level: str, algorithm: str, seed: int, updates: int) -> Job:
@@ -92,8 +110,12 @@ def run_one(job: Job) -> Job:
     from velocirl.training.persistence import ALGORITHMS
 
     load_algorithms()
+    if job.get("settings") == DEFAULTS:
+        return run_default(job)
     data, algorithm = velocirl.Dataset.load(path_of(job["environment"], job["level"])), job["algorithm"]
     settings = {**SETTINGS, **OWN.get(algorithm, {}), "seed": job["seed"], "threads": 1, "device": "cpu"}
+    if (job["environment"], job["level"]) == COMPARED and job["steps"] == PEER_UPDATES.get(algorithm):
+        settings["critic_layer_norm"] = False  # as d3rlpy has it
     agent: Any = ALGORITHMS[algorithm](job["environment"], data=data, **settings)
     if job["library"] == OURS:
         agent.prepare()
@@ -108,6 +130,40 @@ def run_one(job: Job) -> Job:
         **job, "processor": processor(), "seconds": seconds, "return": float(data.info.normalised(found)),
         "recorded": recorded,
     }  # fmt: skip
+
+
+def run_default(job: Job) -> Job:
+    """Learn with default settings on a plant that does not ship, or judge its controller or random actions."""
+    import velocirl
+    from velocirl.controllers import Random
+    from velocirl.runs.processor import processor
+    from velocirl.training.persistence import ALGORITHMS
+
+    plant, algorithm, seconds = own_plant(job["environment"]), job["algorithm"], 0.0
+    model: Any = {"controller": plant.controller, "random": Random(DATA_SEED)}.get(algorithm)
+    if model is None:
+        data = plant.record(job["level"], DATA_SEED, RECORDED)
+        settings: dict[str, Any] = {"hidden": SETTINGS["hidden"], "seed": job["seed"], "threads": 1, "device": "cpu"}
+        if algorithm == BARE:
+            settings["critic_layer_norm"] = False
+        model = ALGORITHMS[algorithm.split()[0]](plant.env, data=data, **settings)
+        model.prepare()
+        start = time.process_time()
+        model.learn(job["steps"])
+        seconds = time.process_time() - start
+    found = velocirl.evaluate(model, plant.env, EPISODES, DATA_SEED + 1000)
+    assert found.costs is not None and found.costs.stopped is not None  # noqa: S101, PT018 - critical constraints
+    return {
+        **job, "processor": processor(), "seconds": seconds, "return": found.mean_return,
+        "cost": float(found.costs.cost.mean()), "stops": int(np.sum(found.costs.stopped)),
+    }  # fmt: skip
+
+
+def own_plant(name: str) -> Plant:
+    """Return a plant of the tests."""
+    from heated_tank import make_tank  # pyright: ignore[reportMissingImports] - of the tests, as fqe_agreement finds them
+
+    return Plant(make_tank(), (0, 1), (), ()) if name == "Tank-v0" else plants()[name]
 
 
 class TorchScript:
@@ -178,6 +234,8 @@ def complete(results: list[Job], library: str, updates: dict[str, int]) -> dict[
 
 def page(results: list[Job]) -> str:
     """A line for each data set with all algorithms, what came of what is asked for, and ours beside d3rlpy's."""
+    defaults = [one for one in results if one.get("settings") == DEFAULTS]
+    results = [one for one in results if one not in defaults]
     ours, theirs = complete(results, OURS, UPDATES), complete(results, PEER, PEER_UPDATES)
     if not ours:
         return "No seed is complete yet."
@@ -228,7 +286,51 @@ def page(results: list[Job]) -> str:
             f"{PEER}'s own learners on the same data with the same settings, {seeds_of(theirs)} seeds; processor"
             f" seconds of the training on one thread, ours and {PEER}'s.",
         ]
+    if defaults:
+        lines += ["", *defaults_table(defaults)]
     return "\n".join(lines)
+
+
+def defaults_table(results: list[Job]) -> list[str]:
+    """Return the table of default settings: medians and ranges of the seeds, emergency stops of all episodes."""
+    lines = ["| plant | data | policy | updates | seeds | return | mean cost | emergency stops |",
+             "| --- | --- | --- |" + " ---: |" * 5]  # fmt: skip
+    groups: dict[tuple[str, str, str], list[Job]] = {}
+    for one in results:
+        groups.setdefault((one["environment"], one["level"], one["algorithm"]), []).append(one)
+    names = {**NAMES, "rebrac": "ReBRAC", BARE: "TD3+BC, critics without layer norms"}
+    for (plant, kind, algorithm), runs in sorted(groups.items(), key=lambda one: place_of(*one[0])):
+        returns, stops, episodes = (
+            [one["return"] for one in runs],
+            sum(one["stops"] for one in runs),
+            EPISODES * len(runs),
+        )
+        low, high = exact_share(stops, episodes)
+        updates = f"{runs[0]['steps']:,}" if runs[0]["steps"] else ""
+        spread = f" ({min(returns):.1f} to {max(returns):.1f})" if updates else ""
+        lines.append(
+            f"| {plant} | {kind if updates else ''} | {names.get(algorithm, algorithm)} | {updates} |"
+            f" {len(runs) if updates else ''} |"
+            f" {np.median(returns):.1f}{spread} | {np.mean([one['cost'] for one in runs]):.1f} |"
+            f" {stops} of {episodes} ({low:.1%} to {high:.1%}) |"
+        )
+    where = ", ".join(sorted({one["processor"] for one in results}))
+    width = "x".join(map(str, SETTINGS["hidden"]))
+    return [
+        *lines,
+        "",
+        f"Default settings but for networks of {width}, on {where}. Medians and ranges of the seeds, {EPISODES}"
+        f" deterministic episodes each; costs are violations per episode. Emergency stops are of all episodes, with the"
+        f" exact 95% interval. Data of {RECORDED} episodes of the controller with noise (`operator`), or of random"
+        f" actions, the controller, and a mixture of it with a dangerous action, twice as many steps (`trials`).",
+    ]
+
+
+def place_of(plant: str, kind: str, algorithm: str) -> tuple[int, int, int]:
+    """Return where a row of that table stands."""
+    order = [*REFERENCES, *DEFAULT_UPDATES]
+    where = order.index(algorithm)
+    return OWN_PLANTS.index(plant), -1 if where < len(REFERENCES) else KINDS.index(kind), where
 
 
 def seeds_of(outcomes: dict[tuple[str, str, str], Outcome]) -> int:
@@ -237,6 +339,6 @@ def seeds_of(outcomes: dict[tuple[str, str, str], Outcome]) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["run"]:
+    if sys.argv[1:2] == ["run"] and DEFAULTS not in sys.argv:
         make_data()
     command_line(__doc__ or "", jobs, run_one, page, "offline")

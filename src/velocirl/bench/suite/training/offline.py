@@ -25,7 +25,13 @@ OBSERVED, ACTED, WIDTH, BATCH = 17, 6, 256, 256
 EPISODES, LENGTH = 100, 1000
 OWN_UPDATES, PEER_UPDATES, THREADS = 200, 50, 2
 LEAST_RATIO, LEAST_SHARE = 2.0, 0.45
-SETTINGS = {"hidden": (WIDTH, WIDTH), "batch_size": BATCH, "learning_rate_schedule": "constant", "seed": 0}
+SETTINGS: dict[str, Any] = {
+    "hidden": (WIDTH, WIDTH),
+    "batch_size": BATCH,
+    "learning_rate_schedule": "constant",
+    "seed": 0,
+}
+SETTINGS["critic_layer_norm"] = False  # as the peers' critics are
 PYTHON = "VELOCIRL_D3RLPY_PYTHON"  # names one that has d3rlpy, which pins other libraries than ours
 
 
@@ -50,7 +56,7 @@ def made_up() -> Dataset:
 
 
 def agent_of(algorithm: str, **given: Any) -> Any:
-    """An agent of an algorithm that learns from such data, by its defaults."""
+    """An agent of an algorithm that learns from such data, with critics as the peers have them."""
     load_algorithms()
     return ALGORITHMS[algorithm](data=made_up(), **{**SETTINGS, **given})
 
