@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
     "batch_size": BATCH,
     "learning_rate_schedule": "constant",
     "seed": 0,
+    "critic_layer_norm": False,  # as the peers' critics are
 }
-SETTINGS["critic_layer_norm"] = False  # as the peers' critics are
 PYTHON = "VELOCIRL_D3RLPY_PYTHON"  # names one that has d3rlpy, which pins other libraries than ours
 
 
