@@ -113,7 +113,7 @@ def test_the_memory_of_velocirl():
     assert 0.05 < tabular.velocirl_memory(storage="dense").sample() < 10
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("storage", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
 def test_the_plain_is_walked_through(storage):
     agent = tabular_tables.agent_of(storage, side=16, stored=100 if storage == "sparse" else None, num_envs=64)
     if storage == "sparse":

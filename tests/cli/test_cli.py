@@ -56,7 +56,9 @@ def test_mistakes_are_one_line_and_exit_2(arguments, message, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["train", "--help"], ["envs"], ["doctor", "--json"]], ids=" ".join
+    "arguments",
+    [["--version"], ["train", "--help"], ["envs"], pytest.param(["doctor", "--json"], marks=pytest.mark.slow)],
+    ids=" ".join,
 )
 def test_a_closed_pipe_ends_a_command_quietly(arguments):
     reader, writer = os.pipe()

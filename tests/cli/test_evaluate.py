@@ -123,7 +123,7 @@ def test_mistakes_about_safety_are_one_line(arguments, message, train, refused):
 
 
 def test_safety_of_a_run(train, capsys, tmp_path):
-    run = train(steps=128, environment="ChemicalReactor-v0")
+    run = train("--device", "python", steps=128, environment="ChemicalReactor-v0")
     report = tmp_path / "report.html"
     options = ["--episodes", 1, "--seeds", 2, "--scenario", "nominal", "--html", report]
     found = evaluated(capsys, run.path, "--safety", *options)

@@ -73,6 +73,7 @@ def test_a_monitor_goes_on_after_an_interrupt_and_takes_no_core(start, command, 
     where = tmp_path / "run"
     training = start(command, "train", "CartPole-v1", *small, "--total-steps", "1B", "--run-dir", where, "--json")
     wait_for_iterations(training)
+    training.send_signal(signal.SIGSTOP)  # a core is not needed for what is watched
     process = start(command, "monitor", where, "--interval", "0.2")
     assert " steps " in process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)

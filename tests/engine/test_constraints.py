@@ -118,8 +118,10 @@ def swing(state, params, action, rng):
     return 1.0, False
 
 
-@pytest.mark.parametrize("device", ["python", "cpu"])
-@pytest.mark.parametrize("frames", [{}, {"stack": 2}])
+@pytest.mark.parametrize(
+    ("device", "frames"),
+    [("python", {}), ("python", {"stack": 2}), ("cpu", {"stack": 2}), pytest.param("cpu", {}, marks=pytest.mark.slow)],
+)
 def test_a_critical_violation_stops_a_repeated_action_where_it_happens(device, frames):
     """Its last state would have been fine: the level is 4, where 3 is critical, and 1 afterwards."""
     environment = tank(step=swing, report=("level",), **frames)
@@ -177,31 +179,39 @@ def test_one_environment_tells_costs_as_well():
     assert (terminated, infos["costs"].tolist()) == (True, [1.0, 1.0, 1.0])
 
 
-def test_compiled_code_judges_as_plain_python_does():
+@record
+class Exact:
+    level: float64
+    inflow: float64
+
+
+@pytest.mark.parametrize(
+    ("changes", "scenario"),
+    [
+        ({}, "disturbed"),
+        ({"skip": 2}, "low"),
+        ({"state": Exact, "skip": 2, "stack": 2}, "disturbed"),
+        pytest.param({"state": Exact}, "disturbed", marks=pytest.mark.slow),
+        pytest.param({"stack": 2}, "disturbed", marks=pytest.mark.slow),
+        pytest.param({"skip": 3}, "disturbed", marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_code_judges_as_plain_python_does(changes, scenario):
     """Of fields and functions, in single and in double precision, with a mask of penalties."""
-
-    @record
-    class Exact:
-        level: float64
-        inflow: float64
-
-    framed = tank(stack=2), tank(skip=3), tank(state=Exact, skip=2, stack=2)
-    cases = [*((one, "disturbed") for one in (tank(), tank(state=Exact), *framed)), (tank(skip=2), "low")]
-    for environment, scenario in cases:
-        fleets = [
-            velocirl.make_vec(environment, 32, seed=1, device=device, scenario=scenario) for device in ("python", "cpu")
-        ]
-        for fleet in fleets:
-            fleet.reset()
-        rng = np.random.default_rng(0)
-        for _ in range(20):
-            fleets[1].set_state(fleets[0].get_state())
-            moves = rng.uniform(-1, 1.5, (32, 1)).astype(np.float32)
-            (_, *python), (_, *compiled) = (fleet.step(moves) for fleet in fleets)
-            for one, other in zip(python[:3], compiled[:3], strict=True):
-                np.testing.assert_array_equal(one, other)
-            np.testing.assert_array_equal(python[3]["costs"], compiled[3]["costs"])
-            np.testing.assert_array_equal(fleets[0].copies.episode_costs, fleets[1].copies.episode_costs)
+    fleets = [
+        velocirl.make_vec(tank(**changes), 32, seed=1, device=device, scenario=scenario) for device in ("python", "cpu")
+    ]
+    for fleet in fleets:
+        fleet.reset()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        fleets[1].set_state(fleets[0].get_state())
+        moves = rng.uniform(-1, 1.5, (32, 1)).astype(np.float32)
+        (_, *python), (_, *compiled) = (fleet.step(moves) for fleet in fleets)
+        for one, other in zip(python[:3], compiled[:3], strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(python[3]["costs"], compiled[3]["costs"])
+        np.testing.assert_array_equal(fleets[0].copies.episode_costs, fleets[1].copies.episode_costs)
 
 
 def test_costs_so_far_are_saved_and_carried_with_a_fleet():

@@ -95,7 +95,7 @@ def test_a_fault_is_named_and_stops(mishap, source):
 
 
 def test_an_environment_that_raises_is_named_and_can_be_gone_on_with():
-    agent = wander(2, {"mishap": float(MOTOR), "at": 40.0}, n_step=3)
+    agent = wander(2, {"mishap": float(MOTOR), "at": 40.0}, n_step=2)
     with pytest.raises(OSError, match="the motor is stuck") as raised:
         agent.learn(500)
     assert raised.value.__notes__ == ["raised by copy 1 of Wanderer-v0"]

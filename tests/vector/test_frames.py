@@ -6,6 +6,7 @@ from copy import deepcopy
 import gymnasium
 import numpy as np
 import pytest
+from choosing import slow_but
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
 from pictures import HEIGHT, KINDS, LIMIT, WIDTH, define, observe_row
@@ -64,7 +65,7 @@ def fleet_of(environment, device, mode=AutoresetMode.SAME_STEP, copy=True, **par
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but({"stacked rows", "numbers"}, KINDS))
 def test_a_fleet_sees_what_gymnasiums_wrappers_show(kind, device):
     environment, plain, frames = defined(kind)
     fleet, singles = fleet_of(environment, device), oracles(plain, **frames)

@@ -8,6 +8,7 @@ import velocirl
 from velocirl import DefinitionError, Discrete, int32, random, record
 
 SEED = 28  # by which copy 0 is the first whose reset fails, at its first end
+IN_STEP, IN_OBSERVE, IN_RESET, DIVISION = range(1, 5)
 SQUARES = np.arange(9, dtype=np.int32)
 
 
@@ -17,60 +18,52 @@ class Late:
     board: int32[9]
 
 
+@record
+class Params:
+    fault: int32 = IN_STEP  # a parameter, so that one environment is compiled for all faults
+
+
 def reset(state, params, rng):
     state.count = 0
     for square in range(9):
         state.board[square] = 0
+    if params.fault == IN_RESET:
+        state.count = SQUARES[8 + random.integer(rng, 0, 30) // 29]
 
 
-def fails_in_step(state, params, action, rng):
+def step(state, params, action, rng):
     state.count += 1
-    if state.count > 40:
+    if params.fault == IN_STEP and state.count > 40:
         state.board[state.count - 32 + action] = 1
+    if params.fault == DIVISION:
+        return (7 % (state.count - 41)) / 10, False  # one line, two divisions: whole numbers, then floats
     return 0.0, False
 
 
 def observe(state, params, observation):
-    observation[0] = state.count
+    place = state.count // 45 if params.fault == IN_OBSERVE else 0
+    observation[place] = state.count
 
 
-def fails_in_observe(state, params, observation):
-    observation[state.count // 45] = state.count
-
-
-def fails_in_reset(state, params, rng):
-    for square in range(9):
-        state.board[square] = 0
-    state.count = SQUARES[8 + random.integer(rng, 0, 30) // 29]
-
-
-def counts(state, params, action, rng):
-    state.count += 1
-    return 0.0, False
-
-
-def divides(state, params, action, rng):
-    state.count += 1
-    return (7 % (state.count - 41)) / 10, False  # one line, two divisions: whole numbers, then floats
-
-
-def late(**changes):
-    functions = {"reset": reset, "step": counts, "observe": observe}
-    return drifting("Late-v0", state=Late, observation=Discrete(400), max_steps=200, **{**functions, **changes})
+LATE = drifting(
+    "Late-v0", state=Late, params=Params, observation=Discrete(400), max_steps=200, reset=reset, step=step,
+    observe=observe,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "function", "line", "what", "moment"),
+    ("fault", "function", "line", "what", "moment"),
     [
-        ("step", fails_in_step, 3, "IndexError: index 9 is out of bounds for axis 0 with size 9", (41, 40)),
-        ("observe", fails_in_observe, 1, "IndexError: index 1 is out of bounds for axis 0 with size 1", (45, 45)),
-        ("reset", fails_in_reset, 3, "IndexError: index 9 is out of bounds for axis 0 with size 9", (200, 200)),
-        ("step", divides, 2, "ZeroDivisionError", (41, 40)),
+        (IN_STEP, step, 3, "IndexError: index 9 is out of bounds for axis 0 with size 9", (41, 40)),
+        (IN_OBSERVE, observe, 2, "IndexError: index 1 is out of bounds for axis 0 with size 1", (45, 45)),
+        (IN_RESET, reset, 5, "IndexError: index 9 is out of bounds for axis 0 with size 9", (200, 200)),
+        (DIVISION, step, 5, "ZeroDivisionError", (41, 40)),
     ],
     ids=["step", "observe", "reset", "division"],
 )
-def test_a_late_fault_is_named(name, function, line, what, moment):
-    fleet = velocirl.make_vec(late(**{name: function}), 4, check=True, threads=2)
+def test_a_late_fault_is_named(fault, function, line, what, moment):
+    name = function.__name__
+    fleet = velocirl.make_vec(LATE, 4, check=True, threads=2, params={"fault": fault})
     fleet.reset(seed=SEED)
     with pytest.raises(DefinitionError) as caught:  # noqa: PT012 - which step fails is what is told
         for _ in range(300):
@@ -82,7 +75,7 @@ def test_a_late_fault_is_named(name, function, line, what, moment):
 
 
 def test_the_copy_that_failed_is_told_and_not_another():
-    fleet = velocirl.make_vec(late(step=fails_in_step), 4, check=True, threads=2)
+    fleet = velocirl.make_vec(LATE, 4, check=True, threads=2)
     fleet.reset()
     state = fleet.get_state()
     state["state"]["count"][3] = 45
@@ -94,7 +87,7 @@ def test_the_copy_that_failed_is_told_and_not_another():
 
 
 def test_copies_that_are_watched_do_the_same():
-    fleets = [velocirl.make_vec(drifting("Drifting-v0"), 33, seed=5, check=check) for check in (False, True)]
+    fleets = [velocirl.make_vec("CartPole-v1", 33, seed=5, check=check) for check in (False, True)]
     for fleet in fleets:
         fleet.reset()
         fleet.run_randomly(100)
@@ -105,7 +98,7 @@ def test_copies_that_are_watched_do_the_same():
 
 @pytest.mark.slow
 def test_an_agent_names_it_too():
-    agent = velocirl.QLearning(late(step=fails_in_step), seed=0, check=True)
+    agent = velocirl.QLearning(LATE, seed=0, check=True)
     with pytest.raises(
         DefinitionError, match=r"Late-v0: step fails with IndexError: index \d+ .*step 41 of its episode"
     ):
@@ -116,7 +109,7 @@ def test_an_agent_names_it_too():
 @pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
 def test_threads_do_not_wait_for_one_that_failed(algorithm):
     more = {"learning_starts": 10} if algorithm == "DQN" else {"num_envs": 8, "horizon": 16}
-    agent = getattr(velocirl, algorithm)(late(step=fails_in_step), seed=0, threads=2, check=True, **more)
+    agent = getattr(velocirl, algorithm)(LATE, seed=0, threads=2, check=True, **more)
     for _ in range(2):
         with pytest.raises(DefinitionError, match="Late-v0: step fails with IndexError"):
             agent.learn(10_000)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from choosing import slow_but
 from torch import nn
 
 from velocirl import DQN, PPO, SAC, Box, evaluate
@@ -59,7 +60,7 @@ def test_statistics_are_those_of_the_batches_that_were_learnt_from():
     assert differ(statistics(twin), statistics(network))
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", slow_but({"ppo overlapping", "dqn"}, AGENTS))
 def test_they_are_saved_and_training_goes_on_bit_for_bit(name, tmp_path):
     whole = AGENTS[name]().learn(256)
     half = AGENTS[name]().learn(256, lambda agent: agent.steps < 128)

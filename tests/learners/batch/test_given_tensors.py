@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from choosing import slow_but
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
@@ -83,7 +84,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but({"PPO", "DQN", "SAC"}, CASES))
 def test_tensors_are_learnt_from_as_arrays_are(name):
     make, continuous = CASES[name]
     host, own = (make(kind(continuous=continuous)).learn(400) for kind in (HostWalks, Walks))

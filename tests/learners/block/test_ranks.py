@@ -74,7 +74,7 @@ def assert_alike(ranks, reports, state, parameters):
                 np.testing.assert_allclose(mean, theirs.means[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_ranks_with_a_memory_learn_as_one_process_from_the_same_batches(monkeypatch, name, size):
     """Of 7 copies, whose steps are remembered by whom they belong to; of a ring that went around."""

@@ -116,7 +116,7 @@ PLACES = {
     "asked vector": asked_vector,
 }  # fmt: skip
 LEARNERS = {"python": {"device": "python"}, "threads": {"device": "cpu", "threads": 1}, "torch": {"network": "mlp(8)"}}
-CASES = [(place, "python") for place in PLACES] + [("fleet", "threads"), ("gymnasium", "threads"), ("fleet", "torch")]
+CASES = [(place, "python") for place in PLACES] + [("fleet", "threads"), ("gymnasium", "threads")]
 SMALL = {"num_envs": 4, "seed": 5, "hidden": (8,), "layer_norm": False}
 
 
@@ -131,7 +131,12 @@ def following(count, shift):
 
 
 @pytest.mark.parametrize(
-    ("place", "learner", "kind"), [*((*case, DQN) for case in CASES), ("fleet", "python", DiscreteSAC)]
+    ("place", "learner", "kind"),
+    [
+        *((*case, DQN) for case in CASES),
+        ("fleet", "python", DiscreteSAC),
+        pytest.param("fleet", "torch", DQN, marks=pytest.mark.slow),
+    ],
 )
 def test_memories_keep_what_is_legal_in_last_states(place, learner, kind):
     config = {"buffer_size": 400, "learning_starts": 400, "n_step": 3, "batch_size": 16,
@@ -180,7 +185,7 @@ class MaskedValue(PPO):
     state_value = masked_value
 
 
-@pytest.mark.parametrize(("place", "learner"), CASES)
+@pytest.mark.parametrize(("place", "learner"), [*CASES, pytest.param("fleet", "torch", marks=pytest.mark.slow)])
 def test_values_of_last_states_see_what_is_legal_there(place, learner):
     agent = agent_of(MaskedValue, place, learner, horizon=23, minibatch_size=64)
     agent.prepare()

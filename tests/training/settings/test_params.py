@@ -262,7 +262,7 @@ def walks(observation):
     [
         (PPO, ROLLOUT),
         (PPO, {**ROLLOUT, "device": "python"}),
-        (DQN, MEMORY),
+        pytest.param(DQN, MEMORY, marks=pytest.mark.slow),
         (DQN, {**MEMORY, "device": "python"}),
         (QLearning, {"seed": 1, "num_envs": 4}),
     ],

@@ -43,8 +43,15 @@ def assert_same(found, expected):
         assert found[name].tobytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize("how", ["several steps", "by priority"])
-@pytest.mark.parametrize("half", [60, 228], ids=["before the ring is full", "after it went around"])
+@pytest.mark.parametrize(
+    ("half", "how"),
+    [
+        pytest.param(60, "several steps", id="before the ring is full"),
+        pytest.param(228, "by priority", id="after it went around"),
+        pytest.param(60, "by priority", marks=pytest.mark.slow),
+        pytest.param(228, "several steps", marks=pytest.mark.slow),
+    ],
+)
 def test_training_goes_on_bit_for_bit(how, half, monkeypatch, tmp_path):
     store(monkeypatch, FRAMES)
     settings = {**OFF, **PYTHON, **HOW[how]}
