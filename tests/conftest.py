@@ -41,7 +41,7 @@ from velocirl.engine.records import Record
 hypothesis.settings.register_profile("velocirl", deadline=None)  # a first example may have to be compiled
 hypothesis.settings.load_profile("velocirl")
 
-# What numba leaves behind each compilation is a million objects, most of them still needed: collected once per module, below.
+# A compilation leaves a million objects, most of them still needed. Garbage is collected once per module, see below.
 gc.set_threshold(1_000_000, 10, 10)
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a worker, and what a fork compiles its parent cannot share

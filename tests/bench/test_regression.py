@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from choosing import every_pair
 from planted_samples import OTHER_MACHINE, noisy, plain, report_of, result_of
 from scipy.stats import mannwhitneyu
 
@@ -129,13 +130,14 @@ def beside(factor, company, *, seed=0, slowed=2.0, noise=0.05):
 
 QUIET, BUSY = [0.02] * 15, [1.0] * 15
 STARTS, STOPS, PAUSES = QUIET[:8] + BUSY[:7], BUSY[:7] + QUIET[:8], ([0.02] * 2 + [1.0]) * 5
+SIDES = ("baseline", "run", "both")
+COMPANY = {"quiet": QUIET, "starts": STARTS, "stops": STOPS, "pauses": PAUSES}
 CALLED_WORSE, CALLED = ("warning", "failure"), ("warning", "failure", "improved")
 
 
-@pytest.mark.parametrize("company", [STARTS, STOPS, PAUSES, QUIET], ids=["starts", "stops", "pauses", "none"])
-@pytest.mark.parametrize("busy_side", ["baseline", "run", "both"])
-@pytest.mark.parametrize(("factor", "expected"), [(1 / 1.15, CALLED_WORSE), (1.15, ("improved",))])
-def test_planted_changes_are_called_beside_a_neighbour_that_comes_and_goes(factor, expected, busy_side, company):
+@pytest.mark.parametrize(("factor", "busy_side", "company"), every_pair((1 / 1.15, 1.15), SIDES, COMPANY))
+def test_planted_changes_are_called_beside_a_neighbour_that_comes_and_goes(factor, busy_side, company):
+    company, expected = COMPANY[company], CALLED_WORSE if factor < 1 else ("improved",)
     sides = {"baseline": (company, QUIET), "run": (QUIET, company), "both": (company, company[::-1])}[busy_side]
     found = [
         change_of(beside(1.0, sides[0], seed=2 * seed), beside(factor, sides[1], seed=2 * seed + 1)).severity
@@ -146,12 +148,16 @@ def test_planted_changes_are_called_beside_a_neighbour_that_comes_and_goes(facto
 
 
 @pytest.mark.parametrize(
-    "first", [QUIET, STARTS, STOPS, PAUSES, BUSY], ids=["quiet", "starts", "stops", "pauses", "busy"]
-)
-@pytest.mark.parametrize(
-    "second", [QUIET, STARTS, STOPS, PAUSES, BUSY], ids=["quiet", "starts", "stops", "pauses", "busy"]
+    ("first", "second"),
+    [
+        pytest.param(one, other, marks=pytest.mark.slow if one > other else ())  # of two orders, one each time
+        for one in (*COMPANY, "busy")
+        for other in (*COMPANY, "busy")
+    ],
 )
 def test_unchanged_code_is_not_called_whatever_the_neighbours_do(first, second):
+    companies = {**COMPANY, "busy": BUSY}
+    first, second = companies[first], companies[second]
     found = [
         change_of(beside(1.0, first, seed=2 * seed), beside(1.0, second, seed=2 * seed + 1)).severity
         for seed in range(40)

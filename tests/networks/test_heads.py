@@ -119,8 +119,17 @@ def expected(rows, policy_weight, entropy_weight):
 
 
 @heads
-@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (-0.7, 0.4)])
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("weights", "compiled"),
+    [
+        ((1.0, 0.0), True),
+        ((0.0, 1.0), True),
+        ((-0.7, 0.4), True),
+        ((-0.7, 0.4), False),
+        pytest.param((1.0, 0.0), False, marks=pytest.mark.slow),
+        pytest.param((0.0, 1.0), False, marks=pytest.mark.slow),
+    ],
+)
 def test_log_probability_entropy_and_gradient_are_torchs(name, weights, compiled):
     rows = run(Rows(name), *weights, compiled=compiled)
     log_probability, entropy, gradient = expected(rows, *weights)

@@ -16,7 +16,7 @@ from velocirl.training.agent import Agent
 
 @pytest.fixture(scope="module")
 def agent():
-    settings = {"num_envs": 4, "hidden": (8,), "device": "python", "learning_starts": 64, "batch_size": 16}
+    settings = {"num_envs": 4, "hidden": (8,), "threads": 1, "learning_starts": 64, "batch_size": 16}
     return velocirl.DQN("GridWorld-v0", seed=0, buffer_size=400, **settings).learn(256)
 
 

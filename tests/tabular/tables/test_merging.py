@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from choosing import every_pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,9 +98,9 @@ def drawn_updates(rng, states, sets, count):
     ]
 
 
-@pytest.mark.parametrize("exchange", [exchange_changes, exchange_totals], ids=["changes", "totals"])
-@pytest.mark.parametrize("sets", [1, 2])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("exchange", "sets", "dtype"), every_pair([exchange_changes, exchange_totals], [1, 2], ["float32", "float64"])
+)
 def test_merged_tables_are_those_of_a_plain_loop(exchange, sets, dtype):
     """Over several periods, so that what all have in common is not what they began with; all replicas stay alike."""
     rng = np.random.default_rng(0)

@@ -24,16 +24,18 @@ from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED, Frames
 SOURCES = {"native": filmed, "host": HostFilmed}
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-# What is compiled is compiled for one of them.
+# What is compiled is compiled for one of them, and what Python steps is stepped for one.
 EVERY = [
-    pytest.param(how, device, marks=[pytest.mark.slow] if device == "torch" and how != "by priority" else [])
+    pytest.param(source, how, device, marks=[pytest.mark.slow] if "torch" in device or source == "host" else [])
+    if how != "by priority"
+    else (source, how, device)
+    for source in SOURCES
     for how in HOW
     for device in DEVICES
 ]
 
 
-@pytest.mark.parametrize(("how", "device"), EVERY)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "how", "device"), EVERY)
 def test_what_is_drawn_is_what_was_seen(source, how, device, monkeypatch):
     """Before the ring is full and long after, where every place was written several times."""
     store(monkeypatch, FRAMES)
@@ -46,8 +48,7 @@ def test_what_is_drawn_is_what_was_seen(source, how, device, monkeypatch):
     assert {one[2] for one in met} == set(range(1, STACK + 1))
 
 
-@pytest.mark.parametrize(("how", "device"), EVERY)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "how", "device"), EVERY)
 def test_a_memory_of_frames_learns_the_same(source, how, device, monkeypatch):
     """As one of what networks read, bit for bit."""
     learnt = []
