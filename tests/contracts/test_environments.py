@@ -168,7 +168,7 @@ def test_the_number_of_threads_changes_nothing(name):
     copies = FEW_ODD if sees_pictures(name) else ODD
     fleets = [started(name, copies, seed=14, threads=threads) for threads in (1, 2, 3)]
     draws = np.random.default_rng(15)
-    for _ in range(3):
+    for _ in range(2):
         actions = legal_actions(fleets[0], draws)
         for fleet in fleets:
             fleet.step(actions)

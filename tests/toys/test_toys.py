@@ -23,6 +23,8 @@ TOYS = {
     CostCritic: (tank(), {**REPLAY, "n_step": 2}, 64),
 }
 toys = pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
+# Constrained has several values of a rollout as well.
+compiled_toys = pytest.mark.parametrize("toy", slow_but(TOYS.keys() - {TwoValues}, TOYS), ids=lambda toy: toy.name)
 
 
 def trained(toy, device, **more):
@@ -35,7 +37,7 @@ def shown(agent):
     return {name: value for name, value in agent.metrics.items() if name.startswith("train/")}
 
 
-@toys
+@compiled_toys
 def test_compiled_code_does_what_plain_python_does(toy):
     ours, plain = trained(toy, "cpu"), trained(toy, "python")
     assert np.abs(ours.parameters - plain.parameters).max() < 1e-5
@@ -44,7 +46,7 @@ def test_compiled_code_does_what_plain_python_does(toy):
     assert np.abs(ours.parameters - first).max() > 1e-3
 
 
-@toys
+@compiled_toys
 def test_two_threads_learn(toy):
     assert np.isfinite(trained(toy, "cpu", threads=2).parameters).all()
 
@@ -63,8 +65,15 @@ def test_a_gpu_learns(toy):
     assert np.isfinite(agent.parameters).all()
 
 
-@toys
-@pytest.mark.parametrize("device", ["cpu", "python"])
+@pytest.mark.parametrize(
+    ("toy", "device"),
+    [
+        pytest.param(toy, device, marks=pytest.mark.slow if (toy, device) == (TwoValues, "cpu") else ())
+        for toy in TOYS
+        for device in ("cpu", "python")
+    ],
+    ids=lambda one: getattr(one, "name", one),
+)
 def test_resuming_is_exact(toy, device, tmp_path):
     environment, config, steps = TOYS[toy]
     whole = toy(environment, seed=1, device=device, **{"threads": 1, **config})
