@@ -21,7 +21,7 @@ def test_every_size_is_measured(direction):
     assert all(claim.to == f"torch, {claim.of}" for claim in comparison.claims)
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("direction", [pytest.param("forward", marks=pytest.mark.slow), "backward"])
 def test_rows_go_through_the_network(direction):
     timed = network.velocirl_network(direction, 64, 64)
     timed.prepare(QUICK)
@@ -32,7 +32,7 @@ def test_rows_go_through_the_network(direction):
     assert timed.cost.operations == (forward if direction == "forward" else forward + backward)
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("direction", [pytest.param("forward", marks=pytest.mark.slow), "backward"])
 def test_torch_does_the_same_on_one_core(direction):
     with closing(network.torch_network(direction, 64, 8)) as peer:
         assert peer.amount == 8

@@ -41,7 +41,7 @@ def test_velocirl_samples_and_adds():
     assert 1e5 < adding.sample() < 1e11
 
 
-@pytest.mark.parametrize("kind", [PrioritisedReplayBuffer, RankReplayBuffer])
+@pytest.mark.parametrize("kind", [PrioritisedReplayBuffer, pytest.param(RankReplayBuffer, marks=pytest.mark.slow)])
 def test_velocirl_samples_by_priority(kind):
     timed = replay.velocirl_prioritised(kind, SMALL)
     timed.prepare(QUICK)

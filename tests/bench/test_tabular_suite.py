@@ -165,7 +165,7 @@ def test_workers_of_a_benchmark_train(make):
 
 
 @needs_mpi
-@pytest.mark.parametrize("runtime", ["mpi", "mpi-async"])
+@pytest.mark.parametrize("runtime", [pytest.param("mpi", marks=pytest.mark.slow), "mpi-async"])
 def test_ranks_of_a_benchmark_train(runtime):
     rates = tabular_scaling.run_ranks(2, runtime, steps=400_000)
     assert len(rates) == 3

@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recorded_data.md"
 SMALL = {
     "learn(100_000)": "learn(1)",
     "learn(20_000)": "learn(2)",
-    'data="reactor.vds")': 'data="reactor.vds", device="python", batch_size=4)',
+    'data="reactor.vds")': 'data="reactor.vds", device="python", batch_size=4, hidden=(8,))',
     'prefill="reactor.vds")': 'prefill="reactor.vds", device="python", batch_size=4)',
 }
 

@@ -44,7 +44,7 @@ BLOCKS = {
     "recorded": (
         "docs/recorded_data.md",
         "record_dataset",
-        {"1_000_000": "40", "100_000": "40"},
+        {"1_000_000": "40", "100_000": "40", '"medium"': '"random"'},  # for which nobody has to be trained
         ["pendulum.vds", "reactor.vds"],
         [],
     ),

@@ -39,7 +39,7 @@ def test_it_acts_as_the_other_did_and_learns_on(offline_kind, kind, environment,
 
 
 @pytest.mark.parametrize(("offline_kind", "kind", "environment"), [
-    (TD3BC, TD3, "Pendulum-v1"),
+    pytest.param(TD3BC, TD3, "Pendulum-v1", marks=pytest.mark.slow),
     (ReBRAC, TD3, "Pendulum-v1"),
     (CQL, SAC, "Pendulum-v1"),
     (IQL, OnlineIQL, "Pendulum-v1"),

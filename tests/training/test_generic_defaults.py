@@ -184,7 +184,7 @@ def test_ppo_learns_where_nobody_tuned():
         assert velocirl.evaluate(agent, episodes=5, seed=0).mean_return > 1000
 
 
-@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("seed", [5, pytest.param(6, marks=pytest.mark.slow)])
 def test_ppo_learns_an_environment_of_ones_own(seed):
     """The chemical reactor without its preset, 300,000 steps: 88 by the defaults of the configuration, its PID 191."""
     agent = PPO(renamed("ChemicalReactor-v0"), seed=seed, threads=1, device="cpu").learn(300_000)
