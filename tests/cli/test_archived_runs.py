@@ -37,10 +37,18 @@ def no_pictures():
     """Pictures and events are drawn, unlike in other tests."""
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    return tmp_path_factory.mktemp("archive") / "archived"
+
+
 @pytest.fixture
-def run(train):
-    """A run that can go on."""
-    return train("--total-steps", "256", "--checkpoint-every", "128", name="archived", steps=None)
+def run(train, archive, tmp_path):
+    """A run that can go on: a copy of one that was trained once."""
+    if not archive.exists():
+        trained = train("--total-steps", "256", "--checkpoint-every", "128", name="trained", steps=None)
+        shutil.copytree(trained.path, archive)
+    return open_run(shutil.copytree(archive, tmp_path / "archived"))
 
 
 def resume(run):

@@ -5,7 +5,8 @@ import pytest
 
 import velocirl
 from velocirl.engine import registry
-from velocirl.runs.directory import RunNotFoundError
+from velocirl.runs.directory import Plan, RunNotFoundError
+from velocirl.runs.groups import create_group
 
 OBSERVATION = np.zeros(4, np.float32)
 
@@ -64,12 +65,11 @@ def test_what_is_not_there_says_what_was_looked_for(tmp_path):
         velocirl.PPO.load(tmp_path)
 
 
-@pytest.mark.usefixtures("no_pictures_in_processes")
-def test_of_a_group_one_run_has_to_be_chosen(small, tmp_path):
-    from velocirl.cli.main import main
-
+def test_of_a_group_one_run_has_to_be_chosen(train, tmp_path):
     where = tmp_path / "group"
-    main(["train", "CartPole-v1", *small, "--total-steps", "256", "--seeds", "2", "--quiet", "--run-dir", str(where)])
+    create_group(where, "CartPole-v1", "ppo", (3, 4), {}, Plan(total_steps=256, checkpoint_every=128))
+    for seed in ("3", "4"):
+        train("--seed", seed, name=f"group/seed-{seed}", steps=256)
     with pytest.raises(RunNotFoundError, match="is a group of 2 runs: choose one, such as group/seed-3"):
         velocirl.load(where)
     assert velocirl.load(where / "seed-4").seed == 4
