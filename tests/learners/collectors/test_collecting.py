@@ -139,9 +139,17 @@ def test_what_episodes_of_free_collectors_cost_is_added_up(device):
 
 def test_a_slow_learner_lets_free_collectors_drop_and_leaves_updates_out():
     agent = agent_for(Counting, collectors=1, collect_mode="free", ring_size=1020, buffer_size=1000, **THREADS)
-    agent.learn(4096, lambda _: time.sleep(0.5), progress=False)
-    gauges = collected_of(agent).gauges()
-    assert gauges["collector/dropped"] > 0
+    dropped = [0.0]
+
+    def until_more_is_dropped(agent):
+        until = time.monotonic() + 30
+        while (now := collected_of(agent).gauges()["collector/dropped"]) <= dropped[-1] and time.monotonic() < until:
+            time.sleep(0.01)
+        dropped.append(now)
+
+    agent.learn(4096, until_more_is_dropped, progress=False)
+    assert dropped == sorted(set(dropped))  # more in each iteration
+    assert dropped[-1] > 0
     check_counting(agent)
 
 
