@@ -155,14 +155,14 @@ def test_outputs_are_written_where_they_are_wanted():
     np.testing.assert_array_equal(own, native.forward(inputs))
 
 
-def test_nan_reaches_the_output():
-    for activation in ACTIVATIONS:
-        network, parameters, _ = made("odd widths", activation)
-        inputs = np.zeros((2, 3), np.float32)
-        inputs[1, 2] = np.nan
-        outputs = NativeNetwork(network, parameters).forward(inputs)
-        assert np.isfinite(outputs[0]).all()
-        assert np.isnan(outputs[1]).all()
+@pytest.mark.parametrize("activation", slow_but({"relu", "tanh", "gelu"}, ACTIVATIONS))
+def test_nan_reaches_the_output(activation):
+    network, parameters, _ = made("odd widths", activation)
+    inputs = np.zeros((2, 3), np.float32)
+    inputs[1, 2] = np.nan
+    outputs = NativeNetwork(network, parameters).forward(inputs)
+    assert np.isfinite(outputs[0]).all()
+    assert np.isnan(outputs[1]).all()
 
 
 def test_wrong_arrays_are_refused():
