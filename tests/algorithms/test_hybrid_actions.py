@@ -87,7 +87,9 @@ def test_forbidden_choices_are_never_taken():
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"network": "mlp(8)"}, {"device": "python"}], ids=["native", "torch", "python"]
+    "changes",
+    [{}, pytest.param({"network": "mlp(8)"}, marks=pytest.mark.slow), {"device": "python"}],
+    ids=["native", "torch", "python"],
 )
 def test_going_on_from_a_file_is_going_on_bit_for_bit(changes, tmp_path):
     whole = PPO(aiming, **{**SMALL, **changes}).learn(64).learn(64)
