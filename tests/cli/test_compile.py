@@ -1,16 +1,15 @@
 """`velocirl compile`: what training will need is compiled ahead of time, and nothing of it a second time."""
 
 import importlib
-import json
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from velocirl.cli.main import main
 from velocirl.engine.compiler import units
+from velocirl.engine.disk.directories import cache_path
 from velocirl.training.persistence import ALGORITHMS
 
 
@@ -30,11 +29,12 @@ def run(command, tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures_in_processes")
-def test_from_nothing_everything_is_compiled_once(run, tmp_path):
+def test_from_nothing_everything_is_compiled_once(run, monkeypatch, tmp_path):
     home, compile_it = {"VELOCIRL_HOME": str(tmp_path / "home")}, ("compile", "Bandit-v0", "--algorithm", "q-learning")
     said = run(*compile_it, **home)
     found = re.fullmatch(r"Bandit-v0: q-learning, (\d+) files compiled, [\d.]+ s\n", said)
-    directory = Path(json.loads(run("cache", "--json", **home))["directory"])
+    monkeypatch.setenv("VELOCIRL_HOME", home["VELOCIRL_HOME"])
+    directory = cache_path()
     compiled = {path.name for path in directory.iterdir()}
     assert int(found[1]) == len(compiled) > 0
     said = run(*compile_it, **home)

@@ -90,7 +90,9 @@ def opened(*arguments, tool=hostile_files):
     return last
 
 
-@pytest.mark.parametrize("only", ["q-learning GridWorld-v0 n_step", "dqn GridWorld-v0"])
+@pytest.mark.parametrize(
+    "only", [pytest.param("q-learning GridWorld-v0 n_step", marks=pytest.mark.slow), "dqn GridWorld-v0"]
+)
 def test_a_sample_of_hostile_files_does_no_harm(only):
     assert re.fullmatch(r"30 files: {.*'refused': 2\d.*}", opened("--files", 30, "--only", only))
 
