@@ -4,7 +4,7 @@ import dataclasses
 
 from velocirl import Constraint
 from velocirl.engine import registry
-from velocirl.learners.fields import reads_costs
+from velocirl.program.fields import reads_costs
 
 
 def constrained(environment):

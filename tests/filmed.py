@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl import DQN, Box, Discrete, Environment, int32, random, record
+from velocirl.backends.batch.frames.frames import FrameMemory
 from velocirl.buffers.frames import frame_of
 from velocirl.buffers.records import GOES_ON, LOST, TERMINATED, Frames
 from velocirl.buffers.replay import FILLED, PLACE
-from velocirl.learners.batch.pictures.frames import FrameMemory
-from velocirl.learners.rows.frames import find_drawn
+from velocirl.program.rows.frames import find_drawn
 from velocirl.training.persistence import Goal
 from velocirl.training.source import Source
 
@@ -159,9 +159,10 @@ def read_back(agent):
     learner, fetch = agent.learner, agent.learner.device.fetch
     with learner.device.at_work():
         learner.ring.draw()
-        learner.program.run(stepping=False)
+        learner.updates.program.run(stepping=False)
     now, after = (
-        np.rint(fetch(learner.program._inputs[name]) * 255).astype(np.uint8) for name in ("values", "target_values")
+        np.rint(fetch(learner.updates.program._inputs[name]) * 255).astype(np.uint8)
+        for name in ("values", "target_values")
     )
     drawn = learner.ring.drawn
     return now, after, fetch(drawn.places), fetch(drawn.lasts)

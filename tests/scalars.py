@@ -12,8 +12,8 @@ import torch
 from velocirl.buffers.records import Act, drawn_type, narrow_type, rollout_type
 from velocirl.engine import random
 from velocirl.engine.records import with_attributes
-from velocirl.learners.fields import fields_of
-from velocirl.learners.several import Several, flat_names, numbers_type
+from velocirl.program.fields import fields_of
+from velocirl.program.several import Several, flat_names, numbers_type
 
 ROWS, SIZE, OBSERVED = 200, 2, 3
 

@@ -35,7 +35,7 @@ from small_agents import small_agents
 import velocirl
 from velocirl.engine.disk.safetensors_layout import tensor_bytes
 from velocirl.engine.disk.writing import strict_json
-from velocirl.learners.faults import NumericalError
+from velocirl.program.faults import NumericalError
 from velocirl.runs import state_file
 from velocirl.runs.state_file import State, write_state
 from velocirl.training.agent import Agent

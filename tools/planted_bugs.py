@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 240  # seconds; a bug that makes a test hang is found too
 OUTDATED = ("AttributeError", "ImportError", "NameError")  # what a bug fails with that is written for older sources
 
-BUFFERS, RECORDING = "tests/buffers/test_returns.py", "tests/learners/rows/test_recording.py"
+BUFFERS, RECORDING = "tests/buffers/test_returns.py", "tests/program/rows/test_recording.py"
 PPO, DQN, SAC, QUANTILES, DISCRETE = (
     f"tests/algorithms/test_{name}.py" for name in ("ppo", "dqn", "sac", "qr_dqn", "discrete_sac")
 )
@@ -30,16 +30,14 @@ LEARNING, PPO_LEARNING = (f"tests/algorithms/test_{name}_learning.py" for name i
 AGENT, EVALUATION, CALLBACKS = (f"tests/training/test_{name}.py" for name in ("agent", "evaluation", "callbacks"))
 ACTOR = "tests/training/actors/test_actor.py"
 ENCODINGS = "tests/contracts/test_encodings.py"
-FAULTS, NORMALISING = (f"tests/learners/test_{name}.py" for name in ("faults", "normalising"))
-BLOCK, UPDATES, TWINS = (
-    f"tests/learners/block/test_{name}.py" for name in ("rollout", "replay", "actor_critic_update")
-)
+FAULTS, NORMALISING = (f"tests/program/test_{name}.py" for name in ("faults", "normalizing"))
+BLOCK, UPDATES, TWINS = (f"tests/backends/cpu/test_{name}.py" for name in ("rollout", "replay", "actor_critic_update"))
 ROLLOUT, MINIBATCHES, NETWORKS, PROGRAM, RECURRENT = (
-    f"tests/learners/batch/test_{name}.py" for name in ("rollout", "minibatches", "networks", "program", "recurrent")
+    f"tests/backends/batch/test_{name}.py" for name in ("rollout", "minibatches", "networks", "program", "recurrent")
 )
 N_STEP, SEGMENTS = "tests/buffers/test_n_step.py", "tests/buffers/test_segments.py"
 MEMORY_FILES = "tests/runs/test_memory_files.py"
-MEMORY_OF_RANKS = "tests/learners/block/test_ranks.py"
+MEMORY_OF_RANKS = "tests/backends/cpu/test_ranks.py"
 CONTRACTS, MEMORIES = "tests/contracts/test_algorithms.py", "tests/contracts/test_memories.py"
 FLEET = f"{RECORDING}::test_every_transition_of_a_fleet_in_python"
 TEN_UPDATES = f"{BLOCK}::test_ten_updates_by_torch[Counter-v0-changes0]"
@@ -59,28 +57,28 @@ class Bug(NamedTuple):
 BUGS = (
     Bug(
         "truncation as termination",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "        ended = TRUNCATED\n",
         "        ended = TERMINATED\n",
         (FLEET,),
     ),
     Bug(
         "bootstrapping where both flags are set",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "    if terminated:\n        ended = TERMINATED\n    elif truncated:\n        ended = TRUNCATED\n",
         "    if truncated:\n        ended = TRUNCATED\n    elif terminated:\n        ended = TERMINATED\n",
         (FLEET,),
     ),
     Bug(
         "bootstrapping from the reset observation",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "if encode(sight.final[i], sight.table,",
         "if encode(sight.observation[i], sight.table,",
         (FLEET,),
     ),
     Bug(
         "final value of an earlier rollout",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "    for k in range(rollout.finals.shape[2]):\n        rollout.finals[i, t, k] = 0.0\n",
         "",
         (FLEET,),
@@ -137,7 +135,7 @@ BUGS = (
     ),
     Bug(
         "final observations not normalised",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "        if encode(sight.final[i], sight.table, sight.centre, sight.inverse_scale, cuts.inputs[place]) != 0:\n"
         "            tell(log, FAULT_IN_OBSERVATION, i, t)\n",
         "        for j in range(cuts.inputs.shape[1]):\n            cuts.inputs[place, j] = sight.final[i][j]\n",
@@ -160,7 +158,7 @@ BUGS = (
     ),
     Bug(
         "scale of rewards across episodes",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "rollout.discounted[i] = 0.0 if row.ended != GOES_ON else discounted",
         "rollout.discounted[i] = discounted",
         (f"{RECORDING}::test_discounted_returns_for_the_scale_of_rewards",),
@@ -174,35 +172,35 @@ BUGS = (
     ),
     Bug(
         "advantages normalised by one share",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "            total += sums.own[share, s]\n",
         "            total += sums.own[0, s]\n",
         (f"{BLOCK}::test_gradient_of_a_minibatch[2-IdentityContinuous-v0]",),
     ),
     Bug(
         "identical policy streams",
-        "learners/block/collector.py",
-        "        self._rng = random.streams(task.seeds.policy, copies, part.first)\n",
-        "        self._rng = np.repeat(random.streams(task.seeds.policy, 1), copies, axis=0)\n",
+        "collect/rollouts.py",
+        "[random.streams(one.policy, part.copies, part.first) for one in seeds]",
+        "[np.repeat(random.streams(one.policy, 1), part.copies, axis=0) for one in seeds]",
         (f"{RECORDING}::test_no_two_streams_are_alike",),
     ),
     Bug(
         "seeded anew on resume",
-        "learners/block/collector.py",
-        '        self._rng[:], self.rollout.discounted[:] = state["policy.rng"], state["policy.discounted"]\n',
-        '        self.rollout.discounted[:] = state["policy.discounted"]\n',
+        "collect/rollouts.py",
+        '        here.store(self.rng, state["policy.rng"])\n',
+        "",
         (RESUME,),
     ),
     Bug(
         "episodes repeat on resume",
-        "learners/block/collector.py",
-        "            self.host.begin_anew(int(self._rng[0, 0] >> np.uint64(33)))\n",
-        "            pass\n",
+        "collect/sources.py",
+        '        self.host.begin_anew(int(state["policy.rng"][0, 0] >> np.uint64(33)))\n',
+        "        pass\n",
         (f"{AGENT}::test_gymnasium_goes_on_with_new_episodes",),
     ),
     Bug(
         "optimiser forgotten on resume",
-        "learners/block/networks.py",
+        "backends/cpu/networks.py",
         'arrays[f"{name}.moments"], arrays[f"{name}.steps"] = self.moments[name], self.steps[name]\n',
         'arrays[f"{name}.moments"] = self.moments[name]\n',
         (RESUME,),
@@ -216,7 +214,7 @@ BUGS = (
     ),
     Bug(
         "action stored after clipping",
-        "learners/rows/commands.py",
+        "program/rows/commands.py",
         "        held = min(max(row.action[k], bounds[LOW, k]), bounds[HIGH, k])\n",
         "        held = min(max(row.action[k], bounds[LOW, k]), bounds[HIGH, k])\n        row.action[k] = held\n",
         (f"{RECORDING}::test_what_is_drawn_is_stored_before_it_is_clipped",),
@@ -230,70 +228,70 @@ BUGS = (
     ),
     Bug(
         "masks not stored",
-        "learners/rows/acting.py",
+        "program/rows/acting.py",
         "        row.mask[k] = mask[k]\n",
         "        row.mask[k] = 1\n",
         (f"{RECORDING}::test_masks_are_stored_and_kept_to",),
     ),
     Bug(
         "loss scale depends on the number of threads",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "scale, limit = np.float32(1.0 / weight), ",
         "scale, limit = np.float32(len(gradients) / weight), ",
         (f"{BLOCK}::test_the_gradient_does_not_depend_on_the_number_of_threads",),
     ),
     Bug(
         "loss scale depends on the size of a minibatch",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "scale, limit = np.float32(1.0 / weight), ",
         "scale, limit = np.float32(1.0 / 32.0), ",
         (f"{BLOCK}::test_gradient_of_a_minibatch[1-Counter-v0]",),
     ),
     Bug(
         "accumulated gradients cleared",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "    if job.begins != 0:\n",
         "    if job.begins >= 0:\n",
         (f"{BLOCK}::test_accumulated_minibatches_are_one_large_one",),
     ),
     Bug(
         "samples drawn twice",
-        "learners/block/rollout.py",
+        "backends/cpu/epochs.py",
         "own.order[own.filled[m]] = place_of(own, copy, t)",
         "own.order[own.filled[m]] = place_of(own, copy, t // 2)",
         (f"{BLOCK}::test_every_sample_is_drawn_once_in_an_epoch[samples-1]",),
     ),
     Bug(
         "last sample of each minibatch dropped",
-        "learners/block/rollout.py",
+        "backends/cpu/epochs.py",
         "own.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit\n",
         "own.rows[share, 1] = own.own[share] * (m + 1) // minibatches * unit - 1\n",
         (TEN_UPDATES,),
     ),
     Bug(
         "minibatches empty in some shares",
-        "learners/block/rollout.py",
+        "backends/cpu/epochs.py",
         "    if batch == 0:\n",
         "    if batch < 0:\n",
         (f"{PPO_LEARNING}::test_a_minibatch_of_which_no_share_has_a_sample_is_none",),
     ),
     Bug(
         "threads go on with old parameters",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "    run_counted(crew, OPTIMISER, trained.pack, pieces, 0, timed)\n",
         "",
         (TEN_UPDATES,),
     ),
     Bug(
         "bias correction off by one",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "prepare(settings, learning[0].learning_rate, number, factors)",
         "prepare(settings, learning[0].learning_rate, number + 1, factors)",
         (TEN_UPDATES,),
     ),
     Bug(
         "divergence does not stop",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "one.kind == STOP and told != 0:",
         "one.kind == STOP and told < 0:",
         (f"{BLOCK}::test_divergence_stops_an_update",),
@@ -328,7 +326,7 @@ BUGS = (
     ),
     Bug(
         "nan in a reward not seen",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "    if row.reward * 0 != 0:\n        tell(log, FAULT_IN_REWARD, i, t)\n",
         "    if row.reward * 0 == 1:\n        tell(log, FAULT_IN_REWARD, i, t)\n",
         (f"{FAULTS}::test_in_a_reward[python-1-nan]",),
@@ -356,21 +354,21 @@ BUGS = (
     ),
     Bug(
         "constant columns blown up",
-        "learners/normalising.py",
+        "program/normalizing.py",
         "    return constant * 1.0 + (1.0 - constant) * (variance + EPSILON)\n",
         "    return variance + EPSILON\n",
         (f"{NORMALISING}::test_a_constant_is_only_centred[3.0]",),
     ),
     Bug(
         "recorded transitions never drawn",
-        "learners/batch/ring.py",
+        "backends/batch/ring.py",
         'np.where(full, state["memory.greatest"], np.float32(0))',
         "np.zeros(self.capacity, np.float32)",
         ("tests/training/test_prefill.py::test_with_priorities_each_record_of_the_data_can_be_drawn[python]",),
     ),
     Bug(
         "nan in a gradient not seen",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "    if squares * 0 != 0:\n",
         "    if squares < 0:\n",
         (f"{FAULTS}::test_in_the_gradient",),
@@ -391,21 +389,21 @@ BUGS = (
     ),
     Bug(
         "memory kept beyond the end of an episode",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "            rollout.state[i, k] = 0.0\n",
         "            rollout.state[i, k] *= 1.0\n",
         (f"{RECURRENT}::test_the_state_is_zero_after_an_end_and_nowhere_else[lstm]",),
     ),
     Bug(
         "memory cleared one step late when learning",
-        "learners/batch/minibatches.py",
+        "backends/batch/minibatches.py",
         "before = index[i] - extent.agents * extent.copies\n",
         "before = index[i] - 2 * extent.agents * extent.copies\n",
         (f"{MINIBATCHES}::test_every_sample_is_chosen_once_in_an_epoch[6]",),
     ),
     Bug(
         "memory of another copy when learning",
-        "learners/batch/minibatches.py",
+        "backends/batch/minibatches.py",
         "        state[c, k] = start_state[copy, k]\n",
         "        state[c, k] = start_state[c, k]\n",
         (f"{MINIBATCHES}::test_states_are_those_at_the_beginning_of_the_drawn_copies",),
@@ -419,23 +417,23 @@ BUGS = (
     ),
     Bug(
         "cut episodes valued without their memory",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "        cuts.state[place, k] = rollout.state[i, k]\n",
         "        cuts.state[place, k] = 0.0\n",
         (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[lstm]",),
     ),
     Bug(
         "value after the rollout is remembered",
-        "learners/batch/collector.py",
-        "self._forward(self._inputs, self._state, self._outputs, remember=False)",
-        "self._forward(self._inputs, self._state, self._outputs, remember=True)",
+        "backends/batch/collector.py",
+        "self._forward(inputs, self.memory, outputs, remember=False)",
+        "self._forward(inputs, self.memory, outputs, remember=True)",
         (f"{RECURRENT}::test_values_where_an_episode_is_cut_off[lstm]",),
     ),
     Bug(
         "memory lost on resume",
-        "learners/batch/collector.py",
-        '            here.store(self._state, state["policy.state"])\n',
-        "            here.fill(self._state, 0.0)\n",
+        "collect/rollouts.py",
+        '            here.store(self.memory, state["policy.state"])\n',
+        "            here.fill(self.memory, 0.0)\n",
         (f"{RECURRENT}::test_resumed_in_the_middle_of_episodes[lstm]",),
     ),
     Bug(
@@ -447,59 +445,59 @@ BUGS = (
     ),
     Bug(
         "advantages normalised over half of a minibatch",
-        "learners/batch/program.py",
+        "backends/batch/update.py",
         "lambda: self.device.sum_rows(added, sums)",
         "lambda: self.device.sum_rows(added[: len(added) // 2], sums)",
         (f"{PROGRAM}::test_the_loss_of_a_minibatch[categorical-True]",),
     ),
     Bug(
         "loss of a batch not divided by its rows",
-        "learners/batch/functions.py",
+        "backends/batch/functions.py",
         "    return np.float32(clock.numbers[i // rows, LOSS_SCALE] / rows)\n",
         "    return np.float32(clock.numbers[i // rows, LOSS_SCALE])\n",
         (f"{PROGRAM}::test_the_loss_of_a_minibatch[categorical-False]",),
     ),
     Bug(
         "divergence does not stop a batch",
-        "learners/batch/functions.py",
+        "backends/batch/functions.py",
         "            clock.counts[s, STOPPED] = 1\n",
         "            clock.counts[s, STOPPED] = 0\n",
         (f"{PROGRAM}::test_what_is_counted_and_where_an_update_stops",),
     ),
     Bug(
         "accumulated gradients not averaged",
-        "learners/batch/networks.py",
+        "backends/batch/networks.py",
         "    share = 1.0 / (max(clock.counts[s, GATHERED], 1) * clock.numbers[s, LOSS_SCALE])\n",
         "    share = 1.0 / clock.numbers[s, LOSS_SCALE]\n",
         (f"{NETWORKS}::test_scaling_of_the_gradient",),
     ),
     Bug(
         "scale of fp16 not undone",
-        "learners/batch/networks.py",
+        "backends/batch/networks.py",
         "    share = 1.0 / (max(clock.counts[s, GATHERED], 1) * clock.numbers[s, LOSS_SCALE])\n",
         "    share = 1.0 / max(clock.counts[s, GATHERED], 1)\n",
         (f"{NETWORKS}::test_scaling_of_the_gradient",),
     ),
     Bug(
         "gradients of a batch cleared between minibatches",
-        "learners/batch/program.py",
+        "backends/batch/update.py",
         "network.backward(given, accumulate or again, one.name)",
         "network.backward(given, again, one.name)",
         (f"{ROLLOUT}::test_accumulated_minibatches_are_one_large_one",),
     ),
     Bug(
         "samples of a batch drawn twice",
-        "learners/batch/minibatches.py",
+        "backends/batch/minibatches.py",
         "shuffled(q - s * units, units, keys[s])",
         "shuffled((q - s * units) // 2, units, keys[s])",
         (f"{MINIBATCHES}::test_every_sample_is_chosen_once_in_an_epoch[1]",),
     ),
     Bug(
-        "eyes of a torch network stand still",
-        "learners/batch/rollout.py",
+        "normalizer of observations stands still",
+        "learners/rollout.py",
         "            self._take_in(0)\n",
         "",
-        (f"{ROLLOUT}::test_iterations_are_those_of_the_native_learner[normalise_observations normalise_rewards]",),
+        (f"{NORMALISING}::test_every_observation_of_training_counts",),
     ),
     Bug(
         "acting with the parameters of before",
@@ -510,28 +508,28 @@ BUGS = (
     ),
     Bug(
         "truncation as termination in a memory",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "        ended = TRUNCATED\n",
         "        ended = TERMINATED\n",
         (f"{LEARNING}::test_what_is_remembered[truncated-none]",),
     ),
     Bug(
         "both flags as truncation in a memory",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "    if terminated:\n        ended = TERMINATED\n    elif truncated:\n        ended = TRUNCATED\n",
         "    if truncated:\n        ended = TRUNCATED\n    elif terminated:\n        ended = TERMINATED\n",
         (f"{MEMORIES}::test_an_episode_that_ends_in_its_last_step_is_over[python]",),
     ),
     Bug(
         "reset observation remembered as the next one",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "seen = sight.final[i] if ring.rows[place].ended != GOES_ON else sight.observation[i]",
         "seen = sight.observation[i]",
         (f"{LEARNING}::test_what_is_remembered[terminated-none]",),
     ),
     Bug(
         "mask of the next episode remembered",
-        "learners/rows/recording.py",
+        "program/rows/recording.py",
         "row.next_mask[k] = sight.final_mask[i, k] if truncated else 0",
         "row.next_mask[k] = ring.mask[i, k]",
         (f"{LEARNING}::test_masks_are_those_of_their_observations",),
@@ -566,14 +564,14 @@ BUGS = (
     ),
     Bug(
         "next observation of the first of n steps",
-        "learners/block/memory.py",
+        "backends/cpu/updates.py",
         'Indexed(rows["next_observation"], batch.lasts)',
         'Indexed(rows["next_observation"], batch.places)',
         (f"{MEMORIES}::test_what_follows_n_steps_is_valued_where_they_end[cpu]",),
     ),
     Bug(
         "next observation of the first of n steps of a batch",
-        "learners/batch/memory.py",
+        "backends/batch/updates.py",
         'Indexed(ring.rows["next_observation"], drawn.lasts)',
         'Indexed(ring.rows["next_observation"], drawn.places)',
         (f"{MEMORIES}::test_what_follows_n_steps_is_valued_where_they_end[python]",),
@@ -587,15 +585,15 @@ BUGS = (
     ),
     Bug(
         "a rank's gradient divided by its own rows",
-        "learners/block/memory.py",
+        "backends/cpu/updates.py",
         "= whole, 1, whole",
         "= batch, 1, batch",
         (f"{MEMORY_OF_RANKS}::test_ranks_with_data_learn_as_one_process_from_the_same_batches[2]",),
     ),
     Bug(
         "weights of priorities by rank alone",
-        "learners/block/memory.py",
-        "(self.compare_priorities(rate) / rate) ** self._beta[0]",
+        "backends/cpu/updates.py",
+        "(self.ring.compare_priorities(rate) / rate) ** self._beta[0]",
         "1.0",
         (f"{MEMORY_OF_RANKS}::test_priorities_are_weighed_by_how_often_each_record_is_drawn_by_any_rank",),
     ),
@@ -608,35 +606,35 @@ BUGS = (
     ),
     Bug(
         "episodes joined on resume",
-        "learners/block/replay.py",
-        "            cut_off(self.buffer.rows, self.buffer.counts, self.group)\n",
-        "",
+        "backends/cpu/memory.py",
+        "            self.break_off(slice(None))\n",
+        "            pass\n",
         (f"{LEARNING}::test_gymnasium",),
     ),
     Bug(
         "target network shares the weights",
-        "learners/block/networks.py",
+        "backends/cpu/networks.py",
         "            self.parameters[target] = task.parameters[source].copy()\n",
         "            self.parameters[target] = task.parameters[source]\n",
         (f"{LEARNING}::test_the_target_network_has_memory_of_its_own_and_follows",),
     ),
     Bug(
         "target critics share the weights",
-        "learners/block/networks.py",
+        "backends/cpu/networks.py",
         "            self.parameters[target] = task.parameters[source].copy()\n",
         "            self.parameters[target] = task.parameters[source]\n",
         (f"{TWINS}::test_updates_are_those_of_torch[sac]",),
     ),
     Bug(
         "target network moves the wrong way",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "share * online[p] + rest * slow[p]",
         "rest * online[p] + share * slow[p]",
         (f"{LEARNING}::test_a_soft_target_moves_a_part_of_the_way",),
     ),
     Bug(
         "delayed updates off by one",
-        "learners/block/driver.py",
+        "backends/cpu/driver.py",
         "if number % one.period != 0 or",
         "if (number - 1) % one.period != 0 or",
         (f"{TWINS}::test_updates_are_those_of_torch[td3]",),
@@ -695,7 +693,7 @@ BUGS = (
     ),
     Bug(
         "priorities not updated",
-        "learners/block/replay_units.py",
+        "backends/cpu/replay_units.py",
         "        revise(book, counts, batch.places, batch.errors)\n",
         "",
         (f"{MEMORIES}::test_errors_become_priorities[dqn-cpu]",),
@@ -709,7 +707,7 @@ BUGS = (
     ),
     Bug(
         "target network forgotten on resume",
-        "learners/block/networks.py",
+        "backends/cpu/networks.py",
         '            if name != task.acting:\n                arrays[f"{name}.parameters"] = parameters\n',
         "            if name != task.acting and name not in task.targets:\n"
         '                arrays[f"{name}.parameters"] = parameters\n',

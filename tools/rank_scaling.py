@@ -95,7 +95,7 @@ def measure_gpu(kind: str) -> None:
     import dataclasses
 
     from velocirl.algorithms.online.ppo import PPO
-    from velocirl.learners.reducing import ALONE
+    from velocirl.program.reducing import ALONE
     from velocirl.scale.launching import Launch
     from velocirl.scale.nccl import NCCLReducer
     from velocirl.scale.torch_ranks import TorchRanks

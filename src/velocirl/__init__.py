@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from velocirl.deployment.exporting import export
     from velocirl.judging.fitted import FittedQEvaluation, fitted_q_evaluation
     from velocirl.judging.report import OfflineJudgement, judge_offline
-    from velocirl.learners.faults import NumericalError
+    from velocirl.program.faults import NumericalError
     from velocirl.runs.callback import Callback
     from velocirl.runs.curves.figures import read_metrics
     from velocirl.tabular.planning.exploring import explore_model
@@ -74,7 +74,7 @@ _FOR_TRAINING = {
     "velocirl.training.callbacks": ("Checkpoint", "EarlyStopping", "Evaluate", "StopOnReward"),
     "velocirl.training.evaluation": ("Evaluation", "evaluate", "evaluate_policy"),
     "velocirl.training.actors.playing": ("record_video",),
-    "velocirl.learners.faults": ("NumericalError",),
+    "velocirl.program.faults": ("NumericalError",),
 }
 _LATER = {name: module for module, names in _FOR_TRAINING.items() for name in names} | algorithm_modules()
 

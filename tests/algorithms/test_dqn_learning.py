@@ -15,8 +15,8 @@ import velocirl
 from velocirl import DQN, Box, Discrete, Environment, NumericalError, float32, record
 from velocirl.algorithms.online.dqn import value_of
 from velocirl.buffers.records import GOES_ON, TERMINATED, TRUNCATED
-from velocirl.learners.pace import exploration_at
 from velocirl.networks.numpy_mlp import NumpyMLP
+from velocirl.program.pace import exploration_at
 
 SMALL = {"num_envs": 4, "hidden": (16, 16), "seed": 1, "learning_starts": 40, "batch_size": 16, "train_every": 4,
          "target_every": 12, "buffer_size": 3000, "gamma": 0.9}  # fmt: skip
@@ -41,7 +41,7 @@ def learnt(environment, steps, seed=0, episodes=100, **config):
 
 
 def transitions(agent):
-    return agent.learner.buffer.rows[: len(agent.learner.buffer)]
+    return agent.learner.ring.rows[: len(agent.learner.ring.buffer)]
 
 
 @pytest.mark.parametrize("name", slow_but({"soft target", "two phases"}, OPTIONS))
@@ -86,12 +86,12 @@ def test_the_last_batch_is_of_three_steps(length, threads):
     end, seen = min(length, 20), set()
     for _ in range(40):
         agent.learn(20)
-        rows, batch = agent.learner.buffer.rows, agent.learner.batch
+        rows, batch = agent.learner.ring.rows, agent.learner.updates.batch
         if not batch.weights.any():  # nothing was drawn yet
             continue
         first, last = rows["observation"][batch.places, 0], rows["next_observation"][batch.lasts, 0]
         steps = last - first
-        newest = (batch.lasts - agent.learner.buffer.counts[0]) % 100 >= 96
+        newest = (batch.lasts - agent.learner.ring.counts[0]) % 100 >= 96
         assert ((steps == 3) | (last == end) | newest).all()
         assert (steps >= 1).all()
         assert (steps <= 3).all()
@@ -120,8 +120,8 @@ def test_masks_are_those_of_their_observations():
 
 def test_the_oldest_make_room():
     agent = DQN("Counter-v0", **{**SMALL, "buffer_size": 100}).learn(1000)
-    assert len(agent.learner.buffer) == 100
-    assert agent.learner.buffer.counts.tolist() == [0, 100, 1000]
+    assert len(agent.learner.ring.buffer) == 100
+    assert agent.learner.ring.counts.tolist() == [0, 100, 1000]
 
 
 @record
@@ -324,7 +324,7 @@ def test_gymnasium(corridor, tmp_path):
     assert len(rows) == 3000
     resumed = DQN.load(agent.save(tmp_path / "agent"))
     resumed.prepare()
-    newest = (resumed.learner.buffer.counts[0] - 1 - np.arange(4)) % 3000
+    newest = (resumed.learner.ring.counts[0] - 1 - np.arange(4)) % 3000
     assert (transitions(resumed)["ended"][newest] != GOES_ON).all()  # its episodes are not gone on with
     resumed.learn(2000)
     assert resumed.metrics["train/n_updates"] > agent.metrics["train/n_updates"]

@@ -9,7 +9,7 @@ from hybrid import PARTS, STEPS, Aiming, aiming, forbidding, noting
 
 import velocirl
 from velocirl import A2C, DQN, PPO, QRDQN, SAC, TD3, DiscreteSAC, QLearning
-from velocirl.learners.saved import training_specs
+from velocirl.program.saved import training_specs
 from velocirl.training.agent import Agent
 
 SMALL = {"num_envs": 4, "horizon": 8, "minibatch_size": 16, "epochs": 2, "hidden": (8,), "threads": 1, "seed": 4}

@@ -112,7 +112,7 @@ def test_a_time_limit_is_not_an_end():
         forever, seed=0, num_envs=16, horizon=32, minibatch_size=128, epochs=8, learning_rate=1e-2, gamma=0.98,
         max_grad_norm=0.0, normalise_rewards=False, **NETWORK,
     ).learn(60_000)  # fmt: skip
-    assert np.all(np.abs(agent.learner.records["value"] - 50) < 2.5)
+    assert np.all(np.abs(agent.learner.recorded.records["value"] - 50) < 2.5)
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_actions_are_stretched_to_the_bounds(kind):
 def test_training_begins_with_random_actions(kind):
     """Uniform within [-1, 1], which is how they are remembered."""
     agent = kind("Pendulum-v1", **{**SMALL, "learning_starts": 900}).learn(900)
-    actions = agent.learner.buffer.rows["action"][:900, 0]
+    actions = agent.learner.ring.rows["action"][:900, 0]
     assert np.abs(actions).max() <= 1
     assert actions.std() == pytest.approx(1 / np.sqrt(3), rel=0.06)
     assert agent.metrics["train/n_updates"] == 0
@@ -176,7 +176,7 @@ def test_gymnasium(kind, tmp_path):
     """Gymnasium's own Pendulum: what is remembered is right, and a resumed agent goes on learning."""
     gymnasium.spec("Pendulum-v1")
     agent = kind("gym:Pendulum-v1", **SMALL).learn(400)
-    rows = agent.learner.buffer.rows[:400]
+    rows = agent.learner.ring.rows[:400]
     assert agent.metrics["train/n_updates"] == 350
     assert np.abs(rows["action"]).max() <= 1
     lives = rows.reshape(-1, 2)

@@ -458,7 +458,7 @@ import sys
 import numba.core.dispatcher
 from velocirl import Constraint
 from velocirl.engine import registry
-from velocirl.learners.fields import reads_costs
+from velocirl.program.fields import reads_costs
 from velocirl.algorithms import load_algorithms
 from velocirl.training.persistence import ALGORITHMS
 from velocirl.training.deep_agent import DeepAgent

@@ -13,7 +13,7 @@ from fragile import fragile, spoil
 import velocirl
 from velocirl import DQN, Checkpoint, NumericalError
 from velocirl.algorithms import load_algorithms
-from velocirl.learners.faults import DeviceMemoryError
+from velocirl.program.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.persistence import ALGORITHMS, Goal
 
@@ -231,7 +231,7 @@ def test_environments_of_the_host_learn_there_too():
 
 def test_what_the_host_sends_is_what_it_was_when_it_was_sent():
     """Sixteen arrays, each changed at once, behind work that takes the device a while."""
-    from velocirl.learners.batch.devices.torch_device import CUDADevice
+    from velocirl.backends.torch.device import CUDADevice
 
     source = np.zeros((64, 1024), np.float32)
     targets = [torch.zeros(64, 1024, device="cuda") for _ in range(16)]

@@ -14,7 +14,7 @@ from hybrid import aiming, forbidding
 
 import velocirl
 from velocirl import PPO, Box, Checkpoint, Discrete, Environment, Evaluate, NumericalError, int32, record
-from velocirl.learners.faults import DeviceMemoryError
+from velocirl.program.faults import DeviceMemoryError
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.training.persistence import Goal
 
@@ -161,7 +161,7 @@ def test_graphs_of_every_kind_of_update(changes, monkeypatch):
 
 def test_garbage_of_an_earlier_agent_spoils_no_graph(monkeypatch):
     """Freeing memory of a GPU while a graph is recorded would make that fail."""
-    from velocirl.learners.batch.devices.torch_device import CUDADevice
+    from velocirl.backends.torch.device import CUDADevice
 
     # Several, since numba keeps what is to be freed until there is enough of it.
     earlier = [PPO("CartPole-v1", **SMALL, hidden=(8,), device="cuda").learn(BATCH) for _ in range(6)]

@@ -10,9 +10,9 @@ Pairs of features that meet, and the test that covers each; a kind of space is a
 | frames     | x      | x           | refused | torch alone: refused  | test_onnx_file         | refused | 2        |
 
 1: `Recorded` writes the data itself, as it does for prefill: `test_data`
-2: tests/contracts/test_cuda_stored_frames.py, tests/learners/batch/pictures
+2: tests/contracts/test_cuda_stored_frames.py, tests/backends/batch/pictures
 Priorities meet prefill in tests/training/test_prefill.py; constants meet normalisers in
-tests/learners/test_normalising.py; tests/networks/test_encoding.py compares compiled code with plain Python.
+tests/program/test_normalizing.py; tests/networks/test_encoding.py compares compiled code with plain Python.
 """
 
 import gymnasium
@@ -32,9 +32,9 @@ from velocirl.deployment.reading import read_controller
 from velocirl.engine.disk.files import parse_json
 from velocirl.judging.acting import actions_at_recorded, policy_for
 from velocirl.judging.numbers import numbers_of
-from velocirl.learners.rows.frames import Shown, Stacks, load_strip, show
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.observations import is_structured, leaves_of, raw_space, write_raw
+from velocirl.program.rows.frames import Shown, Stacks, load_strip, show
 from velocirl.training.agent import Agent
 from velocirl.vector.host.copies import map_arrays, read_row
 

@@ -50,14 +50,14 @@ def capacity_of(agent):
 def rows_of(agent):
     """All places of the memory, as they lie."""
     learner = agent.learner
-    return learner.ring.rows if agent.config.device == "python" else learner.buffer.rows
+    return learner.ring.rows
 
 
 def batch_of(agent):
     """What was drawn last, and what came of it."""
     learner = agent.learner
     if agent.config.device == "cpu":
-        return learner.batch
+        return learner.updates.batch
     drawn = learner.ring.drawn
     fields = {f"{name}s": drawn.rows[name] for name in ("reward", "discount", "error")}
     return SimpleNamespace(places=drawn.places, lasts=drawn.lasts, **fields)

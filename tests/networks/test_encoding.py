@@ -9,9 +9,9 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from velocirl import SAC
 from velocirl.engine.compiler.compiling import compile_loop, learning_translator
 from velocirl.engine.compiler.registers import as_rows, row
-from velocirl.learners.rows.commands import CENTRE, REACH, bounds_of
 from velocirl.networks.encoding import LIMIT, Part, encode, encoding_for
 from velocirl.networks.observations import raw_space, write_raw
+from velocirl.program.rows.commands import CENTRE, REACH, bounds_of
 
 SPACES = {
     "box": Box(-10, 10, (3,)),

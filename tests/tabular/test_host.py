@@ -7,7 +7,7 @@ from wanderer import MOTOR, NOT_A_NUMBER, OUTSIDE, Wanderer
 
 from velocirl.algorithms.tabular.q_learning import QLearning
 from velocirl.engine.compiler import compiling, units
-from velocirl.learners.faults import NumericalError
+from velocirl.program.faults import NumericalError
 from velocirl.training.evaluation import evaluate
 
 STEPS = 3000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from velocirl.learners.stages import backward, each, every, follow, forward, mean, step
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, epsilon_greedy
+from velocirl.program.stages import backward, each, every, follow, forward, mean, step
 from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 
 

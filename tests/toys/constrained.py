@@ -6,9 +6,9 @@ from math import exp
 
 from velocirl.buffers.returns import gae, gae_of_costs
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Costs
-from velocirl.learners.stages import backward, column, each, forward, step
 from velocirl.networks.declared import Columns, Groups, Network
+from velocirl.program.fields import Costs
+from velocirl.program.stages import backward, column, each, forward, step
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 
 

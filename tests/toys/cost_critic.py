@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from toys.soft_maximum import actor_gradient, new_action
 
-from velocirl.learners.fields import Action, Costs
-from velocirl.learners.stages import backward, each, forward, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action, Costs
+from velocirl.program.stages import backward, each, forward, step
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 

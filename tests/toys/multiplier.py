@@ -7,8 +7,8 @@ from math import exp
 
 from toys.two_values import TwoValues
 
-from velocirl.learners.stages import backward, each, forward, once, step
 from velocirl.networks.declared import Columns, Groups, Network, Number
+from velocirl.program.stages import backward, each, forward, once, step
 from velocirl.training.on_policy import OnPolicyConfig
 
 

@@ -7,11 +7,11 @@ from math import exp, log
 
 from velocirl.engine import random
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Action
-from velocirl.learners.stages import backward, each, forward, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action
+from velocirl.program.stages import backward, each, forward, step
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 
 

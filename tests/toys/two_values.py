@@ -6,8 +6,8 @@ from math import exp
 
 from velocirl.buffers.returns import gae
 from velocirl.engine.records import float32
-from velocirl.learners.stages import backward, column, each, forward, step
 from velocirl.networks.declared import Columns, Groups, Network
+from velocirl.program.stages import backward, column, each, forward, step
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 
 

@@ -135,7 +135,7 @@ def test_gymnasium_goes_on_with_new_episodes(tmp_path):
         seen = []
 
         def watch(agent):
-            seen.append(agent.learner.collector.records["observation"][:, :-1].reshape(-1).copy())
+            seen.append(agent.learner.collector.recorded.records["observation"][:, :-1].reshape(-1).copy())
 
         agent = PPO("gym:Noise-v0", normalise_observations=False, **SMALL)  # by which no number would come again
         agent.learn(3 * BATCH, [watch, stop_at(2 * BATCH)])
@@ -167,7 +167,7 @@ def test_the_mean_is_of_the_last_episodes_to_end():
     agent = build("choices", num_envs=20, horizon=40)
     agent.prepare()
     lengths = np.arange(20) % 5 + 1
-    agent.learner.collector.envs.copies.params["length"] = lengths
+    agent.learner.collector.fleet.copies.params["length"] = lengths
     agent.learn(20 * 40)
     ends = [(t, copy) for t in range(40) for copy in range(20) if (t + 1) % lengths[copy] == 0]
     expected = [int(lengths[copy]) for _, copy in ends][-100:]

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 
 import velocirl
 from velocirl import A2C, BC, DQN, IQL, PPO, QRDQN, SAC, TD3, TD3BC, DiscreteBC, DiscreteIQL, DiscreteSAC
-from velocirl.learners.rows import commands
+from velocirl.program.rows import commands
 
 SMALL = {"hidden": (6,), "seed": 3, "threads": 1}
 ROLLOUTS = {**SMALL, "num_envs": 2, "horizon": 8, "minibatch_size": 8, "epochs": 1}

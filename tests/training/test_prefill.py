@@ -104,7 +104,9 @@ def test_with_priorities_each_record_of_the_data_can_be_drawn(data, backend):
     assert not priorities[240:].any()
     agent.learn(8)
     learner = agent.learner
-    drawn = learner.batch.places if backend == "threads" else learner.ring.device.fetch(learner.ring.drawn.places)
+    drawn = (
+        learner.updates.batch.places if backend == "threads" else learner.ring.device.fetch(learner.ring.drawn.places)
+    )
     assert (drawn < 240).mean() > 0.8  # of 248
     assert len(np.unique(drawn)) > 40
 
@@ -122,7 +124,5 @@ def test_compiled_it_remembers_the_same():
         SAC("Pendulum-v1", prefill=file_of("Pendulum-v1"), **SMALL | {"device": device, "threads": 1}).learn(64)
         for device in ("python", "cpu")
     )
-    np.testing.assert_array_equal(
-        compiled.learner.buffer.rows["reward"][:240], python.learner.ring.rows["reward"][:240]
-    )
+    np.testing.assert_array_equal(compiled.learner.ring.rows["reward"][:240], python.learner.ring.rows["reward"][:240])
     np.testing.assert_allclose(compiled.parameters, python.parameters, rtol=1e-3, atol=1e-5)

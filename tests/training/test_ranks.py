@@ -8,9 +8,9 @@ from threads_as_ranks import train_on
 import velocirl
 from velocirl import DQN, IQL, PPO, SAC, Checkpoint
 from velocirl.buffers import segments
-from velocirl.learners import sharing
-from velocirl.learners.reducing import parts_of
-from velocirl.learners.sharing import sharing_of_data, sharing_of_memory, sharing_of_rollouts
+from velocirl.program import sharing
+from velocirl.program.reducing import parts_of
+from velocirl.program.sharing import sharing_of_data, sharing_of_memory, sharing_of_rollouts
 from velocirl.runs import memory_files
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.scale import launching

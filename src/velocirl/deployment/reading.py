@@ -25,10 +25,10 @@ from velocirl.deployment.controller import (
 )
 from velocirl.deployment.layers import mlp_layers
 from velocirl.engine.action_parts import parts_of
-from velocirl.learners.rows.commands import CENTRE, HIGH, LOW, REACH, bounds_of
 from velocirl.networks.encoding import Encoding
 from velocirl.networks.mlp import MLP
 from velocirl.networks.observations import raw_space
+from velocirl.program.rows.commands import CENTRE, HIGH, LOW, REACH, bounds_of
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.tables.table import NOBODY
 from velocirl.training.agent import Agent

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.judging.numbers import Numbers, action_numbers, is_choice, numbers_of
-from velocirl.learners.normalising import is_constant
+from velocirl.program.normalizing import is_constant
 
 STATES, REFERENCES = 1000, 20_000  # that are looked at, and among which similar ones are looked for
 SIMILAR = 20  # states that count as similar

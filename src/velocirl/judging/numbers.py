@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from numpy.typing import NDArray
 
-from velocirl.learners.rows.commands import unstretch
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.observations import leaves_of, raw_space, write_raw
+from velocirl.program.rows.commands import unstretch
 
 Numbers = NDArray[np.float32]
 MOST_NUMBERS = 4096  # of an observation: pictures are not compared number by number

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.judging.acting import as_rows
 from velocirl.judging.numbers import Numbers, action_numbers, numbers_of
-from velocirl.learners.normalising import is_constant
+from velocirl.program.normalizing import is_constant
 from velocirl.training.evaluation import Model
 
 ROLLOUTS = 100

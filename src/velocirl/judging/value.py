@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, gaussian
+from velocirl.program.stages import backward, each, every, follow, forward, step
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 
 

@@ -1,1 +1,1 @@
-"""What runs the stages of any algorithm: on CPU threads, with torch, as CUDA graphs, or in plain Python."""
+"""Learners: on-policy, off-policy and offline training, each written once for all devices."""

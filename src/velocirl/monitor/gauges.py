@@ -26,9 +26,8 @@ def gauges_of(agent: Any) -> dict[str, float]:
 def learner_gauges(agent: Any) -> dict[str, float]:
     """Those that the learner and the environments have now; none where they have none."""
     learner = getattr(agent, "_learner", None)
-    holders = learner, getattr(learner, "collector", None), getattr(learner, "steps", None)
     found: dict[str, float] = {}
-    for part in (*(getattr(holder, "envs", None) for holder in holders), learner):
+    for part in (getattr(learner, "envs", None), learner):  # a table's learner may have neither environments nor gauges
         gauges = getattr(part, "gauges", None)
         if gauges is not None:
             found.update(_finite(gauges()))

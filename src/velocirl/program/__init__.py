@@ -1,1 +1,1 @@
-"""Iterations as data: which operations they consist of and in which order, for any backend."""
+"""Programs: iterations and updates as data, and the scalar functions that they are made of."""

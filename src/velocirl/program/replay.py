@@ -17,25 +17,35 @@ from velocirl.program.iteration import (
     when,
 )  # fmt: skip
 
-ACT: Operations = (
-    phase(
-        "policy",
-        once("begin_round", "step", "round", into="random"),
-        rows("look"),
-        choose("random", (rows("random_action"),), (rows("forward"), rows("check_output"), rows("act"))),
-        rows("command"),
-    ),
-)
-STORE: Operations = (phase("buffer", rows("store"), once("enter")),)
+RANDOM: Operations = (rows("random_action"),)  # how an action is chosen before learning starts,
+POLICY: Operations = (rows("forward"), rows("check_output"), rows("act"))  # and from then on
 
 
 def step() -> Operations:
     """Take one step in every environment and store it: by random actions before learning starts."""
-    return (timed("round", *ACT, phase("environment", Advance()), *STORE),)
+    return (
+        timed(
+            "round",
+            phase(
+                "policy",
+                once("begin_round", "step", "round", into="random"),
+                rows("look"),
+                choose("random", RANDOM, POLICY),
+                rows("command"),
+            ),
+            phase("environment", Advance()),
+            phase("buffer", rows("store"), once("enter")),
+        ),
+    )
+
+
+def step_by(choice: Operations) -> Operations:
+    """Take the same step where it is known how actions are chosen."""
+    return (rows("look"), *choice, rows("command"), Advance(), rows("store"), once("enter"))
 
 
 def received_step() -> Operations:
-    """Store a step that collectors took."""
+    """Take a step that is an operation by itself, as of collectors."""
     return (Advance(), once("enter"))
 
 

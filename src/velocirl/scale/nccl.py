@@ -16,7 +16,7 @@ from velocirl.scale.torch_ranks import PATIENCE
 
 
 class NCCLReducer:
-    """A `learners.reducing.Reducer` that adds up what lies on GPUs there."""
+    """A `program.reducing.Reducer` that adds up what lies on GPUs there."""
 
     def __init__(self, ranks: Ranks, number: int) -> None:
         """Of ranks of torch.distributed, of which this one has GPU `number`."""

@@ -17,7 +17,7 @@ class LostRankError(RuntimeError):
 
 
 class Ranks(Protocol):
-    """All ranks of a job as one of them sees them; a `learners.reducing.Reducer` with a few words more."""
+    """All ranks of a job as one of them sees them; a `program.reducing.Reducer` with a few words more."""
 
     rank: int
     size: int

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from velocirl.engine import random
 from velocirl.engine.disk.allowance import is_loading
 from velocirl.engine.disk.saved import Specs, named, streams, within
-from velocirl.learners.seeding import seed_or_drawn, spread_seed
 from velocirl.monitor.words import plural
+from velocirl.program.seeding import seed_or_drawn, spread_seed
 from velocirl.tabular.acting import Actor
 from velocirl.tabular.config import TableConfig, chosen_runtime
 from velocirl.tabular.estimates import TableEstimates

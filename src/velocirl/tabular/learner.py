@@ -19,9 +19,9 @@ from velocirl.engine.disk.saved import named, within
 from velocirl.engine.fleets.fleet import aligned, aligned_zeros
 from velocirl.engine.targets.cpu import CPUTarget
 from velocirl.engine.targets.threads import SPACING, run_together
-from velocirl.learners.counting.phases import add, add_parts
-from velocirl.learners.faults import fault_of_rollout
-from velocirl.learners.rows.recording import EPISODE
+from velocirl.program.counting.phases import add, add_parts
+from velocirl.program.faults import fault_of_rollout
+from velocirl.program.rows.recording import EPISODE
 from velocirl.tabular.loop import (
     COUNTS,
     ENDED,

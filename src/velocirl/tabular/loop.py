@@ -29,7 +29,7 @@ from velocirl.engine.compiler.counters import (
 )  # fmt: skip
 from velocirl.engine.compiler.registers import fetch_add, mailbox_read, row
 from velocirl.engine.compiler.units import call_unit
-from velocirl.learners.rows.recording import FAULT_IN_REWARD, FAULT_IN_STATE
+from velocirl.program.rows.recording import FAULT_IN_REWARD, FAULT_IN_STATE
 from velocirl.tabular.memory import UNKNOWN
 from velocirl.tabular.tables.exploring import Exploring
 from velocirl.tabular.tables.rules import Rule

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from velocirl.engine.checking.checked import faults_named
 from velocirl.engine.counts import require_count
 from velocirl.engine.framing import FRAMES
-from velocirl.learners.counting.recent import RecentEpisodes
-from velocirl.learners.seeding import Seeds, spread_seed
 from velocirl.monitor.phases import shares
 from velocirl.optim.schedules import schedule_from
+from velocirl.program.counting.recent import RecentEpisodes
+from velocirl.program.seeding import Seeds, spread_seed
 from velocirl.runs.callback import Callback
 from velocirl.runs.metrics import EVALUATION
 from velocirl.runs.model_score import LimitedCost, ModelScore, limited_costs

@@ -1,6 +1,6 @@
 """What agents with networks have in common: their networks, acting, saving, and a learner that trains them.
 
-An algorithm is a subclass that only declares (see `learners.stages`); which learner runs its stages follows from its
+An algorithm is a subclass that only declares (see `program.stages`); which learner runs its stages follows from its
 networks and its device.
 """
 
@@ -24,21 +24,22 @@ from velocirl.engine.compiler.caching.fingerprint import names_reached
 from velocirl.engine.disk.allowance import is_loading
 from velocirl.engine.disk.saved import Specs, check_arrays, streams, within
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.learners.fields import fields_of, reads_costs, reads_next
-from velocirl.learners.learner import Learner, Report
-from velocirl.learners.normalising import RunningMoments
-from velocirl.learners.program import Call, Resolver
-from velocirl.learners.rehearsal import rehearse
-from velocirl.learners.saved import TRAINED, as_own, learned_specs, normaliser, training_specs
-from velocirl.learners.seeding import seed_or_drawn
-from velocirl.learners.several import Several, flat_names
-from velocirl.learners.task import Task
+from velocirl.learners.learner import Learner
+from velocirl.learners.reports import Report
 from velocirl.monitor.gauges import ROOMS, learner_gauges
 from velocirl.monitor.throughput import WAITED, Throughput
 from velocirl.networks.declared import Declared, Number
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.heads import Head
 from velocirl.networks.mlp import MLP
+from velocirl.program.dry_run import rehearse
+from velocirl.program.fields import fields_of, reads_costs, reads_next
+from velocirl.program.normalizing import RunningMoments
+from velocirl.program.saved import TRAINED, as_own, learned_specs, normaliser, training_specs
+from velocirl.program.seeding import seed_or_drawn
+from velocirl.program.several import Several, flat_names
+from velocirl.program.task import Task
+from velocirl.program.update import Call, Resolver
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.scale.launching import launch_of
@@ -256,6 +257,14 @@ class DeepAgent(Agent):
         assert self.goal is not None  # noqa: S101 - learning
         return scheduled_value(self.config, "learning_rate", self.goal.progress(steps))
 
+    @abstractmethod
+    def next_iteration(self) -> tuple[Any, int]:
+        """Return the schedule of the iteration that comes next, and the steps that the run has taken after it."""
+
+    def iterate(self) -> Row | None:
+        """Collect, estimate, update and report."""
+        return self.begin_iteration(*self.next_iteration())
+
     def value_of(self, setting: str) -> float:
         """The value of a setting in the iteration that begins, by its schedule where it has one."""
         if setting not in schedules_of(self.config):
@@ -264,7 +273,7 @@ class DeepAgent(Agent):
         return scheduled_value(self.config, setting, self.goal.progress(self.steps))
 
     def begin_iteration(self, schedule: Any, steps: int) -> Row | None:
-        """Let the learner run an iteration after which the run has taken `steps` steps; the news there are by then."""
+        """Run an iteration after which the run has taken `steps` steps; returns the metrics that there are by then."""
         self._write_scheduled(steps)
         report = self.learner.iterate(schedule, steps)
         if self._actor is not None:

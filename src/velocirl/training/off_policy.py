@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.buffers.replay import TOTAL
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace, check_group, exploration_at, free
-from velocirl.learners.rows.recorded import Recorded
-from velocirl.learners.saved import COUNTS, TRAINED
-from velocirl.learners.task import Task
+from velocirl.learners.learner import Learner
+from velocirl.learners.reports import Report
 from velocirl.networks.encoding import encoding_for
 from velocirl.networks.observations import bounded_by_design
+from velocirl.program.pace import Pace, check_group, exploration_at, free
+from velocirl.program.rows.recorded import Recorded
+from velocirl.program.saved import COUNTS, TRAINED
+from velocirl.program.task import Task
 from velocirl.training.agent import Row
 from velocirl.training.continuing import take_over
 from velocirl.training.data_source import UNNAMED, path_of, require_fit
@@ -391,13 +392,13 @@ class OffPolicyAgent(TransitionAgent):
                 " updates use every core that helps them; leave it out"
             )
 
-    def iterate(self) -> Row | None:
-        """Step, remember and learn, for about a tenth of a second."""
+    def next_iteration(self) -> tuple[Pace, int]:
+        """Steps into the replay buffer and the updates that are due, for about a tenth of a second."""
         assert self.goal is not None  # noqa: S101 - learning
         copies = self.config.num_envs
         left = -(-(self.goal.stop - self.steps) // copies)
         pace = self.pace(min(self.steps_of_iteration, left))
-        return self.begin_iteration(pace, self.steps + pace.rounds * copies)
+        return pace, self.steps + pace.rounds * copies
 
     @property
     def steps_of_iteration(self) -> int:
@@ -446,17 +447,12 @@ class OffPolicyAgent(TransitionAgent):
         return dataclasses.replace(task, decisions=decisions, decided_by=decided_by, settings=settings)
 
     def make_learner(self, task: Task) -> Learner:
-        """CPU threads for native networks; else whole batches, in Python or with torch."""
-        config = self.config
-        if self.in_blocks:
-            from velocirl.learners.block.collected import CollectedReplay
-            from velocirl.learners.block.replay import BlockReplay
+        """A learner from a replay buffer."""
+        if not self.in_blocks:
+            self._refuse()
+        from velocirl.learners.making import make_replay
 
-            return (BlockReplay if config.collectors is None else CollectedReplay)(task, self.steps_of_iteration)
-        self._refuse()
-        from velocirl.learners.batch.making import make_replay
-
-        return make_replay(task, self.steps_of_iteration, self.num_parameters)
+        return make_replay(task, self.steps_of_iteration, self.num_parameters, native=self.in_blocks)
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from saved arrays, where their memory can be followed."""

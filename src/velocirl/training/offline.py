@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Self
 from velocirl.buffers.data.dataset import Dataset
 from velocirl.engine import registry
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.learners.fields import reads_costs
-from velocirl.learners.learner import Learner, Report
-from velocirl.learners.pace import Pace
-from velocirl.learners.rows.recorded import Recorded
-from velocirl.learners.task import Task
+from velocirl.learners.learner import Learner
+from velocirl.learners.reports import Report
+from velocirl.program.fields import reads_costs
+from velocirl.program.pace import Pace
+from velocirl.program.rows.recorded import Recorded
+from velocirl.program.task import Task
 from velocirl.runs.callback import Callback
 from velocirl.training.agent import Row
 from velocirl.training.callbacks import Step
@@ -221,7 +222,7 @@ class OfflineAgent(TransitionAgent):
     def frames(self) -> None:
         """Data has whole observations."""
 
-    def iterate(self) -> Row | None:
+    def next_iteration(self) -> tuple[Pace, int]:
         """As many updates as take about a tenth of a second."""
         assert self.goal is not None  # noqa: S101 - learning
         config, goal = self.config, self.goal
@@ -247,7 +248,7 @@ class OfflineAgent(TransitionAgent):
             beta_final=0.0,
             gamma=self.value_of("gamma"),
         )
-        return self.begin_iteration(pace, self.steps + updates)
+        return pace, self.steps + updates
 
     def shared_out(self) -> dict[str, int]:
         """No copy is stepped; each rank has a part of the data, and of each batch."""
@@ -258,16 +259,12 @@ class OfflineAgent(TransitionAgent):
         return dataclasses.replace(super().task(), recorded=self.recorded)
 
     def make_learner(self, task: Task) -> Learner:
-        """CPU threads for native networks; else whole batches, in Python or with torch."""
-        config = self.config
-        if self.in_blocks:
-            from velocirl.learners.block.offline import BlockOffline
+        """A learner from data."""
+        if not self.in_blocks:
+            require_device(self.config.device)
+        from velocirl.learners.making import make_offline
 
-            return BlockOffline(task)
-        require_device(config.device)
-        from velocirl.learners.batch.making import make_offline
-
-        return make_offline(task, self.num_parameters)
+        return make_offline(task, self.num_parameters, native=self.in_blocks)
 
     def row(self, report: Report) -> Row:
         """The metrics of an iteration."""

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from velocirl.engine.targets.device_names import kind_of
 from velocirl.engine.warning import warn_caller
-from velocirl.learners.learner import Learner, Report
-from velocirl.learners.normalising import REWARD_LIMIT, RunningMoments
-from velocirl.learners.program import Call
-from velocirl.learners.reducing import shares_of
-from velocirl.learners.schedule import Schedule
-from velocirl.learners.task import Task
+from velocirl.learners.learner import Learner
+from velocirl.learners.reports import Report
 from velocirl.networks.encoding import LIMIT
 from velocirl.networks.heads import Head, head_for
 from velocirl.networks.observations import bounded_by_design
+from velocirl.program.normalizing import REWARD_LIMIT, RunningMoments
+from velocirl.program.reducing import shares_of
+from velocirl.program.schedule import Schedule
+from velocirl.program.task import Task
+from velocirl.program.update import Call
 from velocirl.scale.launching import launch_of
 from velocirl.training.agent import Row
 from velocirl.training.deep_agent import DeepAgent, static
@@ -215,9 +216,9 @@ class OnPolicyAgent(DeepAgent):
                 " or leave collectors out"
             )
 
-    def iterate(self) -> Row | None:
-        """Collect, estimate, update."""
-        return self.begin_iteration(self.schedule(self.learning_rate_at(self.steps)), self.steps + self.config.batch)
+    def next_iteration(self) -> tuple[Schedule, int]:
+        """A rollout, and epochs of updates from it."""
+        return self.schedule(self.learning_rate_at(self.steps)), self.steps + self.config.batch
 
     def schedule(self, learning_rate: float) -> Schedule:
         """The numbers of one iteration."""
@@ -258,19 +259,11 @@ class OnPolicyAgent(DeepAgent):
 
     def make_learner(self, task: Task) -> Learner:
         """CPU threads for native networks; else whole batches, in Python or with torch."""
-        config = self.config
-        if self.in_blocks:
-            from velocirl.learners.block.collected_rollout import CollectedRollout
-            from velocirl.learners.block.overlapping import OverlappingRollout
-            from velocirl.learners.block.rollout import BlockRollout
+        if not self.in_blocks:
+            require_device(self.config.device)
+        from velocirl.learners.making import make_rollout
 
-            if config.collectors is not None:
-                return CollectedRollout(task)
-            return OverlappingRollout(task) if config.overlap else BlockRollout(task)
-        require_device(config.device)
-        from velocirl.learners.batch.making import make_rollout
-
-        return make_rollout(task, self.num_parameters)
+        return make_rollout(task, self.num_parameters, native=self.in_blocks)
 
     def own_arrays(self) -> dict[str, NDArray[Any]]:
         """The normaliser of rewards too."""

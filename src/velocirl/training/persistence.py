@@ -18,7 +18,7 @@ from velocirl.engine.disk.saved import Specs, StateError, check_arrays, within
 from velocirl.engine.fleets.fleet_state import try_copies
 from velocirl.engine.naming import nearest
 from velocirl.engine.warning import warn_caller
-from velocirl.learners.counting.recent import RecentEpisodes
+from velocirl.program.counting.recent import RecentEpisodes
 from velocirl.runs.checkpoints import SCORE
 from velocirl.runs.memory_files import ROWS, forget, whole
 from velocirl.runs.model_score import ModelScore

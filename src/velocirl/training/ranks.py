@@ -2,7 +2,7 @@
 
 The first rank has the callbacks, the run and the display. Whenever it needs what all ranks have (for a checkpoint), the
 others are waiting in `Company.meet` and give their parts, so that a saved agent is the same thing however many
-processes trained it (see `learners.sharing`). Of a memory they give the stretches that the first one asks for: a
+processes trained it (see `program.sharing`). Of a memory they give the stretches that the first one asks for: a
 checkpoint wants those that are new.
 """
 
@@ -22,10 +22,10 @@ from velocirl.buffers.replay import FILLED
 from velocirl.engine.compiler.caching.fingerprint import fingerprint
 from velocirl.engine.disk.files import parse_json
 from velocirl.engine.disk.writing import strict_json
-from velocirl.learners.pace import GROUP
-from velocirl.learners.reducing import shares_of
-from velocirl.learners.saved import COUNTS
-from velocirl.learners.sharing import RowsOfAll, Sharing, one_after_the_other, pieces, sharing_of_memory
+from velocirl.program.pace import GROUP
+from velocirl.program.reducing import shares_of
+from velocirl.program.saved import COUNTS
+from velocirl.program.sharing import RowsOfAll, Sharing, one_after_the_other, pieces, sharing_of_memory
 from velocirl.runs.memory_files import ROWS
 from velocirl.runs.signals import StopSignals
 from velocirl.runs.state_file import state_from, state_parts
@@ -203,7 +203,7 @@ class Company:
     @property
     def _sharing(self) -> Sharing:
         """Who has what of the learners' arrays."""
-        return self.agent.learner.sharing  # pyright: ignore[reportAttributeAccessIssue] - where ranks train, it has one
+        return self.agent.learner.sharing
 
     @property
     def _copies(self) -> int:

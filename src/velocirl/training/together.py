@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from velocirl.engine.counts import require_count
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.learners.learner import Report
-from velocirl.learners.saved import BY_COPY
+from velocirl.learners.reports import Report
 from velocirl.networks.mlp import MLP
+from velocirl.program.saved import BY_COPY
+from velocirl.program.sharing import Sharing
 from velocirl.runs.callback import Callback
 from velocirl.runs.signals import StopSignals
 from velocirl.training.agent import Agent
@@ -48,6 +49,20 @@ class Seat:
         """Let the group go on from this agent's parameters."""
         self._group.take()
 
+    envs = None
+
+    @property
+    def sharing(self) -> Sharing:
+        """Unavailable: ranks do not train a group."""
+        raise RuntimeError("these agents learn together, in one process")
+
+    def gauges(self) -> dict[str, float]:
+        """Return metrics of the group's learner."""
+        return self._group.learner.gauges()
+
+    def close(self) -> None:
+        """End no process: none was started."""
+
     @property
     def fleet(self) -> Any:
         """Not its own."""
@@ -66,7 +81,7 @@ class Together:
     """The agents and the learner that they share."""
 
     def __init__(self, agents: Sequence[OnPolicyAgent]) -> None:
-        from velocirl.learners.batch.making import make_rollout  # needs torch
+        from velocirl.learners.making import make_rollout
 
         self.agents = list(agents)
         check_alike(self.agents)

@@ -8,8 +8,8 @@ from velocirl.backends.cpu.lowering import Iteration, blocks_of_rows
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.counters import WHOLE, allocate
 from velocirl.engine.compiler.units import bind_unit
-from velocirl.learners.counting.phases import LAST_VALUES, PLACES_OF_TIME, POLICY, ROUND
 from velocirl.networks.mlp import ROWS
+from velocirl.program.counting.phases import LAST_VALUES, PLACES_OF_TIME, POLICY, ROUND
 from velocirl.program.iteration import (
     Advance,
     Listed,

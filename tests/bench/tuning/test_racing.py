@@ -9,7 +9,7 @@ from velocirl.bench.tuning.candidates import Candidate
 from velocirl.bench.tuning.evidence import Measured
 from velocirl.bench.tuning.racing import MOST_CONTESTANTS, Seeds, contestants, race
 from velocirl.bench.tuning.watching import Deadline
-from velocirl.learners.faults import NumericalError
+from velocirl.program.faults import NumericalError
 
 
 class Silent:

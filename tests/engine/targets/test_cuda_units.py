@@ -22,7 +22,7 @@ from velocirl.engine.fleets.loops import beginning, running, stepping
 from velocirl.engine.fleets.sharing import SharedFrames, shares_frames
 from velocirl.engine.targets.launching import Bound, Divided, Work, by_row
 from velocirl.engine.targets.warps import WARP, keep_sum
-from velocirl.learners.batch import making
+from velocirl.learners import making
 
 
 def missing():
@@ -206,7 +206,7 @@ class Compiling:
         return [Work(stepping(fleet.target.life), (fleet.copies,), owner)]
 
     def launch(self, works, count):
-        from velocirl.learners.batch.devices.torch_device import _numpy_all
+        from velocirl.backends.torch.device import _numpy_all
 
         assert not any(isinstance(work, Bound) for work in works)
         works = [work._replace(arguments=_numpy_all(work.arguments)) for work in works]
@@ -221,7 +221,7 @@ def compiling(units, monkeypatch):
     made = []
 
     def make_device(config, work):
-        from velocirl.learners.batch.devices.torch_device import TorchCPUDevice
+        from velocirl.backends.torch.device import TorchCPUDevice
 
         made.append(Compiling(units, TorchCPUDevice(1)))
         return made[-1].device
@@ -267,7 +267,7 @@ def test_so_can_those_of_actions_of_several_parts(compiling, environment):
 
 def each_of(kind):
     """The stages of an algorithm that call a function for each row, whatever its settings."""
-    from velocirl.learners.stages import Each, Every, flat
+    from velocirl.program.stages import Each, Every, flat
 
     waiting = list(flat(kind.update))
     while waiting:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from velocirl.algorithms.tabular.q_learning import QLearning
-from velocirl.learners.seeding import spread_seed
+from velocirl.program.seeding import spread_seed
 from velocirl.tabular.learner import Outcome
 from velocirl.tabular.runtimes.mpi_rounds import combined, learn_rounds, seeds_of_rank
 from velocirl.training.persistence import Goal

@@ -18,7 +18,7 @@ from wanderer import EXIT, HANG, MOTOR, NOT_A_NUMBER
 
 from velocirl import Discrete, Environment, int32, random, record, uniform
 from velocirl.algorithms.tabular.q_learning import QLearning
-from velocirl.learners.faults import NumericalError
+from velocirl.program.faults import NumericalError
 from velocirl.runs.checkpoints import Checkpoints
 from velocirl.tabular.runtimes import processes
 from velocirl.training.callbacks import Checkpoint

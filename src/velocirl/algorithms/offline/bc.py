@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import tanh
 
-from velocirl.learners.stages import backward, each, forward, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network
 from velocirl.networks.heads import Head
+from velocirl.program.stages import backward, each, forward, step
 from velocirl.training.offline import OfflineAgent, OfflineConfig
 
 

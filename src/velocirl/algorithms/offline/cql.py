@@ -17,11 +17,11 @@ from velocirl.algorithms.online.sac import (
 )  # fmt: skip
 from velocirl.engine import random
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Action
-from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks import squashed
 from velocirl.networks.declared import Network, Number, TargetNetwork
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action
+from velocirl.program.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require, require_whole
 from velocirl.training.settings.entropy import EntropyConfig

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from velocirl.algorithms.online.discrete_sac import logits
-from velocirl.learners.stages import backward, each, forward, step
 from velocirl.networks.declared import Network
 from velocirl.networks.heads import Head, categorical
+from velocirl.program.stages import backward, each, forward, step
 from velocirl.training.offline import OfflineAgent, OfflineConfig
 
 

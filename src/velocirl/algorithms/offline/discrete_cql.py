@@ -7,9 +7,9 @@ from math import exp, inf, log
 
 from velocirl.algorithms.online.dqn import action_columns, choose_by_network, loss_gradient, value_of
 from velocirl.engine.records import int32
-from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks.declared import Network, TargetNetwork
 from velocirl.networks.heads import Head, epsilon_greedy
+from velocirl.program.stages import backward, each, every, follow, forward, step
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require
 

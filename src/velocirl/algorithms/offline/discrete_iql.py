@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from velocirl.algorithms.offline.iql import IQLConfig, expectile_slope, one_value, state_value, weight_of
 from velocirl.algorithms.online.discrete_sac import logits, q_value, two_critics
 from velocirl.engine.records import float32
-from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks.declared import Network, TargetNetwork
 from velocirl.networks.heads import Head, categorical
+from velocirl.program.stages import backward, each, every, follow, forward, step
 from velocirl.training.offline import OfflineAgent
 
 

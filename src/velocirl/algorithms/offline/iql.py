@@ -7,10 +7,10 @@ from math import exp, inf, tanh
 
 from velocirl.algorithms.online.td3 import q_value, two_values
 from velocirl.engine.records import float32
-from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, bounded_log_deviation, normal_log_density, returning_slope
+from velocirl.program.stages import backward, each, every, follow, forward, step
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require
 

@@ -9,11 +9,11 @@ from velocirl.algorithms.offline.td3_bc import keep_slope
 from velocirl.algorithms.online.td3 import one_action, own_action, q_value, two_values
 from velocirl.engine import random
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Action, NextAction
-from velocirl.learners.stages import backward, each, every, follow, forward, mean, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Network, TargetNetwork
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action, NextAction
+from velocirl.program.stages import backward, each, every, follow, forward, mean, step
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require, require_whole
 

@@ -14,11 +14,11 @@ from velocirl.algorithms.online.td3 import (
     two_values,
 )  # fmt: skip
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Action
-from velocirl.learners.stages import backward, each, every, follow, forward, mean, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Network, TargetNetwork
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action
+from velocirl.program.stages import backward, each, every, follow, forward, mean, step
 from velocirl.training.offline import OfflineAgent, OfflineCriticConfig
 from velocirl.training.settings.config import require, require_whole
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import ClassVar
 
-from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.networks.heads import Head, categorical
+from velocirl.program.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.training.off_policy import ActorCriticConfig, OffPolicyAgent
 from velocirl.training.settings.config import require
 from velocirl.training.settings.entropy import EntropyConfig

@@ -7,9 +7,9 @@ from math import inf
 
 from velocirl.engine import random
 from velocirl.engine.records import int32
-from velocirl.learners.stages import backward, each, every, follow, forward, step, when
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head, epsilon_greedy
+from velocirl.program.stages import backward, each, every, follow, forward, step, when
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.off_policy import ExploringConfig, OffPolicyAgent
 from velocirl.training.settings.config import require

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from velocirl.buffers.returns import gae, vtrace
 from velocirl.engine.records import float32
-from velocirl.learners.stages import backward, column, each, forward, mean, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network
+from velocirl.program.stages import backward, column, each, forward, mean, step, stop, when
 from velocirl.training.deep_agent import NATURE
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.settings.config import require

@@ -8,11 +8,11 @@ from math import exp
 from typing import ClassVar
 
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Action
-from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action
+from velocirl.program.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 from velocirl.training.settings.entropy import EntropyConfig
 from velocirl.training.settings.words import Word, absent, renamed

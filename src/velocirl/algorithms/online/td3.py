@@ -8,11 +8,11 @@ from math import inf, tanh
 from typing import ClassVar
 
 from velocirl.engine import random
-from velocirl.learners.fields import Action
-from velocirl.learners.stages import backward, each, every, follow, forward, step
 from velocirl.networks import squashed
 from velocirl.networks.declared import Columns, Groups, Network, TargetNetwork
 from velocirl.networks.heads import Head
+from velocirl.program.fields import Action
+from velocirl.program.stages import backward, each, every, follow, forward, step
 from velocirl.training.off_policy import NoisyConfig, OffPolicyAgent
 from velocirl.training.settings.config import require
 from velocirl.training.settings.words import Word, renamed

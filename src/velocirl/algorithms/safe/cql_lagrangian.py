@@ -15,10 +15,10 @@ from velocirl.algorithms.offline.cql import (
 )  # fmt: skip
 from velocirl.algorithms.online.sac import sample_next_action, temperature_gradient, value_slope
 from velocirl.algorithms.safe.sac_lagrangian import actor_gradient, cost_critic_gradient, sample_action
-from velocirl.learners.fields import Action, Costs
-from velocirl.learners.several import several
-from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
+from velocirl.program.fields import Action, Costs
+from velocirl.program.several import several
+from velocirl.program.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, follow_expected_cost
 
 

@@ -17,10 +17,10 @@ from velocirl.algorithms.safe.ppo_lagrangian import (
     state_value,
 )  # fmt: skip
 from velocirl.buffers.returns import gae, gae_of_costs
-from velocirl.learners.fields import Outputs
-from velocirl.learners.several import several
-from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Network, Number
+from velocirl.program.fields import Outputs
+from velocirl.program.several import several
+from velocirl.program.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.training.on_policy import OnPolicyAgent, OnPolicyConfig
 from velocirl.training.settings.config import require
 from velocirl.training.settings.limits import LimitedConfig, add_limited_costs, limit_numbers, limited_cost

@@ -10,10 +10,10 @@ from velocirl.algorithms.online import ppo
 from velocirl.algorithms.online.ppo import PPO, PPOConfig, add_advantage, find_scale, moved_too_far, policy_and_value
 from velocirl.buffers.returns import gae, gae_of_costs
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Costs, Limits
-from velocirl.learners.several import several
-from velocirl.learners.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.networks.declared import Columns, Groups, Network, Number
+from velocirl.program.fields import Costs, Limits
+from velocirl.program.several import several
+from velocirl.program.stages import backward, column, each, forward, mean, once, step, stop, when
 from velocirl.training.settings.config import require
 from velocirl.training.settings.limits import (
     ControlledConfig,

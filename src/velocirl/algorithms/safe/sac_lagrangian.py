@@ -18,10 +18,10 @@ from velocirl.algorithms.online.sac import (
     value_slope,
 )  # fmt: skip
 from velocirl.algorithms.safe.ppo_lagrangian import move_multipliers
-from velocirl.learners.fields import Action, Costs
-from velocirl.learners.several import several
-from velocirl.learners.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.networks.declared import Columns, Groups, Network, Number, TargetNetwork
+from velocirl.program.fields import Action, Costs
+from velocirl.program.several import several
+from velocirl.program.stages import backward, each, every, follow, forward, once, step, when
 from velocirl.training.settings.config import require, require_whole
 from velocirl.training.settings.limits import ControlledConfig, limit_numbers, limited_cost
 from velocirl.training.settings.words import Word, absent

@@ -12,10 +12,10 @@ from velocirl.algorithms.online.td3 import critic_gradient, smooth_next_action
 from velocirl.algorithms.safe.cql_lagrangian import cost_value_of_each_limit
 from velocirl.algorithms.safe.sac_lagrangian import cost_critic_gradient
 from velocirl.engine.records import float32
-from velocirl.learners.fields import Action, Costs
-from velocirl.learners.several import several
-from velocirl.learners.stages import backward, each, every, follow, forward, mean, once, step
 from velocirl.networks.declared import Network, Number, TargetNetwork
+from velocirl.program.fields import Action, Costs
+from velocirl.program.several import several
+from velocirl.program.stages import backward, each, every, follow, forward, mean, once, step
 from velocirl.training.settings.limits import CostCriticConfig, cost_critic_numbers, follow_expected_cost
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ from velocirl.backends.cpu.interpreter import ZERO as ZERO_REGISTER
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.units import bind_unit
 from velocirl.networks.mlp import ROWS
+from velocirl.program.counting.phases import Places
 from velocirl.program.iteration import (
     ZERO,
     Advance,
@@ -63,13 +64,6 @@ def blocks_of_rows(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Cut rows into blocks, all of one item."""
     blocks = [(first, min(first + ROWS, rows)) for first in range(0, rows, ROWS)]
     return np.array(blocks, np.int64).reshape(-1, 2), np.array([0, len(blocks)])
-
-
-class Places(NamedTuple):
-    """Counter positions of phases and turns, by name."""
-
-    phases: Mapping[str, int]
-    turns: Mapping[str, tuple[int, int]]  # the kind of turn, and how many there are for each that is timed
 
 
 class Unit(Protocol):

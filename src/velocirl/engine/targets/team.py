@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine.compiler.clock import now
 from velocirl.engine.compiler.compiling import cpu_translator
+from velocirl.engine.compiler.python_units import PythonUnit
 from velocirl.engine.compiler.registers import doze, exchange_if, mailbox_read, mailbox_write
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.targets.autotuner import TUNER, begin_tuner, ladder_of, most_workers, tune
@@ -174,6 +175,7 @@ class Team:
         self.view = TeamView(self._board, self._frames, CALLS)
         self._assist = bind_unit(assist, (self.view,), cpu_translator("team", double=True), disjoint=False)
         self._held: list[Any] = []
+        self.outside: list[PythonUnit] = []  # units of Python that drivers call; `run` raises what they raised
         self._faults: list[BaseException] = []
         self._process = os.getpid()
 
@@ -249,6 +251,8 @@ class Team:
             board[RUNNING] = 0
             self._faults.clear()
             board[FAULT] = 0
+            for unit in self.outside:
+                unit.raise_fault()
 
     def _recruit(self) -> None:
         """Send for the helpers of the next run that are not looking for work already."""

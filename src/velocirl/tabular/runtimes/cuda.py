@@ -18,8 +18,8 @@ from velocirl.engine.fleets.fleet import SAVED as FLEET
 from velocirl.engine.fleets.lifecycle import Lifecycle
 from velocirl.engine.targets.cuda import CUDATarget
 from velocirl.engine.targets.cuda_kernels import Kernel, cuda
-from velocirl.learners.faults import fault_of_rollout
-from velocirl.learners.rows.recording import FAULT_IN_REWARD
+from velocirl.program.faults import fault_of_rollout
+from velocirl.program.rows.recording import FAULT_IN_REWARD
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import SAVED, Outcome, TableLearner, TabularTask, typed
 from velocirl.tabular.loop import (

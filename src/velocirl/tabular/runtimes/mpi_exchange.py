@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from velocirl.learners.counting.recent import RECENT
+from velocirl.program.counting.recent import RECENT
 from velocirl.tabular.learner import Outcome
 from velocirl.tabular.tables.merging import Changes, Replica
 

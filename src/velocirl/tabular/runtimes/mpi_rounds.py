@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from velocirl.learners.seeding import Seeds, spread_seed
+from velocirl.program.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.learner import Outcome, TableLearner
 

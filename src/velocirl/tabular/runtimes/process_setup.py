@@ -10,7 +10,7 @@ import cloudpickle
 import numpy as np
 
 from velocirl.engine.environment import Environment
-from velocirl.learners.seeding import Seeds, spread_seed
+from velocirl.program.seeding import Seeds, spread_seed
 from velocirl.tabular.agent import TabularAgent
 from velocirl.tabular.runtimes.process_memory import Region
 from velocirl.training.settings.config import as_plain

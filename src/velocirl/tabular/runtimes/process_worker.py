@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from velocirl.engine import random
 from velocirl.engine.environment import Environment
-from velocirl.learners.seeding import Seeds
+from velocirl.program.seeding import Seeds
 from velocirl.tabular.host import HostLearner
 from velocirl.tabular.learner import FleetLearner, TabularTask
 from velocirl.tabular.loop import Current, Pace

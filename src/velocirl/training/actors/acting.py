@@ -14,11 +14,11 @@ from velocirl.engine.compiler.columns import Shared
 from velocirl.engine.compiler.translating import Translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit
 from velocirl.engine.targets.indexing import row_loop
-from velocirl.learners.normalising import RunningMoments
-from velocirl.learners.rows.commands import command_for
 from velocirl.networks.encoding import Encoding, encode
 from velocirl.networks.heads import Head
 from velocirl.networks.observations import raw_space
+from velocirl.program.normalizing import RunningMoments
+from velocirl.program.rows.commands import command_for
 from velocirl.vector.host.copies import map_arrays
 
 

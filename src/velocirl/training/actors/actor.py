@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from velocirl.backends.batch.device import PythonDevice
+from velocirl.backends.cpu.networks import forward_unit, pack_unit
 from velocirl.engine.compiler.columns import Local
 from velocirl.engine.compiler.compiling import learning_translator
 from velocirl.engine.compiler.units import BoundUnit, bind_unit, call_unit
 from velocirl.engine.targets.launching import Work, by_row
-from velocirl.learners.batch.devices.device import PythonDevice
-from velocirl.learners.block.networks import forward_unit, pack_unit
 from velocirl.networks.activations import activation_from
 from velocirl.networks.mlp import MLP, ROWS
 from velocirl.networks.native import add_passes

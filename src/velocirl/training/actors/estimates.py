@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from velocirl.engine.targets.device_names import kind_of
-from velocirl.learners.fields import fields_of
-from velocirl.learners.program import Call
-from velocirl.learners.rows.commands import action_rows
 from velocirl.networks.declared import Network
 from velocirl.networks.mlp import MLP
 from velocirl.networks.numpy_mlp import NumpyMLP
+from velocirl.program.fields import fields_of
+from velocirl.program.rows.commands import action_rows
+from velocirl.program.update import Call
 from velocirl.training.actors.acting import require_masks
 from velocirl.training.actors.actor import CompiledMLP
 from velocirl.training.estimates import refuse_forbidden, values_at

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal
 
-from velocirl.learners.collectors.consolidating import rounds_of_batch
-from velocirl.learners.collectors.ring import LEAST_SLOTS
-from velocirl.learners.collectors.setup import environment_bytes
+from velocirl.collect.collectors.consolidating import rounds_of_batch
+from velocirl.collect.collectors.ring import LEAST_SLOTS
+from velocirl.collect.collectors.setup import environment_bytes
 from velocirl.training.settings.config import DeepConfig, require, require_whole
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from velocirl.engine.targets.device_names import kind_of, number_of
-from velocirl.learners.reducing import Reducer
-from velocirl.learners.task import Task
+from velocirl.program.reducing import Reducer
+from velocirl.program.task import Task
 from velocirl.scale.launching import Launch
 from velocirl.scale.ranks import Ranks
 from velocirl.training.settings.device_choice import gpus, require_device

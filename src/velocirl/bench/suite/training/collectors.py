@@ -22,8 +22,8 @@ from velocirl.bench.suite.training.dqn import PLAIN
 from velocirl.bench.units import PERCENT, STEPS
 from velocirl.buffers.records import Act, transition_type
 from velocirl.buffers.replay import ReplayBuffer
-from velocirl.learners.collectors.consolidating import gather
-from velocirl.learners.collectors.ring import GIVEN, Ring, Shape
+from velocirl.collect.collectors.consolidating import gather
+from velocirl.collect.collectors.ring import GIVEN, Ring, Shape
 from velocirl.vector.host.copies import Carver
 from velocirl.vector.host.worker_handle import ONE_THREAD
 

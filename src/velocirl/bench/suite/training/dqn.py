@@ -18,7 +18,7 @@ from velocirl.bench.peers.process import Peer
 from velocirl.bench.registry import benchmark
 from velocirl.bench.units import STEPS, UPDATES
 from velocirl.buffers.replay import ReplayBuffer
-from velocirl.learners.pace import ANY_PACE
+from velocirl.program.pace import ANY_PACE
 
 INPUTS, WIDTH, ACTIONS, BATCH = 64, 256, 16, 32
 RECORDS, IN_A_CALL = 10_000, 20
@@ -77,13 +77,14 @@ class Updates:
         self.agent = velocirl.DQN(nowhere(), **{**asdict(PLAIN), **sizes, "max_grad_norm": 10.0, "target_every": 125})
         self.agent.prepare()
         learner: Any = self.agent.learner
-        fill(learner.buffer)
-        self.learner, self.done = learner, 0
+        fill(learner.ring.buffer)
+        self.updates, self.done = learner.updates, 0
         self._pace = ANY_PACE._replace(learning_rate=1e-4, max_grad_norm=10.0)
 
     def call(self) -> None:
         """Some updates."""
-        self.learner.update(self._pace, IN_A_CALL)
+        self.updates.begin(self._pace, 0)
+        self.updates.run(IN_A_CALL, 0)
         self.done += IN_A_CALL
 
 

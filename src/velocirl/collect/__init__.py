@@ -1,0 +1,1 @@
+"""Sources of steps: fleets, environments that Python steps, and collectors' processes."""

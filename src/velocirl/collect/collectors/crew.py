@@ -1,0 +1,138 @@
+"""The processes of the collectors: started, watched, replaced where one fails, and ended without fail."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.collect.collectors.process import COLLECT
+from velocirl.collect.collectors.ring import STEPPED, Ring
+from velocirl.vector.host.worker_handle import WorkerError, WorkerHandle, stop_workers
+
+MODULE = "velocirl.collect.collectors.process"
+START_PATIENCE = 300.0  # seconds that a collector may take to import, to make its environments and to compile
+LOOK_EVERY = 0.02  # seconds between looks at whether all are well
+ANSWER = 5.0  # seconds that the rest of a message may take
+
+
+def release(workers: list[WorkerHandle], stopped: NDArray[np.bool_], owner: int) -> None:
+    """End all processes; a forked child of the owner leaves them alone."""
+    if os.getpid() == owner:
+        stopped[0] = True
+        stop_workers(workers, owner)
+
+
+class Crew:
+    """A process for each ring. Those that raise, end or hang are replaced, up to so many in all."""
+
+    def __init__(
+        self, name: str, rings: Sequence[Ring], stopped: NDArray[np.bool_], descriptor: int,
+        setup: Callable[[int, int], bytes], timeout: float, restarts: int,
+    ) -> None:  # fmt: skip
+        """`setup(number, start)` gives what a collector is started with, for the so many-th time."""
+        self._name, self._rings, self._setup, self._descriptor = name, rings, setup, descriptor
+        self._timeout, self._left, self.restarts = timeout, restarts, 0
+        self._starts = [0] * len(rings)
+        self._ready = [False] * len(rings)
+        self._stepped, self._since = [-1] * len(rings), [0.0] * len(rings)
+        self._looked = 0.0
+        self._workers: list[WorkerHandle] = []
+        self._finalizer = weakref.finalize(self, release, self._workers, stopped, os.getpid())
+        try:
+            for number in range(len(rings)):
+                self._workers.append(self._start(number))
+            while not all(self._ready):
+                select.select(self._workers, [], [], LOOK_EVERY)
+                self.watch(lambda _: True)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def processes(self) -> list[int]:
+        """Their numbers, as the system counts."""
+        return [worker.process for worker in self._workers]
+
+    @property
+    def closed(self) -> bool:
+        """Whether all of them were ended."""
+        return not self._finalizer.alive
+
+    def watch(self, busy: Callable[[int], bool]) -> None:
+        """Replace whoever failed; of those that are busy, whoever has not done a step for too long."""
+        now = time.monotonic()
+        if now < self._looked + LOOK_EVERY:
+            return
+        self._looked = now
+        poller = select.poll()
+        for worker in self._workers:
+            poller.register(worker.fileno(), select.POLLIN)
+        heard = {descriptor for descriptor, _ in poller.poll(0)}
+        for number, worker in enumerate(self._workers):
+            try:
+                if worker.fileno() in heard or not worker.alive:
+                    worker.receive(now + ANSWER)
+                    self._ready[number], self._since[number] = True, now
+                self._expect_progress(number, now, busy)
+            except WorkerError as error:
+                self._replace(number, error)
+
+    def resume(self) -> None:
+        """From now on progress is expected: what was not watched before says nothing."""
+        self._since = [time.monotonic()] * len(self._rings)
+
+    def close(self) -> None:
+        """End all of them."""
+        self._finalizer()
+
+    def _expect_progress(self, number: int, now: float, busy: Callable[[int], bool]) -> None:
+        stepped = int(self._rings[number].counts[STEPPED])
+        if stepped != self._stepped[number] or not busy(number):
+            self._stepped[number], self._since[number] = stepped, now
+        patience = self._timeout if self._ready[number] else START_PATIENCE
+        if now > self._since[number] + patience:
+            raise WorkerError(f"has not done a step for {patience:g} s")
+
+    def _start(self, number: int) -> WorkerHandle:
+        self._ready[number], self._since[number] = False, time.monotonic()
+        worker = WorkerHandle(self._descriptor, self._setup(number, self._starts[number]), MODULE)
+        worker.send(COLLECT)  # as soon as it has started
+        self._starts[number] += 1
+        return worker
+
+    def _replace(self, number: int, error: WorkerError) -> None:
+        begun = self._ready[number] or self._starts[number] > 1  # else it never worked, and never will
+        if self._left == 0 or error.sentence or not begun:
+            self._fail(number, error)
+        self._left -= 1
+        self.restarts += 1
+        warnings.warn(
+            f"{self._report(number, error)}\nIt is replaced, and its episodes are left unfinished;"
+            f" {self._left} restarts left",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        self._workers[number].kill()
+        self._workers[number] = self._start(number)
+
+    def _fail(self, number: int, error: WorkerError) -> NoReturn:
+        report = self._report(number, error)
+        self._workers[number].kill()  # it may hang: only the others are worth waiting for
+        self.close()
+        raise error.reported(report) from None
+
+    def _report(self, number: int, error: WorkerError) -> str:
+        copies = self._rings[number].copies
+        first = number * copies
+        which = f"copy {first}" if copies == 1 else f"copies {first} to {first + copies - 1}"
+        return (
+            f"{self._name}: collector {number}, which has {which}, {'raised:' + chr(10) if error.alive else ''}{error}"
+        )

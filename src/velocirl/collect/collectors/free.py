@@ -1,0 +1,71 @@
+"""An iteration of a learner whose collectors run free: neither waits for the other, as long as each has work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Protocol
+
+from velocirl.collect.collectors.collected import Collected
+from velocirl.collect.collectors.consolidating import LEAST, Batch
+from velocirl.program.pace import Pace, updates_due
+
+SHORT, MOST = 5e-3, 64  # seconds of updates, and how many, between two looks at whether there is another batch
+BACKLOG = 2 * LEAST  # transitions whose updates may be late; what is owed beyond that is left out
+
+
+class Memory(Protocol):
+    """The side of a learner that remembers and learns."""
+
+    def enter(self, batch: Batch, position: int) -> None:
+        """Remember a batch, the first of which is this iteration's so many-th transition."""
+        ...
+
+    def improve(self, step: int, count: int) -> None:
+        """So many updates, at which the run has taken `step` steps."""
+        ...
+
+
+class FreeRun:
+    """What is left from one iteration to the next: the rest of a batch, and updates that are owed."""
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected, self._rest = collected, None
+        self._owed, self._chunk = 0, 1
+
+    _rest: Batch | None
+
+    def run(self, memory: Memory, pace: Pace, first: int, total: int) -> int:
+        """Take in `total` transitions, and learn as often as is due, as far as time allows; gives the updates."""
+        collected, taken, done = self._collected, 0, 0
+        collected.begin(pace, first)
+        most = max(BACKLOG // pace.train_every, 1) * pace.gradient_steps
+        while taken < total:
+            batch = self._next(wait=self._owed == 0)
+            if batch is not None:
+                if len(batch.rows) > total - taken:
+                    batch, self._rest = batch.parted(total - taken)
+                collected.check(batch, taken, first)
+                memory.enter(batch, taken)
+                taken += len(batch.rows)
+                collected.progress(first + taken)
+                self._owed += updates_due(first + taken, len(batch.rows), pace)
+                collected.leave_out(max(self._owed - most, 0))
+                self._owed = min(self._owed, most)
+            if self._owed:
+                done += self._improve(memory.improve, first + taken)
+        return done
+
+    def _next(self, *, wait: bool) -> Batch | None:
+        rest, self._rest = self._rest, None
+        return rest if rest is not None else self._collected.next_batch(wait=wait)
+
+    def _improve(self, improve: Callable[[int, int], None], step: int) -> int:
+        count = min(self._owed, self._chunk)
+        began = perf_counter()
+        improve(step, count)
+        each = (perf_counter() - began) / count
+        self._chunk = min(max(int(SHORT / max(each, 1e-9)), 1), MOST)
+        self._owed -= count
+        self._collected.improved(count)
+        return count

@@ -1,1 +1,0 @@
-"""The devices of batches: the interpreter, torch on the CPU, CUDA."""

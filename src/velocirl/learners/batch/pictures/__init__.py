@@ -1,1 +1,0 @@
-"""Pictures that are kept frame by frame, in memories and in rollouts."""

@@ -1,1 +1,0 @@
-"""What learners count: time by its phases, and what environments report."""

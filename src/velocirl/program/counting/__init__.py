@@ -1,0 +1,1 @@
+"""Statistics of training: time by phases, episodes, and what environments report."""

@@ -1,0 +1,1 @@
+"""Row functions: observing, acting, and recording a step of one environment."""

@@ -1,0 +1,194 @@
+"""What the arrays of a saved agent with networks must be, by name: the one place where they are declared.
+
+Learners of different devices save the same names, so that a run may go on elsewhere; what depends on the device (how
+many random streams a learner has) may be of any length here, and is made anew where it does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from velocirl.buffers.records import LOST, TRUNCATED, Frames, rollout_type, transition_type
+from velocirl.engine.disk.saved import ArraySpec, Specs, moments, named, records, streams
+from velocirl.engine.fleets.fleet_state import fleet_specs
+from velocirl.optim.optimisers import optimiser_from
+from velocirl.program.pace import GROUP, group_in
+from velocirl.program.task import Task
+
+TRAINED = "learner.rng"  # is there once an agent has learnt, and all of the learner's arrays with it
+DRAWS = "learner.draws"  # the streams of a learner of whole batches, where each row draws by its own
+# The beginnings of names of arrays with a row for each copy; a network may be called policy, too.
+SUMS = "policy.episodes"  # of episodes that nothing was decided by yet: their count, and the sums of their costs
+BY_COPY = ("fleet.", "policy.rng", "policy.noise", "policy.discounted", "policy.state", SUMS)
+BY_RING = ("memory.rows", "memory.priorities")  # with a record for each copy in turn
+COUNTS = "memory.counts"  # of the records of all copies
+
+
+DRAWING = ArraySpec(np.uint64, (2,))  # the stream by which batches are drawn
+
+
+def training_specs(task: Task, arrays: Mapping[str, Any]) -> Specs:
+    """All that a learner saves, besides what the agent has of its own.
+
+    Observations of bytes may be frames or what networks read, as `arrays` have them: a learner takes in both.
+    """
+    if task.recorded is not None:
+        return {**_learning(), **_networks(task), "learner.updates": _counts(1), "memory.rng": DRAWING}
+    native = task.source.native
+    fleet = {} if native is None else fleet_specs(native, task.config.num_envs)
+    kind = _rollout(task, arrays) if task.value is not None else _memory(task, arrays)
+    return {**_learning(), **_acting(task), **_networks(task), **named("fleet", fleet), **kind}
+
+
+def learned_specs(specs: Specs) -> Specs:
+    """Return the names of arrays of networks, optimizers and update counts."""
+    apart = (*BY_COPY, "memory.", "waiting.", TRAINED, DRAWS, GROUP)
+    return {name: one for name, one in specs.items() if not name.startswith(apart)}
+
+
+def as_own(array: NDArray[Any]) -> ArraySpec:
+    """An array as the agent has one."""
+    return ArraySpec(array.dtype, array.shape)
+
+
+def normaliser(array: NDArray[Any]) -> ArraySpec:
+    """Running moments as the agent has them."""
+    return moments(array.shape[1])
+
+
+def _learning() -> Specs:
+    """What every learner has."""
+    return {
+        TRAINED: streams(None),
+        DRAWS: streams(None, optional=True),
+        "learner.loss_scale": ArraySpec(np.float64, (None,), 0, optional=True),
+        "learner.good_steps": replace(_counts(None), optional=True),
+    }
+
+
+def _acting(task: Task) -> Specs:
+    """What a learner has whose copies act."""
+    state_size = getattr(task.built[task.acting], "state_size", 0)
+    return {
+        "policy.rng": streams(task.config.num_envs),
+        **({"policy.state": _numbers(task.config.num_envs, state_size)} if state_size else {}),
+    }
+
+
+def _networks(task: Task) -> Specs:
+    """Parameters, moments and steps; targets are as large as what they follow."""
+    slots, specs = optimiser_from(task.config.optimiser).slots, {}
+    sizes = {name: len(parameters) for name, parameters in task.parameters.items()}
+    sizes |= {target: sizes[source] for target, source in task.targets.items()}
+    for name, size in sizes.items():
+        if name != task.acting:
+            specs[f"{name}.parameters"] = _numbers(size)
+        if name in task.trained:
+            specs[f"{name}.moments"] = _numbers(slots, size)
+            specs[f"{name}.steps"] = _counts(1)
+            held = getattr(task.built[name], "held", None)  # of torch: what a module keeps beside its parameters
+            buffers = {} if held is None else held.buffers()
+            owners = [name, *(one for one, source in task.targets.items() if source == name and _changing(held))]
+            specs |= {f"{owner}.buffer.{one}": as_own(array) for owner in owners for one, array in buffers.items()}
+    if task.numbers:
+        count = len(task.numbers)
+        specs["numbers.values"], specs["numbers.moments"] = _numbers(count), _numbers(slots, count)
+        specs["numbers.steps"] = _counts(count)
+    return specs
+
+
+def _changing(held: Any) -> bool:
+    """Whether learning changes what a module keeps: then its targets have that of another moment."""
+    return held is not None and held.takes_statistics
+
+
+def _rollout(task: Task, arrays: Mapping[str, Any]) -> Specs:
+    """Of learning from rollouts, where one may wait to be learnt from; of another length, it is left aside."""
+    copies, inputs = task.config.num_envs, task.encoding.inputs
+    frames = task.source.stored if "waiting.frames" in arrays else None
+    kind = rollout_type(inputs, task.action, task.fields, task.values, frames)
+    fields, size = records(kind, (None,), _bounds(task, frames)).fields, kind.itemsize
+    log = {
+        "ends": ArraySpec(np.int32, (1, None, copies), -1),
+        "returns": _numbers(1, None, copies),
+        "lengths": ArraySpec(np.int32, (1, None, copies), 0),
+        "reward_sums": ArraySpec(np.float64, (copies, 2)),
+        "observation_sums": ArraySpec(np.float64, (None, 2, inputs)),
+    }
+    if task.report_rows:
+        log["reported"] = ArraySpec(np.float32, (task.report_rows, 1, None, copies), finite=False)
+    waiting = {
+        **log,
+        "records": ArraySpec(np.uint8, (None, copies * size), fields=fields, packed=kind),
+        "fault": ArraySpec(np.int32, (copies,), 0),
+        "start_state": _numbers(copies, None),
+    }
+    if frames is not None:
+        waiting["frames"] = ArraySpec(np.uint8, (None, frames.size))
+    return {
+        "learner.minibatches": _counts(2),
+        "policy.discounted": _numbers(copies),
+        **{name: replace(one, optional=True) for name, one in named("waiting", waiting).items()},
+    }
+
+
+def _memory(task: Task, arrays: Mapping[str, Any]) -> Specs:
+    """Of learning from a memory; how its arrays belong together is the buffer's own to say."""
+    config, copies = task.config, task.config.num_envs
+    capacity = max(config.buffer_size // copies, 1) * copies
+    frames = task.source.stored if "memory.edges" in arrays else None
+    kind = transition_type(task.encoding.inputs, task.action, task.stored, frames)
+    last = capacity - 1
+    prioritised = {
+        "memory.priorities": ArraySpec(np.float32, (capacity,), 0),
+        "memory.greatest": ArraySpec(np.float32, (1,), 0),
+        "memory.places": ArraySpec(np.int64, (capacity,), 0, last),
+        "memory.revised": ArraySpec(np.int64, (1,), 0, capacity),
+    }
+    return {
+        "learner.updates": _counts(1),
+        GROUP: ArraySpec(np.int64, (1,), 1, copies, optional=True),
+        "policy.noise": _numbers(copies, task.head.action_size),
+        **({SUMS: ArraySpec(np.float64, (copies, 1 + len(task.constraints)))} if task.decisions else {}),
+        "memory.rows": records(kind, (None,), _bounds(task, frames)),
+        COUNTS: ArraySpec(np.int64, (3,), 0, np.array([last, capacity, 2**62])),
+        "memory.rng": DRAWING,
+        **named("memory", {} if frames is None else _frames(frames, group_in(config, arrays))),
+        **{name: replace(one, optional=True) for name, one in prioritised.items()},
+    }
+
+
+def _frames(frames: Frames, copies: int) -> Specs:
+    """Of a memory of frames: those that no record has, and how many episodes of each copy were cut off."""
+    return {
+        "edges": ArraySpec(np.uint8, (frames.stack * copies, frames.size)),
+        "finals": ArraySpec(np.uint8, (None, frames.size)),
+        "cuts": ArraySpec(np.int64, (copies,), 0, 2**62),
+    }
+
+
+def _bounds(task: Task, frames: Frames | None) -> dict[str, tuple[Any, Any]]:
+    """Of the fields of a step that become an index, or say what happened."""
+    bounds: dict[str, tuple[Any, Any]] = {"ended": (0, TRUNCATED), "mask": (0, 1), "next_mask": (0, 1)}
+    if frames is not None:
+        bounds |= {"ended": (0, LOST), "age": (0, frames.stack - 1), "final": (-1, 2**31 - 1)}
+    head = task.head
+    choices = head.action_size - head.numbers
+    if choices:
+        lowest, highest = [0] * choices, [count - 1 for count in head.counts[:choices]]
+        low, high = lowest + [-np.inf] * head.numbers, highest + [np.inf] * head.numbers
+        bounds["action"] = np.array(low, head.action_dtype), np.array(high, head.action_dtype)
+    return bounds
+
+
+def _numbers(*shape: int | None) -> ArraySpec:
+    return ArraySpec(np.float32, shape)
+
+
+def _counts(size: int | None) -> ArraySpec:
+    return ArraySpec(np.int64, (size,), 0, 2**62)
